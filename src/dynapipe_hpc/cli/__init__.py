@@ -1,0 +1,1 @@
+"""In: command-line arguments. Out: one library call per verb, printed."""

@@ -1,0 +1,28 @@
+"""What executing a plan took."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTrace:
+    """Measurements of one rank in one iteration.
+
+    Attributes:
+        iteration: Number of the iteration.
+        rank: The rank.
+        start_ms: Per instruction of the plan, its start since the start of the iteration.
+        end_ms: Per instruction, its end.
+        loss: This rank's part of the iteration's loss; ranks add up to it.
+        gradient_norm: Norm over all stages before clipping.
+        learning_rate: Of this iteration's step.
+        peak_bytes: Largest memory of activations at any moment.
+    """
+
+    iteration: int
+    rank: int
+    start_ms: tuple[float, ...]
+    end_ms: tuple[float, ...]
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    peak_bytes: int

@@ -1,0 +1,37 @@
+"""Moves tensors between the ranks of a pipeline."""
+
+from typing import Protocol
+
+from dynapipe_hpc.executor.stage import Tensor
+from dynapipe_hpc.plan.instruction import Payload
+
+
+class TransportError(RuntimeError):
+    """A transfer cannot complete: ranks disagree, or a peer is gone."""
+
+
+class Transport(Protocol[Tensor]):
+    """Point-to-point transfers that are started and waited for separately.
+
+    Contract: transfers between a pair of ranks match in the order in which each side starts
+    them; a started transfer completes without further calls on the other side than its
+    matching start. No shape travels: both sides know it from the plan.
+    """
+
+    def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
+        """Starts sending a contiguous tensor, which is not changed until waited for."""
+        ...
+
+    def wait_send(self, microbatch: int, payload: Payload) -> None:
+        """Waits until a send no longer needs its tensor."""
+        ...
+
+    def start_receive(
+        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
+    ) -> None:
+        """Starts receiving into receive buffer `slot`, which is grown to `shape` if needed."""
+        ...
+
+    def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
+        """Waits for a tensor; it stays valid until its slot is received into again."""
+        ...

@@ -1,0 +1,1 @@
+"""In: a configuration. Out: a run, a profile or a simulation."""

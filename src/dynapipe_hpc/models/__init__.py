@@ -1,0 +1,1 @@
+"""In: token ids. Out: torch modules, one per pipeline stage."""

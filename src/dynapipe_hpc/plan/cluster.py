@@ -1,0 +1,65 @@
+"""The ranks of a job and what connects them."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from dynapipe_hpc.data.config_table import ConfigTable
+
+
+class Link(ConfigTable):
+    """A connection between the ranks of neighbouring stages.
+
+    A transfer of n bytes takes `latency_ms + n / bytes_per_ms`.
+
+    Attributes:
+        latency_ms: Time of an empty transfer.
+        bytes_per_ms: Bandwidth; 1e6 is 1 GB/s.
+        full_duplex: Whether a rank sends to both neighbours at the same time. If not, its
+            transfers in the two directions wait for each other, as in the paper's planner.
+    """
+
+    latency_ms: float = Field(default=0.02, ge=0)
+    bytes_per_ms: float = Field(default=2e6, gt=0)
+    full_duplex: bool = True
+
+
+class Cluster(ConfigTable):
+    """Replicas of a pipeline, one rank per stage. The [cluster] table.
+
+    Attributes:
+        n_replicas: Copies of the model, each working on its share of every batch.
+        n_stages: Ranks over which the layers of one copy are spread.
+        device_memory_bytes: Memory that one rank may use for model and activations.
+        link: Connection between neighbouring stages.
+    """
+
+    n_replicas: int = Field(default=1, ge=1)
+    n_stages: int = Field(default=1, ge=1)
+    device_memory_bytes: int = Field(gt=0)
+    link: Link = Link()
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of the whole job."""
+        return self.n_replicas * self.n_stages
+
+    def rank_of(self, replica: int, stage: int) -> int:
+        """The rank that holds a stage of a replica; a replica's stages are neighbours."""
+        return replica * self.n_stages + stage
+
+    def replica_of(self, rank: int) -> int:
+        """The replica that a rank belongs to."""
+        return rank // self.n_stages
+
+    def stage_of(self, rank: int) -> int:
+        """The stage that a rank holds."""
+        return rank % self.n_stages
+
+    @model_validator(mode="after")
+    def _ranks_fit_a_plan(self) -> Self:
+        if self.n_ranks > 65536:
+            raise ValueError(
+                f"n_replicas x n_stages is {self.n_ranks}; a plan numbers at most 65536 ranks"
+            )
+        return self

@@ -1,0 +1,71 @@
+"""What one rank does in one iteration, and what that is predicted to cost."""
+
+from dataclasses import dataclass
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.plan.instruction import Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory account of a rank, in bytes.
+
+    Attributes:
+        limit: What the rank may use.
+        static: Weights, gradients and optimizer state.
+        stored: Per micro-batch, kept from the start of its Forward to the end of its Backward.
+        forward_transient: Per micro-batch, needed on top while Forward runs.
+        backward_transient: Per micro-batch, needed on top while Backward runs.
+    """
+
+    limit: int
+    static: int
+    stored: tuple[int, ...]
+    forward_transient: tuple[int, ...]
+    backward_transient: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the planner's simulation says of a rank's iteration.
+
+    Attributes:
+        iteration_ms: Time of the whole iteration over all ranks, update included.
+        passes_ms: (start, end) of every Forward and Backward of this rank in plan order,
+            from the start of the iteration.
+    """
+
+    iteration_ms: float
+    passes_ms: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlan:
+    """The plan of one rank for one iteration.
+
+    Attributes:
+        iteration: Number of the iteration, from 0.
+        rank: The rank that executes the plan.
+        replica: The rank's replica.
+        stage: The rank's stage.
+        hidden_size: Width of the tensors between stages.
+        microbatches: The replica's micro-batches; instructions refer to them by index.
+        instructions: In the order of execution.
+        memory: The memory account.
+        prediction: The simulated times.
+    """
+
+    iteration: int
+    rank: int
+    replica: int
+    stage: int
+    hidden_size: int
+    microbatches: tuple[MicroBatch, ...]
+    instructions: tuple[Instruction, ...]
+    memory: MemoryPlan
+    prediction: Prediction
+
+    def boundary_shape(self, microbatch: int) -> tuple[int, int, int]:
+        """Shape (rows, tokens, width) of a micro-batch's activation between two stages."""
+        m = self.microbatches[microbatch]
+        return (m.n_rows, m.row_tokens, self.hidden_size)

@@ -1,0 +1,1 @@
+"""In: the samples of one iteration. Out: one checked plan per rank."""

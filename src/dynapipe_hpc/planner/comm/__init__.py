@@ -1,0 +1,1 @@
+"""In: a simulated schedule. Out: the instructions of every rank, transfers placed."""

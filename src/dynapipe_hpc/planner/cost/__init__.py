@@ -1,0 +1,1 @@
+"""In: shapes of micro-batches. Out: time and memory of every pipeline stage."""

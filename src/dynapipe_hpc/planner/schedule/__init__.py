@@ -1,0 +1,1 @@
+"""In: stage costs of a replica's micro-batches. Out: the order of passes, simulated."""

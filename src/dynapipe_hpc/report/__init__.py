@@ -1,0 +1,1 @@
+"""In: run folders. Out: tables, figures, traces and pages."""

@@ -1,0 +1,1 @@
+"""In: the bytes of a plan, where it was made. Out: the same bytes, where it is executed."""
