@@ -1,0 +1,97 @@
+"""A GPT, or the part of one that a pipeline stage holds."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dynapipe_hpc.models.initialize import initialize
+from dynapipe_hpc.models.transformer import TransformerLayer
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+
+class GptStage(nn.Module):
+    """Some consecutive layers of a GPT, with the embedding or the head where they belong.
+
+    Parameters carry the names and initial values that they have in the unsplit model.
+
+    Args:
+        shape: Of the whole model.
+        layers: Indices of the layers held; may be empty.
+        first: Whether the stage begins with the embedding.
+        last: Whether the stage ends with the head and the loss.
+        seed: Of the initial weights of the whole model.
+        dtype: Of weights and activations.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        layers: range,
+        *,
+        first: bool,
+        last: bool,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        with torch.device("meta"):  # allocated and set once, below
+            self.embedding = Embedding(shape) if first else None
+            self.layers = nn.ModuleDict({str(i): TransformerLayer(shape) for i in layers})
+            self.head = Head(shape) if last else None
+        self.to(dtype).to_empty(device="cpu")
+        initialize(self, seed, shape.n_layers)
+
+    def forward(
+        self, inputs: Tensor, labels: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Runs the stage.
+
+        Args:
+            inputs: Token ids (rows, tokens) on the first stage, elsewhere the activation
+                (rows, tokens, width) of the stage before.
+            labels: Token ids to predict, (rows, tokens); the last stage needs them.
+            weights: Of each prediction in the loss, (rows, tokens); as `labels`.
+
+        Returns:
+            The activation (rows, tokens, width); on the last stage the loss, a scalar: the
+            weighted sum over all positions.
+        """
+        hidden = inputs if self.embedding is None else self.embedding(inputs)
+        for layer in self.layers.values():
+            hidden = layer(hidden)
+        if self.head is None:
+            return hidden
+        if labels is None or weights is None:
+            raise ValueError("the last stage computes the loss and needs labels and weights")
+        loss: Tensor = self.head(hidden, labels, weights)
+        return loss
+
+
+class Embedding(nn.Module):
+    """Learned vectors of tokens and of positions, which run through the row."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.positions = nn.Embedding(shape.max_tokens, shape.hidden_size)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Maps token ids (rows, tokens) to (rows, tokens, width)."""
+        embedded: Tensor = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+        return embedded
+
+
+class Head(nn.Module):
+    """The final norm, the logits and the loss."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(shape.hidden_size)
+        self.logits = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
+
+    def forward(self, hidden: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        """Maps (rows, tokens, width) to the weighted sum of cross entropies, a scalar."""
+        logits = self.logits(self.norm(hidden)).flatten(0, 1)
+        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses = functional.cross_entropy(exact, labels.flatten(), reduction="none")
+        return (losses * weights.flatten().to(losses.dtype)).sum()

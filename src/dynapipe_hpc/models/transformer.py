@@ -1,0 +1,56 @@
+"""One layer of a decoder-only transformer."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+
+class CausalAttention(nn.Module):
+    """Self-attention in which a position sees itself and those before it in its row."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.n_heads = shape.n_heads
+        self.query_key_value = nn.Linear(shape.hidden_size, 3 * shape.hidden_size)
+        self.output = nn.Linear(shape.hidden_size, shape.hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Maps (rows, tokens, width) to the same shape."""
+        rows, tokens, width = hidden.shape
+        projected = self.query_key_value(hidden).view(rows, tokens, 3, self.n_heads, -1)
+        query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (rows, heads, tokens, d)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        output: Tensor = self.output(mixed.transpose(1, 2).reshape(rows, tokens, width))
+        return output
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a GELU between them."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.inner = nn.Linear(shape.hidden_size, shape.ffn_size)
+        self.output = nn.Linear(shape.ffn_size, shape.hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Maps (rows, tokens, width) to the same shape."""
+        output: Tensor = self.output(functional.gelu(self.inner(hidden), approximate="tanh"))
+        return output
+
+
+class TransformerLayer(nn.Module):
+    """Attention and feed-forward, each normalised at its entrance and added to the stream."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(shape.hidden_size)
+        self.attention = CausalAttention(shape)
+        self.feed_forward_norm = nn.LayerNorm(shape.hidden_size)
+        self.feed_forward = FeedForward(shape)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Maps (rows, tokens, width) to the same shape."""
+        hidden = hidden + self.attention(self.attention_norm(hidden))
+        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return output
