@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dynapipe {
+
+/// What every possible micro-batch costs. Both tables are row-major (n_lengths, max_samples);
+/// entry (l, k) is of a micro-batch of k + 1 samples, the first of which has length l. A
+/// micro-batch with an infinite entry may not be used. No entry is negative or NaN.
+struct MicroBatchTables {
+    std::span<const double> work_ms;  ///< forward and backward time on the slowest stage
+    std::span<const double> fill_ms;  ///< forward and backward time on all other stages together
+    std::size_t max_samples;
+};
+
+struct Split {
+    std::vector<std::size_t> sizes;  ///< samples per micro-batch, in order; empty if none exists
+    double objective_ms;             ///< +infinity if none exists
+    std::size_t n_passes;            ///< how often the samples were gone through
+};
+
+/// Cuts a list of samples into consecutive micro-batches M_1, M_2, ... that minimise
+///
+///     max_i fill_ms(M_i) + (1 / n_replicas) * sum_i work_ms(M_i)        [ms]
+///
+/// exactly: the time in which a pipeline fills and drains at the pace of its slowest
+/// micro-batch, and in between is busy with an equal share of the work of all.
+///
+/// @param length_of_sample  per sample, in the order to cut, its row in the tables.
+/// @param n_replicas        pipelines that share the work, >= 1.
+///
+/// Time O(n_passes * n_samples * m), where m is the number of samples that a micro-batch of
+/// finite cost holds; memory O(size of the tables + n_samples).
+///
+/// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and
+/// 2, for stages of unequal cost. The paper tries limits on the slowest micro-batch at fixed
+/// distances; here they are the fills that best splits really have.
+Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
+                    std::size_t n_replicas);
+
+}  // namespace dynapipe

@@ -1,0 +1,153 @@
+#include "dynapipe/split_samples.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace dynapipe {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The micro-batches whose fill is below a limit.
+class Allowed {
+  public:
+    explicit Allowed(const MicroBatchTables& tables)
+        : fill_ms_(tables.fill_ms),
+          max_samples_(tables.max_samples),
+          work_ms_(tables.work_ms.begin(), tables.work_ms.end()),
+          n_used_(tables.work_ms.size() / tables.max_samples, tables.max_samples) {}
+
+    /// Forbids every micro-batch whose fill is not below the limit.
+    void lower(double limit_ms) {
+        for (std::size_t length = 0; length < n_used_.size(); ++length) {
+            const double* fill_ms = &fill_ms_[length * max_samples_];
+            double* work_ms = &work_ms_[length * max_samples_];
+            std::size_t& n = n_used_[length];
+            for (std::size_t k = 0; k < n; ++k) {
+                work_ms[k] = fill_ms[k] < limit_ms ? work_ms[k] : kInfinity;
+            }
+            while (n > 0 && work_ms[n - 1] == kInfinity) {
+                --n;
+            }
+        }
+    }
+
+    /// Work in ms of the micro-batches that start with a length, by number of samples from 1,
+    /// without what is forbidden at the end; infinite where forbidden.
+    [[nodiscard]] std::span<const double> work_ms(std::int32_t length) const {
+        const auto row = static_cast<std::size_t>(length);
+        return {&work_ms_[row * max_samples_], n_used_[row]};
+    }
+
+  private:
+    std::span<const double> fill_ms_;
+    std::size_t max_samples_;
+    std::vector<double> work_ms_;
+    std::vector<std::size_t> n_used_;  ///< per length
+};
+
+/// The least of work_ms[k] + rest_ms[k]; four at a time, so that it can be vectorised.
+double least_sum(std::span<const double> work_ms, const double* rest_ms) {
+    double least[4] = {kInfinity, kInfinity, kInfinity, kInfinity};
+    std::size_t k = 0;
+    for (; k + 4 <= work_ms.size(); k += 4) {
+        for (std::size_t lane = 0; lane < 4; ++lane) {
+            const double sum = work_ms[k + lane] + rest_ms[k + lane];
+            least[lane] = sum < least[lane] ? sum : least[lane];
+        }
+    }
+    for (; k < work_ms.size(); ++k) {
+        least[0] = std::min(least[0], work_ms[k] + rest_ms[k]);
+    }
+    return std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
+}
+
+/// One list of samples, cut again and again.
+class Cutter {
+  public:
+    Cutter(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables)
+        : length_of_sample_(length_of_sample),
+          allowed_(tables),
+          rest_ms_(length_of_sample.size() + 1, 0.0) {}
+
+    void lower(double limit_ms) { allowed_.lower(limit_ms); }
+
+    /// The least sum of work over all ways to cut the samples: rest_ms_[i] is that of the
+    /// samples from i on, found from the last sample to the first.
+    double solve() {
+        for (std::size_t i = length_of_sample_.size(); i-- > 0;) {
+            rest_ms_[i] = least_sum(choices(i), &rest_ms_[i + 1]);
+        }
+        return rest_ms_[0];
+    }
+
+    /// The cut that `solve` found. The sums are computed as there, so equality is exact.
+    [[nodiscard]] std::vector<std::size_t> sizes() const {
+        std::vector<std::size_t> found;
+        for (std::size_t i = 0; i < length_of_sample_.size(); i += found.back()) {
+            const std::span<const double> work_ms = choices(i);
+            std::size_t k = 0;
+            while (work_ms[k] + rest_ms_[i + 1 + k] != rest_ms_[i]) {
+                ++k;
+            }
+            found.push_back(k + 1);
+        }
+        return found;
+    }
+
+  private:
+    [[nodiscard]] std::span<const double> choices(std::size_t i) const {
+        const std::span<const double> work_ms = allowed_.work_ms(length_of_sample_[i]);
+        return work_ms.first(std::min(work_ms.size(), length_of_sample_.size() - i));
+    }
+
+    std::span<const std::int32_t> length_of_sample_;
+    Allowed allowed_;
+    std::vector<double> rest_ms_;
+};
+
+}  // namespace
+
+Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
+                    std::size_t n_replicas) {
+    const auto fill_of = [&](std::size_t sample, std::size_t size) {
+        const auto row = static_cast<std::size_t>(length_of_sample[sample]);
+        return tables.fill_ms[row * tables.max_samples + size - 1];
+    };
+    const auto slowest = [&](const std::vector<std::size_t>& sizes) {
+        double fill_ms = 0;
+        std::size_t first = 0;
+        for (const std::size_t size : sizes) {
+            fill_ms = std::max(fill_ms, fill_of(first, size));
+            first += size;
+        }
+        return fill_ms;
+    };
+    // Some micro-batch starts with the first sample, so no split has less fill than this.
+    double least_fill_ms = kInfinity;
+    for (std::size_t size = 1; size <= std::min(tables.max_samples, length_of_sample.size());
+         ++size) {
+        least_fill_ms = std::min(least_fill_ms, fill_of(0, size));
+    }
+
+    Split best{{}, kInfinity, 0};
+    Cutter cutter(length_of_sample, tables);
+    // Each pass forbids what the last split used most, so sums only grow: once the least fill
+    // with this pass's sum cannot win, nothing later can.
+    for (double limit_ms = kInfinity;;) {
+        cutter.lower(limit_ms);
+        ++best.n_passes;
+        const double share_ms = cutter.solve() / static_cast<double>(n_replicas);
+        if (least_fill_ms + share_ms >= best.objective_ms || share_ms == kInfinity) {
+            return best;
+        }
+        std::vector<std::size_t> sizes = cutter.sizes();
+        limit_ms = slowest(sizes);
+        if (limit_ms + share_ms < best.objective_ms) {
+            best.sizes = std::move(sizes);
+            best.objective_ms = limit_ms + share_ms;
+        }
+    }
+}
+
+}  // namespace dynapipe
