@@ -1,0 +1,168 @@
+"""Runs side by side: one table, as text and for the page."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.report.run_folder import IterationRecord, RunFolder
+from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
+
+MIB = 2**20
+NOTHING = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table: a quantity with its unit, one cell per run."""
+
+    label: str
+    unit: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs in numbers, next to each other.
+
+    Attributes:
+        names: What the runs are called, all different where their folders are.
+        records: The iterations of every run.
+        summaries: Every run in numbers.
+        baseline: Index of the run that the others are compared with.
+    """
+
+    names: tuple[str, ...]
+    records: tuple[tuple[IterationRecord, ...], ...]
+    summaries: tuple[RunSummary, ...]
+    baseline: int
+
+    def speed_up(self, index: int) -> float:
+        """Real tokens per second of a run over those of the baseline."""
+        reference = self.summaries[self.baseline].real_tokens_per_s
+        return self.summaries[index].real_tokens_per_s / reference
+
+    def loss_difference(self, index: int) -> float:
+        """Largest relative difference of a run's loss from the baseline's at equal steps."""
+        return largest_loss_difference(self.records[index], self.records[self.baseline])
+
+
+def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Comparison:
+    """Puts runs side by side.
+
+    Args:
+        runs: At least one.
+        baseline: Name of the run to compare with; the first if not given.
+
+    Raises:
+        InputError: No run has the baseline's name, or a run is damaged.
+    """
+    names = _names(runs)
+    if baseline is not None and baseline not in names:
+        raise InputError(f"no run is called '{baseline}'; name one of {', '.join(names)}")
+    records = tuple(tuple(run.records()) for run in runs)
+    return Comparison(
+        names=names,
+        records=records,
+        summaries=tuple(map(summarise, names, records)),
+        baseline=0 if baseline is None else names.index(baseline),
+    )
+
+
+def table(comparison: Comparison) -> list[list[Row]]:
+    """The table's rows in groups: speed, prediction, planning, training."""
+    return [_speed(comparison), _prediction(comparison), _planning(comparison), _loss(comparison)]
+
+
+def text_table(comparison: Comparison) -> str:
+    """The table for a terminal: quantities down, runs across, units at the end."""
+    groups = table(comparison)
+    label_width = max(len(row.label) for group in groups for row in group)
+    widths = [
+        max(len(name), *(len(row.cells[i]) for group in groups for row in group))
+        for i, name in enumerate(comparison.names)
+    ]
+
+    def line(label: str, cells: Sequence[str], unit: str) -> str:
+        columns = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+        return f"{label.ljust(label_width)}  {columns}  {unit}".rstrip()
+
+    parts = [line("", comparison.names, "")]
+    parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
+    return "\n\n".join(parts)
+
+
+def _names(runs: Sequence[RunFolder]) -> tuple[str, ...]:
+    """Folder names, or paths where two folders have the same name."""
+    count = Counter(run.name for run in runs)
+    return tuple(run.name if count[run.name] == 1 else str(run.path) for run in runs)
+
+
+def _speed(comparison: Comparison) -> list[Row]:
+    runs = comparison.summaries
+    speed_ups = map(comparison.speed_up, range(len(runs)))
+    over = comparison.names[comparison.baseline]
+    return [
+        Row("real tokens per second", "1/s", tuple(f"{r.real_tokens_per_s:,.0f}" for r in runs)),
+        Row(f"speed-up over {over}", "x", tuple(f"{s:.2f}" for s in speed_ups)),
+        Row("padding efficiency", "%", tuple(_percent(r.padding_efficiency) for r in runs)),
+        Row("micro-batches per iteration", "", tuple(f"{r.n_microbatches:g}" for r in runs)),
+    ]
+
+
+def _prediction(comparison: Comparison) -> list[Row]:
+    runs = comparison.summaries
+    return [
+        Row("iteration time, measured", "ms", tuple(_number(r.measured_ms) for r in runs)),
+        Row("iteration time, predicted", "ms", tuple(_number(r.predicted_ms) for r in runs)),
+        Row("  median error", "%", tuple(_percent(r.time_error) for r in runs)),
+        Row("peak memory, measured", "MiB", tuple(_mib(r.measured_peak_bytes) for r in runs)),
+        Row("peak memory, predicted", "MiB", tuple(_mib(r.predicted_peak_bytes) for r in runs)),
+        Row("  median error", "%", tuple(_percent(r.peak_error) for r in runs)),
+    ]
+
+
+def _planning(comparison: Comparison) -> list[Row]:
+    runs = comparison.summaries
+    return [
+        Row("planning one iteration", "ms", tuple(_number(r.planning_ms) for r in runs)),
+        Row("waited for plans, in all", "ms", tuple(_number(r.waited_ms) for r in runs)),
+        Row("  after the warm-up", "ms", tuple(_number(r.steady_waited_ms) for r in runs)),
+        Row("fewest plans ahead", "", tuple(f"{r.plans_ahead}" for r in runs)),
+    ]
+
+
+def _loss(comparison: Comparison) -> list[Row]:
+    runs = comparison.summaries
+    rows = [
+        Row("iterations", "", tuple(f"{r.n_iterations:,}" for r in runs)),
+        Row("  of them steady", "", tuple(f"{r.n_steady:,}" for r in runs)),
+        Row("loss, first", "", tuple(f"{r.first_loss:.4f}" for r in runs)),
+        Row("loss, last", "", tuple(f"{r.last_loss:.4f}" for r in runs)),
+    ]
+    if len(runs) > 1:
+        over = comparison.names[comparison.baseline]
+        cells = tuple(_difference(comparison, index) for index in range(len(runs)))
+        rows.append(Row(f"largest loss difference to {over}", "relative", cells))
+    return rows
+
+
+def _difference(comparison: Comparison, index: int) -> str:
+    difference = comparison.loss_difference(index)
+    same = index == comparison.baseline
+    return NOTHING if same or math.isnan(difference) else f"{difference:.1e}"
+
+
+def _number(value: float) -> str:
+    """Three digits or more."""
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{decimals}f}"
+
+
+def _mib(n_bytes: int) -> str:
+    return _number(n_bytes / MIB)
+
+
+def _percent(share: float) -> str:
+    return NOTHING if math.isnan(share) else f"{100 * share:.1f}"

@@ -1,0 +1,129 @@
+"""What a run achieved, from its iterations."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dynapipe_hpc.report.run_folder import IterationRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run in numbers; medians are over the steady iterations.
+
+    Attributes:
+        name: The run.
+        n_iterations: Iterations recorded.
+        n_steady: Iterations after the warm-up.
+        real_tokens_per_s: Median throughput, padding not counted.
+        padding_efficiency: Median share of the computed tokens that are real.
+        n_microbatches: Median micro-batches of an iteration.
+        predicted_ms: Median predicted time of an iteration.
+        measured_ms: Median measured time of an iteration.
+        time_error: Median of |predicted - measured| / measured time.
+        predicted_peak_bytes: Largest predicted peak memory of any rank.
+        measured_peak_bytes: Largest measured peak memory of any rank.
+        peak_error: Median of |predicted - measured| / measured peak memory; NaN where
+            nothing was measured.
+        planning_ms: Median time of planning an iteration on one core.
+        plans_ahead: Fewest plans that were ready beyond the one being executed.
+        waited_ms: Time waited for plans, over all iterations.
+        steady_waited_ms: The part of it after the warm-up.
+        first_loss: Loss of the first iteration.
+        last_loss: Loss of the last iteration.
+    """
+
+    name: str
+    n_iterations: int
+    n_steady: int
+    real_tokens_per_s: float
+    padding_efficiency: float
+    n_microbatches: float
+    predicted_ms: float
+    measured_ms: float
+    time_error: float
+    predicted_peak_bytes: int
+    measured_peak_bytes: int
+    peak_error: float
+    planning_ms: float
+    plans_ahead: int
+    waited_ms: float
+    steady_waited_ms: float
+    first_loss: float
+    last_loss: float
+
+
+def n_warm_up(n_iterations: int) -> int:
+    """Iterations not counted as steady: the first three, at most a quarter."""
+    return min(3, n_iterations // 4)
+
+
+def summarise(name: str, records: Sequence[IterationRecord]) -> RunSummary:
+    """Puts a run in numbers.
+
+    Args:
+        name: What to call the run.
+        records: Its iterations in order, at least one.
+    """
+    steady = records[n_warm_up(len(records)) :]
+
+    def typical(value: Callable[[IterationRecord], float]) -> float:
+        return median(value(record) for record in steady)
+
+    return RunSummary(
+        name=name,
+        n_iterations=len(records),
+        n_steady=len(steady),
+        real_tokens_per_s=typical(real_tokens_per_s),
+        padding_efficiency=typical(padding_efficiency),
+        n_microbatches=typical(lambda r: r.n_microbatches),
+        predicted_ms=typical(lambda r: r.predicted_ms),
+        measured_ms=typical(lambda r: r.measured_ms),
+        time_error=typical(lambda r: relative_difference(r.predicted_ms, r.measured_ms)),
+        predicted_peak_bytes=max(r.predicted_peak_bytes for r in steady),
+        measured_peak_bytes=max(r.measured_peak_bytes for r in steady),
+        peak_error=typical(
+            lambda r: relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes)
+        ),
+        planning_ms=typical(lambda r: r.planning_ms),
+        plans_ahead=min(r.plans_ahead for r in steady),
+        waited_ms=sum(r.waited_ms for r in records),
+        steady_waited_ms=sum(r.waited_ms for r in steady),
+        first_loss=records[0].loss,
+        last_loss=records[-1].loss,
+    )
+
+
+def real_tokens_per_s(record: IterationRecord) -> float:
+    """Throughput of an iteration in tokens of samples, padding not counted."""
+    return 1e3 * record.real_tokens / record.measured_ms
+
+
+def padding_efficiency(record: IterationRecord) -> float:
+    """Share of the computed tokens that are real, in (0, 1]."""
+    return record.real_tokens / record.padded_tokens
+
+
+def relative_difference(value: float, reference: float) -> float:
+    """|value - reference| / |reference|; NaN where the reference is 0."""
+    return abs(value - reference) / abs(reference) if reference else math.nan
+
+
+def largest_loss_difference(
+    run: Sequence[IterationRecord], reference: Sequence[IterationRecord]
+) -> float:
+    """Largest relative difference of loss at equal iterations.
+
+    Returns:
+        The difference; NaN if no iteration is in both runs, or if a loss is NaN.
+    """
+    expected = {record.iteration: record.loss for record in reference}
+    differences = [
+        relative_difference(record.loss, expected[record.iteration])
+        for record in run
+        if record.iteration in expected
+    ]
+    if not differences or any(map(math.isnan, differences)):
+        return math.nan
+    return max(differences)

@@ -1,0 +1,137 @@
+"""One iteration as bars: what each rank was planned to do when, and what it did."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.plan.instruction import (
+    Backward,
+    Forward,
+    Instruction,
+    Load,
+    ReduceGradients,
+    StartReceive,
+    StartSend,
+    StepOptimizer,
+    WaitReceive,
+    WaitSend,
+)
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.plan.text import symbol
+
+
+class Kind(StrEnum):
+    """What a bar stands for."""
+
+    LOAD = "load"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+    TRANSFER = "transfer"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Something that takes a rank from start to end.
+
+    Attributes:
+        rank: The rank.
+        kind: What it is.
+        label: The instruction as in the plan's text: F3, B3, a3>1.
+        microbatch: Index of the micro-batch in its replica; None for updates.
+        shape: Rows and tokens per row of the micro-batch; None for updates.
+        start_ms: From the start of the iteration.
+        end_ms: From the start of the iteration.
+    """
+
+    rank: int
+    kind: Kind
+    label: str
+    microbatch: int | None
+    shape: tuple[int, int] | None
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """An iteration of all ranks, planned and measured.
+
+    Attributes:
+        iteration: Number of the iteration.
+        planned_ms: Predicted time of the iteration.
+        planned: Every Forward and Backward at its predicted time.
+        measured: Every instruction at its measured time.
+    """
+
+    iteration: int
+    planned_ms: float
+    planned: tuple[Bar, ...]
+    measured: tuple[Bar, ...]
+
+    @property
+    def measured_ms(self) -> float:
+        """End of the last instruction."""
+        return max((bar.end_ms for bar in self.measured), default=0.0)
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks, from 0."""
+        return sorted({bar.rank for bar in self.planned + self.measured})
+
+
+def timeline(plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> Timeline:
+    """Joins what was planned and what was measured.
+
+    Args:
+        plans: Of all ranks, for one iteration.
+        traces: Of the same ranks in the same order.
+    """
+    pairs = zip(plans, traces, strict=True)
+    return Timeline(
+        iteration=plans[0].iteration,
+        planned_ms=plans[0].prediction.iteration_ms,
+        planned=tuple(bar for plan in plans for bar in _planned(plan)),
+        measured=tuple(bar for plan, trace in pairs for bar in _measured(plan, trace)),
+    )
+
+
+def _planned(plan: RankPlan) -> Iterator[Bar]:
+    passes = [step for step in plan.instructions if isinstance(step, Forward | Backward)]
+    for step, (start_ms, end_ms) in zip(passes, plan.prediction.passes_ms, strict=True):
+        yield _bar(plan, step, start_ms, end_ms)
+
+
+def _measured(plan: RankPlan, trace: IterationTrace) -> Iterator[Bar]:
+    times = zip(plan.instructions, trace.start_ms, trace.end_ms, strict=True)
+    return (_bar(plan, step, start_ms, end_ms) for step, start_ms, end_ms in times)
+
+
+def _bar(plan: RankPlan, step: Instruction, start_ms: float, end_ms: float) -> Bar:
+    kind, label = _kind(step), symbol(step)
+    if isinstance(step, ReduceGradients | StepOptimizer):
+        return Bar(plan.rank, kind, label, None, None, start_ms, end_ms)
+    microbatch = plan.microbatches[step.microbatch]
+    shape = (microbatch.n_rows, microbatch.row_tokens)
+    return Bar(plan.rank, kind, label, step.microbatch, shape, start_ms, end_ms)
+
+
+def _kind(step: Instruction) -> Kind:
+    match step:
+        case Load():
+            return Kind.LOAD
+        case Forward():
+            return Kind.FORWARD
+        case Backward():
+            return Kind.BACKWARD
+        case StartSend() | StartReceive():
+            return Kind.TRANSFER
+        case WaitSend() | WaitReceive():
+            return Kind.WAIT
+        case ReduceGradients() | StepOptimizer():
+            return Kind.UPDATE
+        case _:
+            assert_never(step)

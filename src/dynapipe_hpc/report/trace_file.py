@@ -1,0 +1,164 @@
+"""trace.json: timelines as trace events, a format that Perfetto and chrome://tracing open."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.report.timeline import Bar, Kind, Timeline
+
+Event = dict[str, Any]  # the format is an open JSON object
+
+ON_SECOND_TRACK = {Kind.TRANSFER, Kind.WAIT}
+
+
+class TraceFile:
+    """A JSON array that grows by one line per iteration.
+
+    A rank has two processes, planned and measured, each with a track of computation and one
+    of transfers and waits. The format allows the closing bracket to be missing, so the file
+    is usable at any time; the first line names the tracks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._end_ms = 0.0
+
+    def add(self, timeline: Timeline) -> None:
+        """Appends an iteration, after the end of the one before."""
+        if not self.path.exists():
+            self.path.write_text("[\n" + _line(_names(timeline.ranks)), encoding="utf-8")
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(",\n" + _line(_events(timeline, self._end_ms)))
+        self._end_ms += max(timeline.planned_ms, timeline.measured_ms)
+
+    def close(self) -> None:
+        """Ends the array."""
+        if self.path.exists():
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n]\n")
+
+    def timelines(self) -> list[Timeline]:
+        """All iterations; a last line still being written is left out.
+
+        Raises:
+            InputError: A line is damaged.
+        """
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if lines and (lines[-1] == "]" or _is_torn(lines[-1])):
+            del lines[-1]
+        return [self._timeline(line, number) for number, line in enumerate(lines, 1) if number > 2]
+
+    def _timeline(self, line: str, number: int) -> Timeline:
+        try:
+            return _from_events(_parse(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{self.path}:{number}: not an iteration of a trace ({error}); "
+                "remove the line or the file"
+            ) from error
+
+
+def _is_torn(line: str) -> bool:
+    try:
+        _parse(line)
+    except ValueError:
+        return True
+    return False
+
+
+def _parse(line: str) -> list[Event]:
+    events: list[Event] = json.loads(f"[{line.removesuffix(',')}]")
+    return events
+
+
+def _line(events: Iterable[Event]) -> str:
+    return ",".join(json.dumps(event, separators=(",", ":")) for event in events)
+
+
+def _process(rank: int, *, measured: bool) -> int:
+    """Ids from 1 in the order in which they are shown: rank by rank, planned above measured."""
+    return 2 * rank + measured + 1
+
+
+def _names(ranks: Iterable[int]) -> list[Event]:
+    events = []
+    for rank in ranks:
+        for measured, what in ((False, "planned"), (True, "measured")):
+            pid = _process(rank, measured=measured)
+            events.append(_name("process_name", pid, 0, f"rank {rank} {what}"))
+            events.append(_name("thread_name", pid, 2 * pid, "compute"))
+            if measured:
+                events.append(_name("thread_name", pid, 2 * pid + 1, "transfers and waits"))
+    return events
+
+
+def _name(what: str, pid: int, tid: int, name: str) -> Event:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _events(timeline: Timeline, offset_ms: float) -> list[Event]:
+    """An event around the whole iteration per process, then its bars."""
+    events = []
+    sides = (
+        (False, timeline.planned_ms, timeline.planned),
+        (True, timeline.measured_ms, timeline.measured),
+    )
+    for measured, end_ms, bars in sides:
+        for rank in timeline.ranks:
+            pid = _process(rank, measured=measured)
+            whole = _slice(f"iteration {timeline.iteration}", "iteration", pid, 2 * pid)
+            whole |= _times(offset_ms, 0.0, end_ms) | {"args": {"iteration": timeline.iteration}}
+            events.append(whole)
+        events += [_of_bar(bar, offset_ms, measured=measured) for bar in bars]
+    return events
+
+
+def _of_bar(bar: Bar, offset_ms: float, *, measured: bool) -> Event:
+    pid = _process(bar.rank, measured=measured)
+    event = _slice(bar.label, bar.kind, pid, 2 * pid + (bar.kind in ON_SECOND_TRACK))
+    event |= _times(offset_ms, bar.start_ms, bar.end_ms)
+    if bar.shape is not None:
+        rows, row_tokens = bar.shape
+        event["args"] = {"microbatch": bar.microbatch, "rows": rows, "row_tokens": row_tokens}
+    return event
+
+
+def _slice(name: str, category: str, pid: int, tid: int) -> Event:
+    return {"name": name, "cat": category, "ph": "X", "pid": pid, "tid": tid}
+
+
+def _times(offset_ms: float, start_ms: float, end_ms: float) -> Event:
+    """Microseconds with three decimals: viewers nest slices in whole nanoseconds."""
+    start_ns = round((offset_ms + start_ms) * 1e6)
+    end_ns = round((offset_ms + end_ms) * 1e6)
+    return {"ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3}
+
+
+def _from_events(events: list[Event]) -> Timeline:
+    whole, *_ = (event for event in events if event["cat"] == "iteration")
+    start_us = whole["ts"]
+    bars = [event for event in events if event["cat"] != "iteration"]
+    return Timeline(
+        iteration=whole["args"]["iteration"],
+        planned_ms=whole["dur"] / 1e3,
+        planned=tuple(_to_bar(event, start_us) for event in bars if event["pid"] % 2 == 1),
+        measured=tuple(_to_bar(event, start_us) for event in bars if event["pid"] % 2 == 0),
+    )
+
+
+def _to_bar(event: Event, start_us: float) -> Bar:
+    args = event.get("args")
+    start_ms = (event["ts"] - start_us) / 1e3
+    return Bar(
+        rank=(event["pid"] - 1) // 2,
+        kind=Kind(event["cat"]),
+        label=event["name"],
+        microbatch=args["microbatch"] if args else None,
+        shape=(args["rows"], args["row_tokens"]) if args else None,
+        start_ms=start_ms,
+        end_ms=start_ms + event["dur"] / 1e3,
+    )
