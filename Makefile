@@ -2,26 +2,91 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-.DELETE_ON_ERROR:
+PIP_INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
 # Open MPI refuses to start as root unless told twice.
 ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
-# A rank is one process of one thread; several ranks share few cores here.
+# One thread per rank: several ranks share few cores here.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup build
+.DELETE_ON_ERROR:
+.PHONY: help setup build demo test test-python test-cpp test-mpi test-mpich check format clean
+
+help:
+	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
+	@echo "make test     all tests: C++, Python, MPI on 1, 2 and 4 ranks"
+	@echo "make check    lint, types, layers"
+	@echo "make build    again after a change in cpp/"
+	@echo "make format   rewrite sources in the project's format"
+
+# --- environment --------------------------------------------------------------------------
+
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: constraints.txt pyproject.toml
+$(VENV)/.ready: constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*/*.hpp)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt scikit-build-core pybind11 cmake ninja
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[local,dev]'
+	$(PIP_INSTALL) scikit-build-core pybind11 cmake ninja
+	$(PIP_INSTALL) --no-build-isolation --editable '.[local,dev]'
 	$(BIN)/python tests/mpi/configure_open_mpi.py
 	touch $@
 
-# Again after a change in cpp/.
 build: setup
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+
+# --- the main job -------------------------------------------------------------------------
+
+DEMO := runs/demo
+DYNAPIPE := $(BIN)/dynapipe-hpc
+DEMO_RANKS := $(BIN)/mpiexec -n 2 $(DYNAPIPE)
+
+demo: setup
+	rm -rf $(DEMO)
+	mkdir -p $(DEMO)
+	$(DYNAPIPE) demo-corpus $(DEMO)/corpus.jsonl --samples 4000 --seed 1
+	$(DYNAPIPE) preprocess $(DEMO)/corpus.jsonl $(DEMO)/corpus.h5
+	$(DYNAPIPE) inspect $(DEMO)/corpus.h5
+	$(DEMO_RANKS) profile configs/demo/dynamic.toml -o $(DEMO)/costs.h5
+	$(DEMO_RANKS) run configs/demo/dense_packing.toml -o $(DEMO)/dense_packing
+	$(DEMO_RANKS) run configs/demo/naive_padding.toml -o $(DEMO)/naive_padding
+	$(DEMO_RANKS) run configs/demo/dynamic.toml -o $(DEMO)/dynamic
+	$(DYNAPIPE) report $(DEMO)/dense_packing $(DEMO)/naive_padding $(DEMO)/dynamic
+
+# --- tests and checks ---------------------------------------------------------------------
+
+test: test-cpp test-python test-mpi test-mpich
+
+test-python: setup
+	$(BIN)/python -m pytest
+
+test-cpp: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --workflow --preset strict
+	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --workflow --preset sanitize
+
+test-mpi: setup
+	tests/mpi/run.sh $(BIN) 1 2 4
+
+# The plan store under a second MPI implementation, which needs an environment of its own.
+test-mpich: .venv-mpich/.ready
+	tests/mpi/run.sh .venv-mpich/bin 1 2 4
+
+.venv-mpich/.ready: constraints.txt
+	$(PYTHON) -m venv .venv-mpich
+	.venv-mpich/bin/pip install --quiet --constraint constraints.txt mpi4py mpich numpy pydantic pytest pytest-timeout
+	touch $@
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run --Werror $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
+
+clean:
+	rm -rf build $(VENV) .venv-mpich

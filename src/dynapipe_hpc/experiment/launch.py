@@ -1,14 +1,17 @@
-"""The ranks of this job: read once, at the start."""
+"""The ranks of this job, and how they end together."""
 
+import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import FrameType
+from typing import NoReturn, TypeVar
 
 from mpi4py import MPI
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, RunError
 
 T = TypeVar("T")
 
@@ -51,26 +54,54 @@ class Job:
         shared: T = self.comm.bcast(value, root=0)
         return shared
 
+    @contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """Runs a block on all ranks; wrong input on any of them ends all, told of once.
+
+        Raises:
+            InputError: On the first rank, with what every rank met.
+            SystemExit: On the others.
+        """
+        problem: str | None = None
+        try:
+            yield
+        except (InputError, OSError) as error:
+            problem = str(error)
+        problems = [p for p in self.comm.allgather(problem) if p is not None]
+        if not problems:
+            return
+        if self.is_first:
+            raise InputError("\n".join(dict.fromkeys(problems)))
+        raise SystemExit(2)
+
 
 @contextmanager
 def open_job() -> Iterator[Job]:
-    """Joins the job; an exception on one rank ends all of them, with its cause printed.
+    """Joins the job; what goes wrong on one rank later ends all of them, with its cause.
 
-    Errors that every rank meets alike (`InputError`) are left to the caller only in a job of
-    one; in a larger one each rank may have met a different one, so the job is aborted.
+    Without this, the peers of a rank that raised would wait for it for ever.
     """
     job = Job(MPI.COMM_WORLD)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         yield job
+    except (InputError, SystemExit):
+        raise
     except BaseException as error:
-        if job.size == 1:
-            raise
         _abort(job, error)
 
 
-def _abort(job: Job, error: BaseException) -> Any:
-    host = MPI.Get_processor_name()
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _abort(job: Job, error: BaseException) -> NoReturn:
+    if not isinstance(error, RunError | KeyboardInterrupt):
+        traceback.print_exception(error)
     reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-    sys.stderr.write(f"dynapipe-hpc: rank {job.rank} on {host}: {reason}\n")
+    sys.stderr.write(
+        f"dynapipe-hpc: rank {job.rank} on {MPI.Get_processor_name()} ends the job: {reason}\n"
+    )
     sys.stderr.flush()
-    job.comm.Abort(2 if isinstance(error, InputError) else 1)
+    job.comm.Abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+    raise AssertionError("MPI_Abort returned")

@@ -1,0 +1,17 @@
+"""The arguments of every verb that reads a configuration."""
+
+import argparse
+from pathlib import Path
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds CONFIG and --set."""
+    parser.add_argument("config", metavar="CONFIG", type=Path, help="configuration file (TOML)")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="TABLE.KEY=VALUE",
+        action="append",
+        default=[],
+        help="replaces one value of the configuration; may be given several times",
+    )

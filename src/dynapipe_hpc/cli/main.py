@@ -1,0 +1,49 @@
+"""The command `dynapipe-hpc`: one verb per file of this package."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from dynapipe_hpc import __version__
+from dynapipe_hpc.cli import demo_corpus, inspect, plan, preprocess, profile, report, run
+from dynapipe_hpc.data.errors import InputError
+
+VERBS = (preprocess, inspect, profile, plan, run, report, demo_corpus)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one verb.
+
+    Returns:
+        0 done, 1 the run failed, 2 wrong input; a user error is a message, not a traceback.
+    """
+    parsed = _parser().parse_args(arguments)
+    try:
+        return int(parsed.run(parsed))
+    except InputError as error:
+        return _explain(str(error), 2)
+    except KeyboardInterrupt:
+        return _explain("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of our output has left (`| head`); what Python flushes at exit must go
+        # somewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _explain(message: str, exit_code: int) -> int:
+    sys.stderr.write(f"dynapipe-hpc: {message}\n")
+    return exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynapipe-hpc",
+        description="Trains language models on samples of very different lengths.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for verb in VERBS:
+        verb.register(verbs)
+    return parser

@@ -1,0 +1,30 @@
+"""`dynapipe-hpc run`: trains as a configuration says."""
+
+import argparse
+from pathlib import Path
+
+from dynapipe_hpc.cli.config_arguments import add_config_arguments
+
+
+def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the verb."""
+    parser = verbs.add_parser(
+        "run",
+        help="train; start with mpiexec or srun, one process per rank",
+        description="Trains as CONFIG says, with one MPI rank per stage and replica.",
+    )
+    add_config_arguments(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", type=Path, required=True, help="new run folder"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Trains; the run folder holds the result."""
+    from dynapipe_hpc.experiment.launch import open_job
+    from dynapipe_hpc.experiment.run import run_experiment
+
+    with open_job() as job:
+        run_experiment(job, arguments.config, arguments.overrides, arguments.output)
+    return 0

@@ -1,0 +1,146 @@
+"""From a TOML file to an `ExperimentConfig`."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+
+Tables = dict[str, Any]
+
+
+class ConfigError(InputError):
+    """A configuration that cannot be used."""
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
+    """Reads a configuration file.
+
+    A file may name one parent (`extends = "other.toml"`, relative to itself), whose keys it
+    replaces one by one; a table with another `kind` or `rule` replaces the parent's whole.
+
+    Args:
+        path: The file.
+        overrides: `table.key=value` each, with the value in TOML; they win over the file.
+
+    Raises:
+        ConfigError: Names file, key, value and the way out.
+    """
+    tables = _read(path, seen=())
+    for override in overrides:
+        _merge(tables, _parse_override(override))
+    try:
+        return ExperimentConfig.model_validate(tables)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(path, detail) for detail in error.errors())) from None
+
+
+def to_toml(config: ExperimentConfig) -> str:
+    """The configuration with every default filled in, as a file that loads to the same."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> Tables:
+    if path.resolve() in seen:
+        raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    parent = tables.pop("extends", None)
+    if parent is None:
+        return tables
+    if not isinstance(parent, str):
+        raise ConfigError(f"{path}: extends must be the name of one file, got {parent!r}")
+    inherited = _read(path.parent / parent, (*seen, path.resolve()))
+    _merge(inherited, tables)
+    return inherited
+
+
+def _merge(below: Tables, above: Tables) -> None:
+    for key, value in above.items():
+        inherited = below.get(key)
+        if isinstance(value, dict) and isinstance(inherited, dict) and not _differs(inherited, value):
+            _merge(inherited, value)
+        else:
+            below[key] = value
+
+
+def _differs(inherited: Tables, table: Tables) -> bool:
+    """Whether two tables are different variants of a tagged union."""
+    return any(tag in table and inherited.get(tag) != table[tag] for tag in ("kind", "rule"))
+
+
+def _parse_override(override: str) -> Tables:
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"--set {override}: expected table.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string: quoting it twice on a shell is a nuisance
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    tables: Tables = value
+    return tables
+
+
+def _explain(path: Path, detail: ErrorDetails) -> str:
+    keys = [str(part) for part in detail["loc"]]
+    model, known = _walk(keys)
+    where = f"{path}: {'.'.join(known)}" if known else f"{path}"
+    if detail["type"] == "extra_forbidden":
+        return f"{path}: unknown key '{'.'.join(known)}'{_nearest(known[-1], model)}"
+    if detail["type"] == "missing":
+        return f"{where} is missing"
+    reason = detail["msg"].removeprefix("Value error, ")
+    if isinstance(detail["input"], str | int | float | bool):
+        return f"{where} = {detail['input']!r}: {reason}"
+    return f"{where}: {reason}"
+
+
+def _walk(keys: Sequence[str]) -> tuple[type[BaseModel] | None, list[str]]:
+    """The table that holds the last key, and the keys as the file spells them.
+
+    Pydantic names the chosen variant of a tagged union as one more key; the file does not.
+    """
+    model: type[BaseModel] | None = ExperimentConfig
+    spelled: list[str] = []
+    variants: Mapping[str, type[BaseModel]] = {}
+    for i, key in enumerate(keys):
+        if key in variants:
+            model, variants = variants[key], {}
+            continue
+        spelled.append(key)
+        field = model.model_fields.get(key) if model else None
+        if field is None or i == len(keys) - 1:
+            continue
+        model, variants = _tables_of(field.annotation, field.discriminator)
+    return model, spelled
+
+
+def _tables_of(
+    annotation: Any, discriminator: Any
+) -> tuple[type[BaseModel] | None, dict[str, type[BaseModel]]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, {}
+    choices = [c for c in getattr(annotation, "__args__", ()) if isinstance(c, type)]
+    tables = [c for c in choices if issubclass(c, BaseModel)]
+    return None, {str(t.model_fields[str(discriminator)].default): t for t in tables}
+
+
+def _nearest(key: str, model: type[BaseModel] | None) -> str:
+    names = list(model.model_fields) if model else []
+    close = difflib.get_close_matches(key, names, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; known keys here: {', '.join(names)}" if names else ""

@@ -1,0 +1,20 @@
+"""The [planner] table."""
+
+from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.planner.batch.config import BatchConfig
+from dynapipe_hpc.planner.cost.config import CostConfig
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+
+
+class PlannerConfig(ConfigTable):
+    """How plans are made: one table per step.
+
+    Attributes:
+        cost: Where predicted times and memory come from.
+        batch: How samples form micro-batches.
+        schedule: How micro-batches pass through the pipeline.
+    """
+
+    cost: CostConfig
+    batch: BatchConfig
+    schedule: ScheduleConfig = ScheduleConfig()
