@@ -41,6 +41,16 @@ class GptStage(nn.Module):
         self.to(dtype).to_empty(device="cpu")
         initialize(self, seed, shape.n_layers)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the stage begins with the embedding."""
+        return self.embedding is not None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the stage ends with the head and the loss."""
+        return self.head is not None
+
     def forward(
         self, inputs: Tensor, labels: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:

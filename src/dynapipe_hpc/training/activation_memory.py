@@ -1,0 +1,60 @@
+"""Counts the memory that micro-batches keep between their passes."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+class ActivationMemory:
+    """The account of a rank's activations: what autograd saved, and the boundary tensors.
+
+    A storage counts once however many tensors share it; weights do not count. What a pass
+    needs only while it runs is not seen.
+
+    Attributes:
+        live_bytes: Kept now.
+        peak_bytes: The most kept at any moment since the last `restart`.
+    """
+
+    def __init__(self, weights: Iterable[Tensor]) -> None:
+        """Opens the account; `weights` stay where they are from here on."""
+        self._weights = {weight.untyped_storage().data_ptr() for weight in weights}
+        self._kept: dict[int, dict[int, int]] = {}
+        self.live_bytes = 0
+        self.peak_bytes = 0
+
+    @contextmanager
+    def recording(self, microbatch: int) -> Iterator[None]:
+        """Charges what autograd saves inside the block to a micro-batch."""
+        kept = self._kept.setdefault(microbatch, {})
+
+        def pack(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self._weights:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield
+        self._add(sum(kept.values()))
+
+    def keep(self, microbatch: int, tensor: Tensor) -> None:
+        """Charges a boundary tensor, which may be part of a larger buffer."""
+        kept = self._kept.setdefault(microbatch, {})
+        address = tensor.untyped_storage().data_ptr()
+        self._add(tensor.nbytes - kept.get(address, 0))
+        kept[address] = tensor.nbytes
+
+    def release(self, microbatch: int) -> None:
+        """Takes a micro-batch off the account."""
+        self.live_bytes -= sum(self._kept.pop(microbatch).values())
+
+    def restart(self) -> None:
+        """Starts a new peak at what is kept now."""
+        self.peak_bytes = self.live_bytes
+
+    def _add(self, n_bytes: int) -> None:
+        self.live_bytes += n_bytes
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)

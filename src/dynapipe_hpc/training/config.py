@@ -1,0 +1,54 @@
+"""How weights are trained."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from dynapipe_hpc.data.config_table import ConfigTable
+
+LossWeighting = Literal["token", "sample", "task"]
+
+
+class TrainingConfig(ConfigTable):
+    """How weights are trained. The [training] table.
+
+    Attributes:
+        iterations: Steps of the optimizer.
+        seed: Of the initial weights.
+        dtype: Of weights, activations and gradients.
+        learning_rate: The highest, reached at the end of the warm-up.
+        warmup_iterations: Steps over which the learning rate rises from zero.
+        min_learning_rate_ratio: Share of `learning_rate` left at the last step.
+        weight_decay: Of matrices; biases and norms do not decay.
+        betas: Of AdamW's averages of gradients and of their squares.
+        clip_norm: Largest norm of the gradient of the whole model.
+        loss_weighting: What counts alike in the loss: target tokens, samples or tasks.
+        threads: Processor threads of one rank's computations.
+    """
+
+    iterations: int = Field(ge=1)
+    seed: int = 0
+    dtype: Literal["float32", "float64"] = "float32"
+    learning_rate: float = Field(default=3e-4, gt=0)
+    warmup_iterations: int = Field(default=0, ge=0)
+    min_learning_rate_ratio: float = Field(default=0.1, ge=0, le=1)
+    weight_decay: float = Field(default=0.1, ge=0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    clip_norm: float = Field(default=1.0, gt=0)
+    loss_weighting: LossWeighting = "token"
+    threads: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _warms_up_before_the_end(self) -> Self:
+        if self.warmup_iterations > self.iterations:
+            raise ValueError(
+                f"warmup_iterations ({self.warmup_iterations}) exceeds iterations "
+                f"({self.iterations}); the learning rate would never reach learning_rate"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _averages_forget(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be >= 0 and < 1, got {list(self.betas)}")
+        return self
