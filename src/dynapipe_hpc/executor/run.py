@@ -1,0 +1,123 @@
+"""Executes the plan of a rank."""
+
+import time
+from collections.abc import Callable
+from typing import Generic, assert_never
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.executor.stage import Stage, Tensor
+from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.transport import Transport
+from dynapipe_hpc.plan.instruction import (
+    Backward,
+    Forward,
+    Instruction,
+    Load,
+    Payload,
+    ReduceGradients,
+    StartReceive,
+    StartSend,
+    StepOptimizer,
+    WaitReceive,
+    WaitSend,
+)
+from dynapipe_hpc.plan.rank_plan import RankPlan
+
+
+class ExecutionError(RuntimeError):
+    """An instruction of a plan failed; names it. The cause is chained."""
+
+
+def run_plan(
+    plan: RankPlan,
+    stage: Stage[Tensor],
+    transport: Transport[Tensor],
+    clock: Callable[[], float] = time.perf_counter,
+) -> IterationTrace:
+    """Does what a plan says, from top to bottom.
+
+    Args:
+        plan: Of this rank.
+        stage: The layers of this rank.
+        transport: To the ranks that the plan names.
+        clock: The time in seconds, from any origin.
+
+    Raises:
+        ExecutionError: An instruction failed.
+        RunError: An instruction found a reason to end the run that needs no further word.
+    """
+    run = _PlanRun(plan, stage, transport)
+    start_ms, end_ms = [], []
+    origin = clock()
+    for index, instruction in enumerate(plan.instructions):
+        start_ms.append(1e3 * (clock() - origin))
+        try:
+            run.execute(instruction)
+        except RunError:
+            raise
+        except Exception as error:
+            raise ExecutionError(_where(plan, index, error)) from error
+        end_ms.append(1e3 * (clock() - origin))
+    report = stage.finish_iteration()
+    return IterationTrace(
+        iteration=plan.iteration,
+        rank=plan.rank,
+        start_ms=tuple(start_ms),
+        end_ms=tuple(end_ms),
+        loss=report.loss,
+        gradient_norm=report.gradient_norm,
+        learning_rate=report.learning_rate,
+        peak_bytes=report.peak_bytes,
+    )
+
+
+class _PlanRun(Generic[Tensor]):
+    """One plan being executed: tensors received and not yet used, produced and not yet sent."""
+
+    def __init__(self, plan: RankPlan, stage: Stage[Tensor], transport: Transport[Tensor]) -> None:
+        self._plan = plan
+        self._stage = stage
+        self._transport = transport
+        self._inbox: dict[tuple[Payload, int], Tensor] = {}
+        self._outbox: dict[tuple[Payload, int], Tensor] = {}
+
+    def execute(self, instruction: Instruction) -> None:
+        """What each instruction means is written where it is defined."""
+        match instruction:
+            case Load(i):
+                self._stage.load(i, self._plan.microbatches[i])
+            case Forward(i):
+                activation = self._inbox.pop((Payload.ACTIVATION, i), None)
+                self._put(Payload.ACTIVATION, i, self._stage.forward(i, activation))
+            case Backward(i):
+                gradient = self._inbox.pop((Payload.GRADIENT, i), None)
+                self._put(Payload.GRADIENT, i, self._stage.backward(i, gradient))
+            case StartSend(i, payload, peer):
+                self._transport.start_send(i, payload, peer, self._outbox[payload, i])
+            case WaitSend(i, payload):
+                self._transport.wait_send(i, payload)
+                del self._outbox[payload, i]
+            case StartReceive(i, payload, peer, slot):
+                shape = self._plan.boundary_shape(i)
+                self._transport.start_receive(i, payload, peer, shape, slot)
+            case WaitReceive(i, payload):
+                self._inbox[payload, i] = self._transport.wait_receive(i, payload)
+            case ReduceGradients():
+                self._stage.reduce_gradients()
+            case StepOptimizer():
+                self._stage.step_optimizer()
+            case _:
+                assert_never(instruction)
+
+    def _put(self, payload: Payload, microbatch: int, tensor: Tensor | None) -> None:
+        if tensor is not None:
+            self._outbox[payload, microbatch] = tensor
+
+
+def _where(plan: RankPlan, index: int, error: Exception) -> str:
+    instruction = plan.instructions[index]
+    place = f"iteration {plan.iteration}, rank {plan.rank}, instruction {index}: {instruction}"
+    if not isinstance(instruction, ReduceGradients | StepOptimizer):
+        rows, tokens, _ = plan.boundary_shape(instruction.microbatch)
+        place += f" on {rows} rows of {tokens} tokens"
+    return f"{place}: {type(error).__name__}: {error}"
