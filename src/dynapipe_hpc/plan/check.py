@@ -1,0 +1,62 @@
+"""Executes the plans of an iteration symbolically before any rank does it for real."""
+
+from collections.abc import Iterable, Sequence
+
+from dynapipe_hpc.plan.check_rank import Neighbours, check_rank
+from dynapipe_hpc.plan.check_transfers import check_transfers
+from dynapipe_hpc.plan.errors import PlanError
+from dynapipe_hpc.plan.rank_plan import RankPlan
+
+__all__ = ["PlanError", "check_plans"]
+
+
+def check_plans(plans: Sequence[RankPlan]) -> None:
+    """Checks that the plans of all ranks, executed together, end and compute the iteration.
+
+    They belong to one iteration; the stages of a replica form one pipeline over the same
+    micro-batches; each rank keeps the rules of `check_rank` (every pass once, transfers
+    complete before use, slots, memory) and each pipeline those of `check_transfers` (no
+    mismatch, no deadlock, if transfers behave as NCCL's do). Linear in the number of
+    instructions.
+
+    Args:
+        plans: Of all ranks of an iteration, in any order.
+
+    Raises:
+        PlanError: A rule is broken; the message shows the ranks and instructions.
+
+    Source:
+        Paper, section "Communication Planning", which argues that its plans cannot
+        deadlock; here every plan is checked.
+    """
+    if len(iterations := {plan.iteration for plan in plans}) > 1:
+        raise PlanError(f"the plans belong to different iterations: {sorted(iterations)}")
+    if len({plan.rank for plan in plans}) < len(plans):
+        raise PlanError(f"a rank has two plans: {sorted(plan.rank for plan in plans)}")
+    pipelines = [_pipeline(plans, replica) for replica in sorted({p.replica for p in plans})]
+    if len({len(pipeline) for pipeline in pipelines}) > 1:
+        raise PlanError(f"the replicas differ in stages: {[len(p) for p in pipelines]}")
+    for pipeline in pipelines:
+        _check_pipeline(pipeline)
+
+
+def _pipeline(plans: Iterable[RankPlan], replica: int) -> list[RankPlan]:
+    """The plans of a replica, by stage."""
+    pipeline = sorted((p for p in plans if p.replica == replica), key=lambda p: p.stage)
+    stages = [plan.stage for plan in pipeline]
+    if stages != list(range(len(pipeline))):
+        raise PlanError(f"replica {replica} has plans for stages {stages}, some missing or twice")
+    return pipeline
+
+
+def _check_pipeline(pipeline: Sequence[RankPlan]) -> None:
+    first = pipeline[0]
+    ranks = [None, *(plan.rank for plan in pipeline), None]
+    for stage, plan in enumerate(pipeline):
+        if (plan.microbatches, plan.hidden_size) != (first.microbatches, first.hidden_size):
+            raise PlanError(
+                f"iteration {plan.iteration}: ranks {first.rank} and {plan.rank} hold stages of "
+                f"replica {plan.replica} but differ in micro-batches or hidden size"
+            )
+        check_rank(plan, Neighbours(before=ranks[stage], behind=ranks[stage + 2]))
+    check_transfers(pipeline)

@@ -1,0 +1,165 @@
+"""The rules that the plan of a rank keeps by itself."""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from dynapipe_hpc.plan.errors import PlanError
+from dynapipe_hpc.plan.excerpt import excerpt, picture
+from dynapipe_hpc.plan.instruction import (
+    Backward,
+    Forward,
+    Instruction,
+    Load,
+    Payload,
+    ReduceGradients,
+    StartReceive,
+    StartSend,
+    StepOptimizer,
+    WaitReceive,
+    WaitSend,
+)
+from dynapipe_hpc.plan.memory import peak_bytes
+from dynapipe_hpc.plan.rank_plan import RankPlan
+
+# Every micro-batch takes each of these steps once on a rank, after those it needs. Steps are
+# written as in plan text, less numbers: "a<" starts to receive the activation, "a<!" waits.
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "L": (),
+    "a<": (),
+    "a<!": ("a<",),
+    "F": ("L", "a<!"),
+    "a>": ("F",),
+    "a>!": ("a>",),
+    "g<": (),
+    "g<!": ("g<",),
+    "B": ("F", "g<!"),
+    "g>": ("B",),
+    "g>!": ("g>",),
+}
+_SEND = {Payload.ACTIVATION: "a>", Payload.GRADIENT: "g>"}
+_RECEIVE = {Payload.ACTIVATION: "a<", Payload.GRADIENT: "g<"}
+_WITH_STAGE_BEFORE = {"a<", "a<!", "g>", "g>!"}
+_WITH_STAGE_BEHIND = {"a>", "a>!", "g<", "g<!"}
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The ranks of the stages before and behind a stage; None at an end of the pipeline."""
+
+    before: int | None
+    behind: int | None
+
+    def steps(self) -> dict[str, frozenset[str]]:
+        """The steps that every micro-batch takes between these neighbours, and their needs."""
+        absent = _WITH_STAGE_BEFORE if self.before is None else set()
+        absent = absent | (_WITH_STAGE_BEHIND if self.behind is None else set())
+        return {
+            step: frozenset(needs) - absent for step, needs in _NEEDS.items() if step not in absent
+        }
+
+    def peer(self, step: str) -> int | None:
+        """The rank at the other end of a transfer."""
+        return self.before if step in _WITH_STAGE_BEFORE else self.behind
+
+
+def check_rank(plan: RankPlan, neighbours: Neighbours) -> None:
+    """Checks what can be seen without the plans of other ranks.
+
+    Every micro-batch takes every step once, in an order that respects what each step needs;
+    peers are the neighbours; a receive slot has one user at a time; memory stays within its
+    limit; ReduceGradients and StepOptimizer come last. Linear in the number of instructions.
+
+    Raises:
+        PlanError: A rule is broken; the message shows where.
+    """
+    _check_steps(plan, neighbours)
+    _check_slots(plan)
+    _check_memory(plan)
+
+
+def _check_steps(plan: RankPlan, neighbours: Neighbours) -> None:
+    needs = neighbours.steps()
+    done: list[set[str]] = [set() for _ in plan.microbatches]
+    if plan.instructions[-2:] != (ReduceGradients(), StepOptimizer()):
+        raise _error(
+            plan, len(plan.instructions), "a plan ends with reduce and step, in this order"
+        )
+    for position, instruction in enumerate(plan.instructions[:-2]):
+        step, i, peer = _step(instruction)
+        if step not in needs:
+            raise _error(plan, position, "this has no place here")
+        if not 0 <= i < len(done):
+            raise _error(plan, position, f"there are only {len(done)} micro-batches")
+        if step in done[i]:
+            raise _error(plan, position, "this comes a second time")
+        if not needs[step] <= done[i]:
+            raise _error(plan, position, f"this needs {_missing(needs[step], done[i], i)} before")
+        if peer is not None and peer != neighbours.peer(step):
+            raise _error(plan, position, f"the peer must be rank {neighbours.peer(step)}")
+        done[i].add(step)
+    for i, steps in enumerate(done):
+        if len(steps) < len(needs):
+            missing = _missing(frozenset(needs), steps, i)
+            raise _error(plan, len(plan.instructions) - 2, f"this needs {missing} before")
+
+
+def _step(instruction: Instruction) -> tuple[str, int, int | None]:
+    """An instruction's step, micro-batch and, where it has one, peer."""
+    match instruction:
+        case Load(i):
+            return "L", i, None
+        case Forward(i):
+            return "F", i, None
+        case Backward(i):
+            return "B", i, None
+        case StartSend(i, payload, peer):
+            return _SEND[payload], i, peer
+        case WaitSend(i, payload):
+            return _SEND[payload] + "!", i, None
+        case StartReceive(i, payload, peer, _):
+            return _RECEIVE[payload], i, peer
+        case WaitReceive(i, payload):
+            return _RECEIVE[payload] + "!", i, None
+        case ReduceGradients() | StepOptimizer():
+            return "end", 0, None
+        case _:
+            assert_never(instruction)
+
+
+def _missing(needed: frozenset[str], done: set[str], microbatch: int) -> str:
+    """The first step not done, as in plan text."""
+    step = next(step for step in _NEEDS if step in needed - done)
+    return f"{step[0]}{microbatch}{step[1:]}"
+
+
+def _check_slots(plan: RankPlan) -> None:
+    user: dict[int, int] = {}
+    finished = set[int]()
+    for position, instruction in enumerate(plan.instructions):
+        match instruction:
+            case StartReceive(i, _, _, slot):
+                if slot in user and user[slot] not in finished:
+                    raise _error(plan, position, f"slot {slot} is in use until B{user[slot]}")
+                user[slot] = i
+            case Backward(i):
+                finished.add(i)
+
+
+def _check_memory(plan: RankPlan) -> None:
+    memory, n = plan.memory, len(plan.microbatches)
+    columns = (memory.stored, memory.forward_transient, memory.backward_transient)
+    if any(len(column) != n for column in columns):
+        raise PlanError(
+            f"iteration {plan.iteration}: rank {plan.rank} accounts for the memory of "
+            f"{[len(column) for column in columns]} micro-batches, but has {n}"
+        )
+    if (needed := peak_bytes(plan)) > memory.limit:
+        raise PlanError(
+            f"iteration {plan.iteration}: rank {plan.rank} needs {needed} bytes at its peak, "
+            f"but may use {memory.limit}"
+        )
+
+
+def _error(plan: RankPlan, position: int, problem: str) -> PlanError:
+    shown = picture({plan.rank: excerpt(plan.instructions, position)})
+    return PlanError(f"iteration {plan.iteration}: rank {plan.rank}: {problem}:{shown}")
