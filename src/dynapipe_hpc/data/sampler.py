@@ -1,0 +1,135 @@
+"""Global batches: as many samples as a token budget holds."""
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.config import DataConfig
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
+
+Integers = npt.NDArray[np.integer]
+Tokens = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """One pass over the dataset: batch i is `order[starts[i]:starts[i + 1]]`."""
+
+    order: Tokens
+    starts: list[int]
+
+    @property
+    def n_batches(self) -> int:
+        return len(self.starts) - 1
+
+
+class TokenBudgetSampler:
+    """Fills every batch with samples until the next one would exceed the token budget.
+
+    An epoch visits the samples in an order drawn from (seed, epoch). A batch never spans
+    two epochs, so it holds no sample twice; what an epoch leaves over, less than a batch, is
+    left out of that epoch (another order leaves out others), unless it is the epoch's only
+    batch. Iterations count through the epochs without end.
+
+    Everything follows from lengths and configuration, so all ranks compute the same batches
+    without talking. Any thread may ask for any iteration: the epochs in use are kept, and an
+    earlier epoch is computed again only to be read again.
+
+    Source:
+        The global batches of Jiang et al., "DynaPipe", EuroSys 2024 (Evaluation), which hold a
+        fixed number of tokens rather than of samples.
+    """
+
+    def __init__(
+        self,
+        input_lengths: Integers,
+        target_lengths: Integers,
+        task_ids: Integers,
+        config: DataConfig,
+    ) -> None:
+        """Takes the dataset's lengths.
+
+        Args:
+            input_lengths: Tokens of every sample's input, shape (n_samples,).
+            target_lengths: Tokens of every sample's target, >= 1, shape (n_samples,).
+            task_ids: Task of every sample, shape (n_samples,).
+            config: Truncation, budget and seed.
+
+        Raises:
+            InputError: There are no samples.
+        """
+        if len(input_lengths) == 0:
+            raise InputError(f"data.dataset = '{config.dataset}': holds no samples")
+        self._targets: Tokens = np.minimum(target_lengths, config.max_tokens).astype(np.int64)
+        room = config.max_tokens - self._targets
+        self._inputs: Tokens = np.minimum(input_lengths, room).astype(np.int64)
+        self._task_ids = task_ids
+        self._config = config
+        self._first_iterations = [0]  # of every epoch whose number of batches is known
+        self._recent: dict[int, _Epoch] = {}
+        self._lock = threading.Lock()
+
+    def iteration(self, k: int) -> list[Sample]:
+        """The samples of global batch k >= 0, in the order in which they were drawn."""
+        if k < 0:
+            raise ValueError(f"iterations count from 0, got {k}")
+        with self._lock:
+            number = self._epoch_of(k)
+            epoch = self._epoch(number)
+            batch = k - self._first_iterations[number]
+        return [self._sample(i) for i in epoch.order[epoch.starts[batch] : epoch.starts[batch + 1]]]
+
+    def epoch_of(self, k: int) -> int:
+        """The epoch that iteration k >= 0 belongs to, from 0."""
+        with self._lock:
+            return self._epoch_of(k)
+
+    def _epoch_of(self, k: int) -> int:
+        while k >= self._first_iterations[-1]:
+            newest = len(self._first_iterations) - 1
+            n_batches = self._epoch(newest).n_batches
+            self._first_iterations.append(self._first_iterations[-1] + n_batches)
+        return bisect_right(self._first_iterations, k) - 1
+
+    def _epoch(self, number: int) -> _Epoch:
+        if number not in self._recent:
+            # Two: planners work a few iterations ahead of the executor, past an epoch's end.
+            while len(self._recent) >= 2:
+                del self._recent[next(iter(self._recent))]
+            order = _order(len(self._inputs), self._config.seed, number)
+            lengths = (self._inputs + self._targets)[order]
+            self._recent[number] = _Epoch(order, _starts(lengths, self._config.tokens_per_batch))
+        return self._recent[number]
+
+    def _sample(self, sample_id: int) -> Sample:
+        return Sample(
+            int(sample_id),
+            int(self._inputs[sample_id]),
+            int(self._targets[sample_id]),
+            int(self._task_ids[sample_id]),
+        )
+
+
+def _order(n_samples: int, seed: int, epoch: int) -> Tokens:
+    """A permutation that depends on nothing but its arguments.
+
+    Sorting raw random words, because NumPy keeps bit streams the same between versions but
+    not what `Generator.permutation` makes of them.
+    """
+    words = np.random.Philox(np.random.SeedSequence([seed, epoch])).random_raw(n_samples)
+    order: Tokens = np.argsort(words, kind="stable").astype(np.int64)
+    return order
+
+
+def _starts(lengths: Tokens, budget: int) -> list[int]:
+    """Where each batch starts in `lengths`, and where the last one ends."""
+    ends = np.cumsum(lengths)
+    starts = [0]
+    while starts[-1] < len(lengths):
+        before = ends[starts[-1] - 1] if starts[-1] else 0
+        starts.append(int(np.searchsorted(ends, before + budget, side="right")))
+    return starts if len(starts) == 2 else starts[:-1]
