@@ -1,0 +1,46 @@
+"""How far a long job is."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tqdm import tqdm
+
+LINE_EVERY_S = 10.0
+
+
+@dataclass(slots=True)
+class TextProgress:
+    """Shows bytes of text done and tokens per second.
+
+    A bar on a terminal, a plain line now and then in a batch log.
+
+    Attributes:
+        bar: Of the bytes; silent where there is no terminal.
+        start_s: When the job started.
+    """
+
+    bar: "tqdm[None]"
+    start_s: float = field(default_factory=time.perf_counter)
+    _next_line_s: float = LINE_EVERY_S
+
+    def show(self, n_bytes: int, n_tokens: int) -> None:
+        """Tells how much is done so far, counted from the start."""
+        elapsed_s = time.perf_counter() - self.start_s
+        rate = f"{n_tokens / elapsed_s:,.0f} tokens/s"
+        self.bar.set_postfix_str(rate, refresh=False)
+        self.bar.update(n_bytes - self.bar.n)
+        if self.bar.disable and elapsed_s >= self._next_line_s:
+            percent = 100 * n_bytes / max(1, self.bar.total)
+            sys.stderr.write(f"{percent:.0f} % done, {n_tokens:,} tokens, {rate}\n")
+            self._next_line_s = elapsed_s + LINE_EVERY_S
+
+
+@contextmanager
+def text_progress(total_bytes: int) -> Iterator[TextProgress]:
+    """Shows the progress over so many bytes of text, on standard error."""
+    on_terminal = sys.stderr.isatty()
+    with tqdm(total=total_bytes, unit="B", unit_scale=True, disable=not on_terminal) as bar:
+        yield TextProgress(bar)

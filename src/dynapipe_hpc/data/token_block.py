@@ -1,0 +1,70 @@
+"""Tokenized samples on their way into a dataset."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+TokenArray = npt.NDArray[np.unsignedinteger]
+"""Token ids, shape (n_tokens,), uint16 or uint32."""
+
+
+def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest unsigned type, of 2 or 4 bytes, that holds every token id."""
+    return np.dtype(np.uint16) if vocab_size <= 2**16 else np.dtype(np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequences:
+    """Token sequences one behind the other.
+
+    Attributes:
+        tokens: All tokens, shape (sum of lengths,).
+        lengths: Tokens of every sequence, shape (n_sequences,).
+    """
+
+    tokens: TokenArray
+    lengths: npt.NDArray[np.int64]
+
+    @classmethod
+    def join(cls, sequences: Sequence[npt.ArrayLike], dtype: np.dtype[np.unsignedinteger]) -> Self:
+        """Joins the sequences in order."""
+        arrays = [np.asarray(sequence, dtype) for sequence in sequences]
+        lengths = np.array([len(array) for array in arrays], np.int64)
+        return cls(np.concatenate([np.empty(0, dtype), *arrays]), lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBlock:
+    """Some consecutive samples of a dataset.
+
+    Attributes:
+        inputs: Their inputs.
+        targets: Their targets, each with its end-of-sequence token.
+        tasks: Their tasks by name.
+    """
+
+    inputs: TokenSequences
+    targets: TokenSequences
+    tasks: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        samples: Sequence[tuple[npt.ArrayLike, npt.ArrayLike, str]],
+        vocab_size: int,
+    ) -> Self:
+        """Makes a block of (input tokens, target tokens, task) triples."""
+        dtype = token_type(vocab_size)
+        return cls(
+            TokenSequences.join([inputs for inputs, _, _ in samples], dtype),
+            TokenSequences.join([targets for _, targets, _ in samples], dtype),
+            tuple(task for _, _, task in samples),
+        )
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of inputs and targets."""
+        return len(self.inputs.tokens) + len(self.targets.tokens)

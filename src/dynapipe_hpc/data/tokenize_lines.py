@@ -1,0 +1,141 @@
+"""From lines of JSON to a block of tokenized samples; runs in worker processes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.tokenizers import Tokenizer
+
+DEFAULT_TASK = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some consecutive lines of a JSONL file.
+
+    Attributes:
+        path: The file.
+        first: Number of the first line, from 1.
+        lines: The lines, undecoded.
+    """
+
+    path: Path
+    first: int
+    lines: list[bytes]
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the lines in the file."""
+        return sum(map(len, self.lines))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedLines:
+    """What became of some lines.
+
+    Attributes:
+        block: The samples of the good lines.
+        n_bytes: Size of all lines in the file.
+        skipped: Why each bad line is bad, with file and line number.
+    """
+
+    block: TokenBlock
+    n_bytes: int
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    inputs: str
+    targets: str
+    task: str
+
+
+def tokenize_lines(lines: Lines, tokenizer: Tokenizer, skip_bad: bool) -> TokenizedLines:
+    """Tokenizes one sample per line and ends every target with the end-of-sequence token.
+
+    Args:
+        lines: JSON objects with the strings `inputs`, `targets` (not empty) and, if it likes,
+            `task`.
+        tokenizer: Makes the tokens.
+        skip_bad: Leaves bad lines out instead of refusing them.
+
+    Raises:
+        InputError: A line is bad; names file and line.
+    """
+    texts: list[_Text] = []
+    skipped: list[str] = []
+    for number, line in enumerate(lines.lines, start=lines.first):
+        try:
+            texts.append(_parse(line))
+        except InputError as error:
+            reason = f"{lines.path}:{number}: {error}"
+            if not skip_bad:
+                raise InputError(
+                    f"{reason}; mend the line, or leave it out with --skip-bad"
+                ) from None
+            skipped.append(reason)
+    return TokenizedLines(_tokenize(texts, tokenizer), lines.n_bytes, tuple(skipped))
+
+
+def _tokenize(texts: Sequence[_Text], tokenizer: Tokenizer) -> TokenBlock:
+    inputs = tokenizer.encode([text.inputs for text in texts])
+    targets = tokenizer.encode([text.targets for text in texts])
+    ended: list[npt.ArrayLike] = [np.append(tokens, tokenizer.eos_id) for tokens in targets]
+    tasks = [text.task for text in texts]
+    return TokenBlock.of(list(zip(inputs, ended, tasks, strict=True)), tokenizer.vocab_size)
+
+
+def _parse(line: bytes) -> _Text:
+    try:
+        record = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 at byte {error.start + 1} of the line") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"not JSON ({error.msg} at column {error.colno})") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise InputError(f"not a JSON object but {_kind(record)}")
+    text = _Text(
+        _field(record, "inputs"), _field(record, "targets"), _field(record, "task", DEFAULT_TASK)
+    )
+    if not text.targets:
+        raise InputError("field 'targets' is empty, so there is nothing to learn")
+    return text
+
+
+def _field(record: dict[str, Any], name: str, default: str | None = None) -> str:
+    if name not in record and default is None:
+        raise InputError(f"field '{name}' is missing (found {', '.join(record) or 'no fields'})")
+    value = record.get(name, default)
+    if not isinstance(value, str):
+        raise InputError(f"field '{name}' is {_kind(value)}, not a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"field '{name}' holds half of a surrogate pair, not text") from None
+    return value
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case _:
+            return "an object"

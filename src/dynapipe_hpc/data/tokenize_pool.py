@@ -1,0 +1,62 @@
+"""Processes that tokenize, one per core."""
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.tokenize_lines import Lines, TokenizedLines, tokenize_lines
+from dynapipe_hpc.data.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizePool:
+    """Tokenizes blocks of lines side by side."""
+
+    executor: ProcessPoolExecutor
+
+    def submit(self, lines: Lines) -> Future[TokenizedLines]:
+        """Queues some lines."""
+        return self.executor.submit(_tokenize, lines)
+
+
+@contextmanager
+def open_pool(tokenizer: Tokenizer, skip_bad: bool, n_workers: int) -> Iterator[TokenizePool]:
+    """Starts the workers, and ends them when the block ends, however it ends.
+
+    Raises:
+        RunError: A worker died.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    executor = ProcessPoolExecutor(n_workers, context, _prepare, (tokenizer, skip_bad))
+    try:
+        yield TokenizePool(executor)
+    except BrokenProcessPool:
+        raise RunError(
+            "a worker process died, perhaps for lack of memory; try fewer: --workers N"
+        ) from None
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+# The one state of a worker, set as it starts: sending the vocabulary with every block is slow.
+_settings: list[tuple[Tokenizer, bool]] = []
+
+
+def _prepare(tokenizer: Tokenizer, skip_bad: bool) -> None:
+    # Ctrl-C reaches every process of the terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The workers are the parallelism.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _settings.append((tokenizer, skip_bad))
+
+
+def _tokenize(lines: Lines) -> TokenizedLines:
+    [(tokenizer, skip_bad)] = _settings
+    return tokenize_lines(lines, tokenizer, skip_bad)

@@ -1,0 +1,165 @@
+"""From text to token ids."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from dynapipe_hpc.data.errors import InputError
+
+END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
+"""Names under which vocabularies keep their end-of-sequence token, the likeliest first."""
+
+
+class Tokenizer(Protocol):
+    """Turns text into token ids below `vocab_size`. Can be sent to another process."""
+
+    @property
+    def name(self) -> str:
+        """What the dataset records about where the tokens come from."""
+
+    @property
+    def sha256(self) -> str:
+        """Hash of everything that decides which token is which, in hexadecimal."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+
+    @property
+    def eos_id(self) -> int:
+        """The token that ends every target."""
+
+    def encode(self, texts: Sequence[str]) -> list[npt.ArrayLike]:
+        """Token ids of every text, with no special tokens around them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteTokenizer:
+    """Every byte of UTF-8 is a token; one more ends the sequence. Needs no file."""
+
+    name: str = "bytes"
+    sha256: str = hashlib.sha256(b"bytes").hexdigest()
+    vocab_size: int = 257
+    eos_id: int = 256
+
+    def encode(self, texts: Sequence[str]) -> list[npt.ArrayLike]:
+        """Token ids of every text."""
+        return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyTokenizer:
+    """A tokenizer read from files.
+
+    Attributes:
+        name: Names of the files.
+        sha256: Hash of the files' bytes, in the order of their names.
+        vocab_size: Largest token id + 1, added tokens included.
+        eos_id: The token that ends every target.
+        model: The tokenizer itself, which neither truncates nor pads.
+    """
+
+    name: str
+    sha256: str
+    vocab_size: int
+    eos_id: int
+    model: tokenizers.Tokenizer
+
+    def encode(self, texts: Sequence[str]) -> list[npt.ArrayLike]:
+        """Token ids of every text."""
+        return [e.ids for e in self.model.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def load_tokenizer(paths: Sequence[Path], end_token: str | None = None) -> Tokenizer:
+    """Loads a tokenizer.
+
+    Args:
+        paths: None for bytes; one Hugging Face `tokenizers` file; or the vocabulary (JSON)
+            and the merges (text) of a byte-level BPE in the manner of GPT-2.
+        end_token: Text of the token that ends a sequence; by default a well-known one.
+
+    Raises:
+        InputError: A file is missing or not what it should be, or no token ends a sequence.
+    """
+    if not paths:
+        if end_token is not None:
+            raise InputError(f"--eos {end_token}: the byte tokenizer has an end token of its own")
+        return ByteTokenizer()
+    digest = hashlib.sha256(b"".join(_bytes_of(path) for path in paths)).hexdigest()
+    name = " ".join(path.name for path in paths)
+    model = _load_model(paths)
+    ids = model.get_vocab()
+    eos_id = _end(ids, name, end_token)
+    return VocabularyTokenizer(name, digest, max(ids.values()) + 1, eos_id, model)
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the tokenizer: {error.strerror}") from None
+
+
+def _load_model(paths: Sequence[Path]) -> tokenizers.Tokenizer:
+    match paths:
+        case [path]:
+            model = _load_single_file(path)
+        case [vocabulary, merges]:
+            model = _load_byte_level_bpe(vocabulary, merges)
+        case _:
+            raise InputError(f"--tokenizer takes one file or two, got {len(paths)}")
+    # A tokenizer file may carry both, from the model that it was saved with.
+    model.no_truncation()
+    model.no_padding()
+    return model
+
+
+def _load_single_file(path: Path) -> tokenizers.Tokenizer:
+    try:
+        holds_model = "model" in json.loads(_bytes_of(path))
+    except ValueError as error:
+        raise InputError(f"{path}: not a tokenizer file, which is JSON: {error}") from None
+    if not holds_model:
+        raise InputError(
+            f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, give its "
+            "merges too: --tokenizer VOCAB.json MERGES.txt"
+        )
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more specific
+        raise InputError(f"{path}: cannot be loaded as a tokenizer: {error}") from None
+
+
+def _load_byte_level_bpe(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
+    try:
+        model = tokenizers.Tokenizer(BPE.from_file(str(vocabulary), str(merges)))
+    except Exception as error:  # the library raises nothing more specific
+        raise InputError(
+            f"{vocabulary}, {merges}: not the vocabulary and the merges of a byte-level BPE "
+            f"(in this order): {error}"
+        ) from None
+    model.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    return model
+
+
+def _end(ids: dict[str, int], name: str, end_token: str | None) -> int:
+    if end_token is not None:
+        if end_token not in ids:
+            raise InputError(f"--eos {end_token}: {name} has no such token")
+        return ids[end_token]
+    for known in END_TOKENS:
+        if known in ids:
+            return ids[known]
+    raise InputError(
+        f"{name}: none of its tokens is known to end a sequence ({', '.join(END_TOKENS)}); "
+        "name the one that does: --eos TOKEN"
+    )
