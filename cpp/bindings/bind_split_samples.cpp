@@ -61,7 +61,7 @@ std::tuple<std::vector<std::size_t>, double, std::size_t> split(const Lengths& l
                                             static_cast<std::size_t>(work_ms.shape(1))};
     py::gil_scoped_release release;  // planner threads run side by side
     dynapipe::Split found = dynapipe::split_samples(lengths, tables, n_replicas);
-    return {std::move(found.sizes), found.objective_ms, found.n_passes};
+    return {std::move(found.sizes), found.objective_ms, found.n_solves};
 }
 
 }  // namespace
@@ -70,5 +70,5 @@ void bind_split_samples(py::module_& m) {
     m.def("split_samples", &split, py::arg("length_of_sample").noconvert(),
           py::arg("work_ms").noconvert(), py::arg("fill_ms").noconvert(), py::arg("n_replicas"),
           "Cuts samples into consecutive micro-batches; see dynapipe/split_samples.hpp.\n\n"
-          "Returns (sizes, objective_ms, n_passes).");
+          "Returns (sizes, objective_ms, n_solves).");
 }

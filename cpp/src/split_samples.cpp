@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace dynapipe {
 namespace {
@@ -106,48 +107,57 @@ class Cutter {
     std::vector<double> rest_ms_;
 };
 
+double fill_of(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
+               std::size_t first, std::size_t size) {
+    const auto length = static_cast<std::size_t>(length_of_sample[first]);
+    return tables.fill_ms[length * tables.max_samples + size - 1];
+}
+
+double greatest_fill(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
+                     std::span<const std::size_t> sizes) {
+    double greatest_ms = 0;
+    std::size_t first = 0;
+    for (const std::size_t size : sizes) {
+        greatest_ms = std::max(greatest_ms, fill_of(length_of_sample, tables, first, size));
+        first += size;
+    }
+    return greatest_ms;
+}
+
+/// No split has less fill than this: one of its micro-batches starts with the first sample.
+double least_fill(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables) {
+    double least_ms = kInfinity;
+    const std::size_t most = std::min(tables.max_samples, length_of_sample.size());
+    for (std::size_t size = 1; size <= most; ++size) {
+        least_ms = std::min(least_ms, fill_of(length_of_sample, tables, 0, size));
+    }
+    return least_ms;
+}
+
 }  // namespace
 
 Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
                     std::size_t n_replicas) {
-    const auto fill_of = [&](std::size_t sample, std::size_t size) {
-        const auto row = static_cast<std::size_t>(length_of_sample[sample]);
-        return tables.fill_ms[row * tables.max_samples + size - 1];
-    };
-    const auto slowest = [&](const std::vector<std::size_t>& sizes) {
-        double fill_ms = 0;
-        std::size_t first = 0;
-        for (const std::size_t size : sizes) {
-            fill_ms = std::max(fill_ms, fill_of(first, size));
-            first += size;
-        }
-        return fill_ms;
-    };
-    // Some micro-batch starts with the first sample, so no split has less fill than this.
-    double least_fill_ms = kInfinity;
-    for (std::size_t size = 1; size <= std::min(tables.max_samples, length_of_sample.size());
-         ++size) {
-        least_fill_ms = std::min(least_fill_ms, fill_of(0, size));
-    }
-
     Split best{{}, kInfinity, 0};
     Cutter cutter(length_of_sample, tables);
-    // Each pass forbids what the last split used most, so sums only grow: once the least fill
-    // with this pass's sum cannot win, nothing later can.
-    for (double limit_ms = kInfinity;;) {
+    const double floor_ms = least_fill(length_of_sample, tables);
+    for (double limit_ms = kInfinity; limit_ms > floor_ms;) {
         cutter.lower(limit_ms);
-        ++best.n_passes;
         const double share_ms = cutter.solve() / static_cast<double>(n_replicas);
-        if (least_fill_ms + share_ms >= best.objective_ms || share_ms == kInfinity) {
-            return best;
+        ++best.n_solves;
+        if (share_ms == kInfinity) {
+            break;
         }
         std::vector<std::size_t> sizes = cutter.sizes();
-        limit_ms = slowest(sizes);
-        if (limit_ms + share_ms < best.objective_ms) {
+        const double used_ms = greatest_fill(length_of_sample, tables, sizes);
+        if (used_ms + share_ms < best.objective_ms) {
             best.sizes = std::move(sizes);
-            best.objective_ms = limit_ms + share_ms;
+            best.objective_ms = used_ms + share_ms;
         }
+        // Under a lower limit the work is never less, so whatever wins fills in less than this.
+        limit_ms = std::min(used_ms, best.objective_ms - share_ms);
     }
+    return best;
 }
 
 }  // namespace dynapipe

@@ -11,5 +11,42 @@ def split_samples(
 ) -> tuple[list[int], float, int]:
     """Cuts samples into consecutive micro-batches; see split_samples.hpp.
 
-    Returns (sizes, objective_ms, n_passes).
+    Returns (sizes, objective_ms, n_solves).
+    """
+
+def cyclic_schedule(
+    stored_bytes: npt.NDArray[np.float64],
+    forward_transient_bytes: npt.NDArray[np.float64],
+    backward_transient_bytes: npt.NDArray[np.float64],
+    limit_bytes: npt.NDArray[np.float64],
+) -> npt.NDArray[np.int32]:
+    """Orders passes within a memory limit; see cyclic_schedule.hpp.
+
+    Returns pass codes of shape (n_stages, n_passes).
+    """
+
+def simulate(
+    order: npt.NDArray[np.int32],
+    forward_ms: npt.NDArray[np.float64],
+    backward_ms: npt.NDArray[np.float64],
+    stored_bytes: npt.NDArray[np.float64],
+    forward_transient_bytes: npt.NDArray[np.float64],
+    backward_transient_bytes: npt.NDArray[np.float64],
+    boundary_bytes: npt.NDArray[np.float64],
+    static_bytes: npt.NDArray[np.float64],
+    latency_ms: float,
+    bytes_per_ms: float,
+    full_duplex: bool,
+) -> tuple[
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.uint64],
+]:
+    """Runs a schedule in time; see simulate.hpp.
+
+    Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started).
     """

@@ -19,7 +19,7 @@ struct MicroBatchTables {
 struct Split {
     std::vector<std::size_t> sizes;  ///< samples per micro-batch, in order; empty if none exists
     double objective_ms;             ///< +infinity if none exists
-    std::size_t n_passes;            ///< how often the samples were gone through
+    std::size_t n_solves;            ///< limits on the fill that were tried
 };
 
 /// Cuts a list of samples into consecutive micro-batches M_1, M_2, ... that minimise
@@ -32,7 +32,7 @@ struct Split {
 /// @param length_of_sample  per sample, in the order to cut, its row in the tables.
 /// @param n_replicas        pipelines that share the work, >= 1.
 ///
-/// Time O(n_passes * n_samples * m), where m is the number of samples that a micro-batch of
+/// Time O(n_solves * n_samples * m), where m is the number of samples that a micro-batch of
 /// finite cost holds; memory O(size of the tables + n_samples).
 ///
 /// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and

@@ -1,0 +1,102 @@
+"""What dynamic micro-batching is compared with."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit, fits
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+
+Rows = Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class DensePacking:
+    """Fills rows of one length with samples in order of arrival, by next fit.
+
+    Attention runs over the whole row, so samples of a row see each other. The rule that the
+    paper calls MLM+DS.
+
+    Attributes:
+        row_tokens: Length of every row, at least that of the longest sample.
+        rows_per_microbatch: Rows of every micro-batch but the last, which has what is left.
+
+    Source:
+        Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, evaluation.
+    """
+
+    row_tokens: int
+    rows_per_microbatch: int
+
+    def __call__(
+        self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
+    ) -> list[MicroBatch]:
+        """Groups the samples of all replicas, see `BatchRule`."""
+        rows = list(self._rows(samples))
+        microbatches = _grouped(rows, padded(self.row_tokens), self.rows_per_microbatch)
+        _check_fit(microbatches, cost, cluster)
+        return microbatches
+
+    def _rows(self, samples: Sequence[Sample]) -> Iterator[tuple[int, ...]]:
+        """Sample ids row by row; a sample that no longer fits its row starts the next."""
+        row: list[int] = []
+        free_tokens = self.row_tokens
+        for sample in samples:
+            if sample.tokens > self.row_tokens:
+                raise InputError(
+                    f"sample {sample.sample_id} has {sample.tokens} tokens, but a row holds "
+                    f"{self.row_tokens}; cut long samples with data.max_tokens"
+                )
+            if sample.tokens > free_tokens:
+                yield tuple(row)
+                row, free_tokens = [], self.row_tokens
+            row.append(sample.sample_id)
+            free_tokens -= sample.tokens
+        yield tuple(row)
+
+
+@dataclass(frozen=True, slots=True)
+class NaivePadding:
+    """Pads every sample to the longest of the iteration, in order of arrival.
+
+    Attributes:
+        rows_per_microbatch: Samples of every micro-batch but the last, which has what is left.
+    """
+
+    rows_per_microbatch: int
+
+    def __call__(
+        self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
+    ) -> list[MicroBatch]:
+        """Groups the samples of all replicas, see `BatchRule`."""
+        rows = [(sample.sample_id,) for sample in samples]
+        longest = max(sample.tokens for sample in samples)
+        microbatches = _grouped(rows, padded(longest), self.rows_per_microbatch)
+        _check_fit(microbatches, cost, cluster)
+        return microbatches
+
+
+def _grouped(rows: Rows, row_tokens: int, rows_per_microbatch: int) -> list[MicroBatch]:
+    firsts = range(0, len(rows), rows_per_microbatch)
+    return [MicroBatch(tuple(rows[i : i + rows_per_microbatch]), row_tokens) for i in firsts]
+
+
+def _check_fit(microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Cluster) -> None:
+    costs = microbatch_costs(microbatches, cost)
+    misfits = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))
+    if misfits.size:
+        largest = microbatches[misfits[0]]
+        raise does_not_fit(
+            f"a micro-batch of {largest.n_rows} rows of {largest.row_tokens} tokens",
+            costs.take(misfits[:1]),
+            cost,
+            cluster,
+            "lower planner.batch.rows_per_microbatch or data.max_tokens",
+        )

@@ -1,0 +1,136 @@
+"""The micro-batches that a split may choose from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import (
+    BoolArray,
+    activation_room_bytes,
+    does_not_fit,
+    fits,
+)
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
+from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, StageCosts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """What every padded micro-batch of neighbouring samples costs.
+
+    Samples come longest first, so the first of a micro-batch sets its row length, and samples
+    of one row length share a row of the tables. Entry (l, k) is of a micro-batch of k + 1
+    samples of which the first has row length l, and infinite where that may not be used.
+
+    Attributes:
+        length_of_sample: Shape (n_samples,), the row of each sample in the tables.
+        work_ms: Shape (n_lengths, max_rows), forward and backward on the slowest stage.
+        fill_ms: Shape (n_lengths, max_rows), forward and backward on all other stages.
+    """
+
+    length_of_sample: npt.NDArray[np.int32]
+    work_ms: FloatArray
+    fill_ms: FloatArray
+
+    def of_at_most(self, max_rows: int) -> Self:
+        """Those of at most `max_rows` samples."""
+        work_ms, fill_ms = (
+            np.ascontiguousarray(table[:, :max_rows]) for table in (self.work_ms, self.fill_ms)
+        )
+        return type(self)(self.length_of_sample, work_ms, fill_ms)
+
+
+def candidates(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, memory_share: float
+) -> Candidates:
+    """Looks up what every micro-batch of neighbouring samples costs.
+
+    Args:
+        samples: Longest first, at least one.
+        cost: Predicts time and memory.
+        cluster: Whose memory limits a micro-batch.
+        memory_share: Of the memory that the model leaves on a stage, what a micro-batch of
+            more than one sample may keep; in (0, 1].
+
+    Raises:
+        DoesNotFitError: A sample alone needs more memory than a stage has.
+        NotMeasuredError: The cost model does not know what a sample alone costs.
+    """
+    row_tokens = padded(np.array([sample.tokens for sample in samples], dtype=np.int64))
+    if np.any(np.diff(row_tokens) > 0):
+        raise ValueError("samples must come longest first, as order_samples returns them")
+    starts_length = np.diff(row_tokens, prepend=0) != 0
+    first = np.flatnonzero(starts_length)
+    lookup = _Lookup(row_tokens[first], cost, activation_room_bytes(cost, cluster), memory_share)
+    lookup.check_samples(samples, first, cluster)
+    work_ms, fill_ms = lookup.tables(len(samples) - first)
+    return Candidates(np.cumsum(starts_length, dtype=np.int32) - 1, work_ms, fill_ms)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lookup:
+    """Finds what is allowed and what it costs; arrays are over the row lengths."""
+
+    row_tokens: IntArray
+    cost: CostModel
+    room_bytes: FloatArray
+    memory_share: float
+
+    def check_samples(self, samples: Sequence[Sample], first: IntArray, cluster: Cluster) -> None:
+        """Raises for the longest sample that cannot run alone; `first` has each length."""
+        alone = self.cost.stage_costs(np.ones_like(self.row_tokens), self.row_tokens)
+        misfits = np.flatnonzero(~fits(alone, self.room_bytes))
+        if misfits.size:
+            sample = samples[first[misfits[0]]]
+            raise does_not_fit(
+                f"sample {sample.sample_id} ({sample.input_tokens} input + "
+                f"{sample.target_tokens} target tokens) on its own",
+                alone.take(misfits[:1]),
+                self.cost,
+                cluster,
+                "cut long samples with data.max_tokens",
+            )
+
+    def tables(self, max_rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Work and fill, up to `max_rows` rows of each length.
+
+        More rows never cost less, so the most rows that fit lie between two powers of two;
+        only up to the larger one is looked up row by row.
+        """
+        doubling = 1 << np.arange(int(max_rows.max()).bit_length())
+        tried = doubling <= max_rows[:, None]
+        n_fitting = np.zeros(tried.shape, dtype=np.bool_)
+        n_fitting[tried] = self._allowed(*self._costs(tried, doubling))
+        bound = np.minimum(2 * doubling[n_fitting.sum(axis=1) - 1] - 1, max_rows)
+
+        rows = np.arange(1, bound.max() + 1)
+        wanted = rows <= bound[:, None]
+        costs, n_rows = self._costs(wanted, rows)
+        allowed = self._allowed(costs, n_rows)
+        wanted[wanted] = allowed
+        costs = costs.take(np.flatnonzero(allowed))
+        return _table(wanted, bottleneck_ms(costs)), _table(wanted, fill_ms(costs))
+
+    def _costs(self, wanted: BoolArray, rows: IntArray) -> tuple[StageCosts, IntArray]:
+        """Costs and row counts of the wanted entries of a table of shape (lengths, rows)."""
+        length, column = np.nonzero(wanted)
+        n_rows = rows[column]
+        return self.cost.stage_costs(n_rows, self.row_tokens[length]), n_rows
+
+    def _allowed(self, costs: StageCosts, n_rows: IntArray) -> BoolArray:
+        keeps_its_share = costs.stored_bytes <= self.memory_share * self.room_bytes
+        may_be_kept = keeps_its_share.all(axis=1) | (n_rows == 1)
+        return np.asarray(fits(costs, self.room_bytes) & may_be_kept)
+
+
+def _table(known: BoolArray, entries: FloatArray) -> FloatArray:
+    """A table of the known entries, infinite elsewhere."""
+    table = np.full(known.shape, np.inf)
+    table[known] = entries
+    return table

@@ -1,0 +1,39 @@
+"""From the [planner.batch] table to batch rules."""
+
+from typing import assert_never
+
+from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
+from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.batch.config import (
+    DensePackingConfig,
+    DynamicConfig,
+    NaivePaddingConfig,
+)
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+
+
+def batch_rules(
+    config: DynamicConfig | DensePackingConfig | NaivePaddingConfig, n_stages: int, max_tokens: int
+) -> list[BatchRule]:
+    """The rules to try; the fastest plan decides between them.
+
+    Args:
+        config: The [planner.batch] table.
+        n_stages: Stages of the pipeline.
+        max_tokens: Length of a packed row, data.max_tokens.
+    """
+    match config:
+        case DynamicConfig():
+            shares = config.memory_shares or _doubling_shares(n_stages)
+            return [DynamicBatches(share) for share in shares]
+        case DensePackingConfig():
+            return [DensePacking(max_tokens, config.rows_per_microbatch)]
+        case NaivePaddingConfig():
+            return [NaivePadding(config.rows_per_microbatch)]
+        case _:
+            assert_never(config)
+
+
+def _doubling_shares(n_stages: int) -> list[float]:
+    """1 / n_stages, 2 / n_stages, ... and 1."""
+    return [2**k / n_stages for k in range((n_stages - 1).bit_length())] + [1.0]

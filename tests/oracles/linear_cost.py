@@ -1,0 +1,47 @@
+"""A cost model that one can compute by hand."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
+
+
+@dataclass(frozen=True)
+class LinearCost:
+    """Costs that grow with the padded tokens of a micro-batch.
+
+    Attributes:
+        launch_ms: Per stage, time of an empty micro-batch, forward and backward.
+        token_ms: Per stage, time of a token on top; half of it forward.
+        token_bytes: Kept per token on every stage; half of that is transient on top.
+        model_bytes: Static memory of every stage.
+        longest_row: Longest row that was measured.
+    """
+
+    launch_ms: tuple[float, ...] = (1.0, 1.0)
+    token_ms: tuple[float, ...] = (0.01, 0.01)
+    token_bytes: float = 2.0
+    model_bytes: float = 0.0
+    longest_row: int = 1_000_000
+
+    @property
+    def static_bytes(self) -> FloatArray:
+        return np.full(len(self.launch_ms), self.model_bytes)
+
+    @property
+    def update_ms(self) -> float:
+        return 0.0
+
+    def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
+        tokens = np.where(row_tokens <= self.longest_row, n_rows * row_tokens, np.inf)[:, None]
+        pass_ms = (np.array(self.launch_ms) + tokens * np.array(self.token_ms)) / 2
+        stored_bytes = np.broadcast_to(tokens * self.token_bytes, pass_ms.shape)
+        return StageCosts(
+            forward_ms=pass_ms,
+            backward_ms=pass_ms,
+            stored_bytes=stored_bytes,
+            forward_transient_bytes=stored_bytes / 4,
+            backward_transient_bytes=stored_bytes / 2,
+            boundary_bytes=tokens[:, 0],
+        )

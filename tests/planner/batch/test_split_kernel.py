@@ -1,0 +1,90 @@
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.every_split import every_cut, least_objective_ms, objective_ms
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+
+Problem = tuple[list[int], FloatArray, FloatArray]
+
+TIMES_MS = st.integers(1, 12).map(float) | st.floats(0.1, 100) | st.just(math.inf)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Any tables: not even more samples need to cost more, and any entry may be forbidden."""
+    n_lengths, max_samples = draw(st.integers(1, 4)), draw(st.integers(1, 10))
+    entries = st.lists(TIMES_MS, min_size=n_lengths * max_samples, max_size=n_lengths * max_samples)
+    work_ms, fill_ms = (np.array(draw(entries)).reshape(n_lengths, max_samples) for _ in range(2))
+    lengths = draw(st.lists(st.integers(0, n_lengths - 1), min_size=1, max_size=9))
+    return lengths, work_ms, fill_ms
+
+
+def rows(lengths: list[int]) -> npt.NDArray[np.int32]:
+    return np.array(lengths, dtype=np.int32)
+
+
+@given(problems(), st.integers(1, 4))
+def test_kernel_agrees_with_trying_every_split(problem: Problem, n_replicas: int) -> None:
+    lengths, work_ms, fill_ms = problem
+    sizes, found_ms, _ = _kernels.split_samples(rows(lengths), work_ms, fill_ms, n_replicas)
+    assert found_ms == pytest.approx(least_objective_ms(lengths, work_ms, fill_ms, n_replicas))
+    if math.isfinite(found_ms):
+        assert sum(sizes) == len(lengths)
+        assert objective_ms(sizes, lengths, work_ms, fill_ms, n_replicas) == pytest.approx(found_ms)
+    else:
+        assert sizes == []
+
+
+@given(st.lists(st.floats(0.1, 50), min_size=1, max_size=9), st.integers(1, 5))
+def test_equal_stages_give_the_iteration_time_of_the_paper(
+    times_ms: list[float], n_stages: int
+) -> None:
+    def iteration_ms(sizes: tuple[int, ...]) -> float:
+        times = [times_ms[size - 1] for size in sizes]
+        return (n_stages - 1) * max(times) + sum(times)
+
+    work_ms = np.array([times_ms])
+    lengths = rows([0] * len(times_ms))
+    _, found_ms, _ = _kernels.split_samples(lengths, work_ms, (n_stages - 1) * work_ms, 1)
+    assert found_ms == pytest.approx(min(map(iteration_ms, every_cut(len(times_ms)))))
+
+
+def test_a_pipeline_prefers_small_micro_batches_where_one_stage_prefers_a_large_one() -> None:
+    work_ms = np.array([[4.0, 5.0, 6.0, 7.0]])
+    lengths = rows([0] * 4)
+    assert _kernels.split_samples(lengths, work_ms, 0 * work_ms, 1)[:2] == ([4], 7.0)
+    assert _kernels.split_samples(lengths, work_ms, 3 * work_ms, 1)[:2] == ([2, 2], 25.0)
+
+
+def test_limits_that_cannot_win_are_skipped() -> None:
+    rng = np.random.default_rng(1)
+    work_ms = np.cumsum(rng.uniform(0.5, 1.5, (1, 200)), axis=1)
+    _, _, n_solves = _kernels.split_samples(rows([0] * 200), work_ms, work_ms, 1)
+    assert n_solves < 30
+
+
+def test_types_layouts_and_shapes_are_checked() -> None:
+    table = np.ones((2, 3))
+    split = _kernels.split_samples
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        split(np.array([0, 1]), table, table, 1)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        split(rows([0]), table.T, table.T, 1)
+    with pytest.raises(ValueError, match=r"shape \(n_samples,\), n_samples >= 1, got \(0,\)"):
+        split(rows([]), table, table, 1)
+    with pytest.raises(ValueError, match=r"\(n_lengths, max_samples\), both >= 1, got \(3,\)"):
+        split(rows([0]), table[0], table, 1)
+    with pytest.raises(ValueError, match=r"the shape of work_ms, \(2, 3\), got \(1, 3\)"):
+        split(rows([0]), table, table[:1], 1)
+    with pytest.raises(ValueError, match="rows 0 to 1, got 0 to 2"):
+        split(rows([0, 2]), table, table, 1)
+    with pytest.raises(ValueError, match="rows 0 to 1, got -1 to 0"):
+        split(rows([0, -1]), table, table, 1)
+    with pytest.raises(ValueError, match="n_replicas must be >= 1, got 0"):
+        split(rows([0]), table, table, 0)
