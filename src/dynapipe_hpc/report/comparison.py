@@ -101,14 +101,16 @@ def _names(runs: Sequence[RunFolder]) -> tuple[str, ...]:
 
 def _speed(comparison: Comparison) -> list[Row]:
     runs = comparison.summaries
-    speed_ups = map(comparison.speed_up, range(len(runs)))
-    over = comparison.names[comparison.baseline]
-    return [
+    rows = [
         Row("real tokens per second", "1/s", tuple(f"{r.real_tokens_per_s:,.0f}" for r in runs)),
-        Row(f"speed-up over {over}", "x", tuple(f"{s:.2f}" for s in speed_ups)),
         Row("padding efficiency", "%", tuple(_percent(r.padding_efficiency) for r in runs)),
         Row("micro-batches per iteration", "", tuple(f"{r.n_microbatches:g}" for r in runs)),
     ]
+    if len(runs) > 1:
+        speed_ups = map(comparison.speed_up, range(len(runs)))
+        unit = f"x {comparison.names[comparison.baseline]}"
+        rows.insert(1, Row("speed-up", unit, tuple(f"{s:.2f}" for s in speed_ups)))
+    return rows
 
 
 def _prediction(comparison: Comparison) -> list[Row]:
@@ -142,9 +144,9 @@ def _loss(comparison: Comparison) -> list[Row]:
         Row("loss, last", "", tuple(f"{r.last_loss:.4f}" for r in runs)),
     ]
     if len(runs) > 1:
-        over = comparison.names[comparison.baseline]
+        unit = f"relative to {comparison.names[comparison.baseline]}"
         cells = tuple(_difference(comparison, index) for index in range(len(runs)))
-        rows.append(Row(f"largest loss difference to {over}", "relative", cells))
+        rows.append(Row("loss, largest difference", unit, cells))
     return rows
 
 

@@ -33,8 +33,8 @@ class IterationRecord:
         padded_tokens: Tokens computed, padding included.
         predicted_ms: The planner's time of the iteration.
         measured_ms: Time of the iteration, waiting for plans included, on the slowest rank.
-        predicted_peak_bytes: The planner's peak memory, largest over ranks.
-        measured_peak_bytes: Measured peak memory, largest over ranks.
+        predicted_peak_bytes: The planner's peak memory of activations, largest over ranks.
+        measured_peak_bytes: Measured peak memory of activations, largest over ranks.
         planning_ms: Time that one core spent planning this iteration.
         waited_ms: Longest time that a rank waited for its plan.
         plans_ahead: Plans that were ready beyond this one when it was taken.
@@ -103,7 +103,9 @@ class RunFolder:
         """
         for name in ("config.toml", "machine.json", "iterations.csv"):
             if not (path / name).is_file():
-                raise InputError(f"{path} is not a run folder: it has no {name}")
+                raise InputError(
+                    f"{path} is not a run folder (no {name}); name one that a run wrote"
+                )
         config = _read_config(path / "config.toml")
         folder = cls(path, config, _read_machine(path / "machine.json"))
         if not folder.records():

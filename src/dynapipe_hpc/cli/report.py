@@ -1,0 +1,44 @@
+"""`dynapipe-hpc report`: runs side by side, as a table and as a page."""
+
+import argparse
+from pathlib import Path
+
+
+def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the verb to the command line."""
+    parser = verbs.add_parser(
+        "report",
+        help="compare runs: a table here, figures and timelines as an HTML page",
+        description="Prints what runs achieved side by side and writes an HTML page.",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folder of a run")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT.html",
+        type=Path,
+        help="page to write (default: report.html in the run's folder, or beside the runs)",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="name of the run that speed-up and loss refer to (default: the first)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the table and writes the page."""
+    from dynapipe_hpc.report.comparison import compare, text_table
+    from dynapipe_hpc.report.html import default_page, write_page
+    from dynapipe_hpc.report.run_folder import RunFolder
+
+    # `runs/*` also names files beside the runs, such as an earlier report.
+    folders = [path for path in arguments.runs if not path.is_file()]
+    runs = [RunFolder.open(path) for path in folders or arguments.runs]
+    comparison = compare(runs, arguments.baseline)
+    print(text_table(comparison))
+    page = arguments.output or default_page(runs)
+    write_page(runs, comparison, page)
+    print(f"\nreport: {page}")
+    return 0

@@ -1,0 +1,110 @@
+"""The report as one HTML file that needs nothing else."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.report.comparison import Comparison, table
+from dynapipe_hpc.report.figures import figures
+from dynapipe_hpc.report.gantt import Gantt, gantt
+from dynapipe_hpc.report.run_folder import RunFolder, write_whole
+from dynapipe_hpc.report.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """The timeline of the run with this index on the page."""
+
+    index: int
+    name: str
+    timeline: Timeline
+    gantt: Gantt
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's folder on the page; `files` are names with their addresses."""
+
+    name: str
+    config: str
+    machine: Sequence[tuple[str, str]]
+    files: Sequence[tuple[str, str]]
+
+
+def default_page(runs: Sequence[RunFolder]) -> Path:
+    """report.html in the run's folder, or in the folder that all runs have in common."""
+    if len(runs) == 1:
+        return runs[0].path / "report.html"
+    return Path(os.path.commonpath([run.path.resolve().parent for run in runs])) / "report.html"
+
+
+def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> None:
+    """Writes the report.
+
+    Args:
+        runs: The run folders, as they were compared.
+        comparison: The runs side by side.
+        page: The file to write.
+
+    Raises:
+        InputError: The file cannot be written, or a run's trace is damaged.
+    """
+    text = _render(runs, comparison, page)
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(page, text)
+    except OSError as error:
+        raise InputError(
+            f"cannot write the report {page}: {error.strerror}; name another file with -o"
+        ) from error
+
+
+def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> str:
+    environment = Environment(
+        loader=PackageLoader("dynapipe_hpc.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        comparison=comparison,
+        groups=table(comparison),
+        figures=figures(comparison),
+        iterations=_iterations(runs, comparison.names),
+        runs=[
+            _run(run, name, page.parent) for run, name in zip(runs, comparison.names, strict=True)
+        ],
+    )
+
+
+def _iterations(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Iteration]:
+    """The last iteration that all traced runs have traced, or else the last of each."""
+    by_number = [{found.iteration: found for found in run.timelines()} for run in runs]
+    traced = [set(timelines) for timelines in by_number if timelines]
+    common = set.intersection(*traced) if traced else set()
+    return [
+        Iteration(index, name, timeline, gantt(timeline))
+        for index, (name, timelines) in enumerate(zip(names, by_number, strict=True))
+        if timelines
+        for timeline in [timelines[max(common or timelines)]]
+    ]
+
+
+def _run(run: RunFolder, name: str, page_folder: Path) -> Run:
+    address = os.path.relpath(run.path.resolve(), page_folder.resolve())
+    return Run(
+        name=name,
+        config=run.config,
+        machine=[(key, str(value)) for key, value in run.machine.items()],
+        files=[
+            (file, quote(f"{address}/{file}"))
+            for file in ("config.toml", "machine.json", "iterations.csv", "trace.json", "plans")
+            if (run.path / file).exists()
+        ],
+    )
