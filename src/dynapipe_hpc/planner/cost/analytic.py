@@ -1,0 +1,151 @@
+"""Costs estimated from the model's arithmetic, for machines that were not profiled."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
+from dynapipe_hpc.planner.cost.stage_parts import (
+    EMBEDDING,
+    HEAD,
+    LAYER,
+    parameters_of,
+    parts_of_stages,
+)
+
+BACKWARD_WORK = 2  # gradients of inputs and of weights: two products where forward has one
+LOGIT_BYTES = 4  # the loss is computed in float32 whatever the activations are
+
+
+class AnalyticCost:
+    """A `CostModel` of peak rates: an estimate, good for orders of magnitude.
+
+    One direction of a layer takes `launch_ms` plus the longer of computing,
+    FLOPs / `flops_per_ms`, and moving weights and activations, bytes / `memory_bytes_per_ms`;
+    backward is two forwards.
+
+    Args:
+        shape: The model.
+        cluster: The stages it is spread over.
+        config: The machine's rates.
+    """
+
+    def __init__(self, shape: ModelShape, cluster: Cluster, config: AnalyticConfig) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._boundary_bytes_per_token = shape.hidden_size * config.element_bytes
+        self._counts = parts_of_stages(shape, cluster.n_stages)
+        self._estimates = _estimates(shape, config.element_bytes)
+
+    @property
+    def description(self) -> str:
+        """Where the numbers come from, for people."""
+        return "estimated from peak rates, not measured"
+
+    @property
+    def static_bytes(self) -> FloatArray:
+        """Shape (n_stages,): weights, gradients and optimizer state."""
+        return self._weight_bytes * self._config.state_factor
+
+    @property
+    def update_ms(self) -> float:
+        """Reduction of gradients over replicas, then one pass over the state."""
+        step_ms = self.static_bytes / self._config.memory_bytes_per_ms
+        reduce_ms = self._weight_bytes / self._config.reduction_bytes_per_ms
+        return float(np.max(step_ms + (reduce_ms if self._cluster.n_replicas > 1 else 0)))
+
+    def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
+        """Costs of micro-batches, see `CostModel`."""
+        tokens = np.asarray(n_rows * row_tokens, dtype=np.float64)
+        parts = [(estimate, self._counts[kind]) for kind, estimate in self._estimates.items()]
+        forward_ms: FloatArray = np.sum(
+            [np.outer(self._pass_ms(e, tokens, row_tokens), count) for e, count in parts], axis=0
+        )
+        stored: FloatArray = np.sum(
+            [np.outer(tokens * e.stored_bytes, count) for e, count in parts], axis=0
+        )
+        transient: FloatArray = np.max(
+            [np.outer(tokens * e.transient_bytes, count > 0) for e, count in parts], axis=0
+        )
+        return StageCosts(
+            forward_ms=forward_ms,
+            backward_ms=BACKWARD_WORK * forward_ms,
+            stored_bytes=stored,
+            forward_transient_bytes=transient,
+            backward_transient_bytes=BACKWARD_WORK * transient,
+            boundary_bytes=tokens * self._boundary_bytes_per_token,
+        )
+
+    @property
+    def _weight_bytes(self) -> FloatArray:
+        parts = [count * self._estimates[kind].weight_bytes for kind, count in self._counts.items()]
+        total: FloatArray = np.sum(parts, axis=0)
+        return total
+
+    def _pass_ms(
+        self, estimate: "LayerEstimate", tokens: FloatArray, row_tokens: IntArray
+    ) -> FloatArray:
+        flops = tokens * (estimate.flops + estimate.attention_flops * row_tokens)
+        moved_bytes = estimate.read_weight_bytes + tokens * (
+            estimate.stored_bytes + estimate.transient_bytes
+        )
+        busy_ms: FloatArray = np.maximum(
+            flops / self._config.flops_per_ms, moved_bytes / self._config.memory_bytes_per_ms
+        )
+        return self._config.launch_ms + busy_ms
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEstimate:
+    """What one layer of a kind needs in the forward direction.
+
+    Attributes:
+        weight_bytes: Its weights.
+        read_weight_bytes: Of these, what every micro-batch reads.
+        flops: Per token.
+        attention_flops: Per token and token of its row, on top.
+        stored_bytes: Per token, kept for the backward pass.
+        transient_bytes: Per token, on top while the pass runs.
+    """
+
+    weight_bytes: int
+    read_weight_bytes: int
+    flops: int
+    attention_flops: int
+    stored_bytes: int
+    transient_bytes: int
+
+
+def _estimates(shape: ModelShape, element_bytes: int) -> dict[str, LayerEstimate]:
+    """By kind, with attention fused: no matrix of scores is kept."""
+    h, f, vocabulary = shape.hidden_size, shape.ffn_size, shape.vocab_size
+    weights = {kind: n * element_bytes for kind, n in parameters_of(shape).items()}
+    return {
+        LAYER: LayerEstimate(
+            weight_bytes=weights[LAYER],
+            read_weight_bytes=weights[LAYER],
+            flops=8 * h * h + 4 * h * f,
+            attention_flops=4 * h,
+            stored_bytes=element_bytes * (8 * h + 2 * f),
+            transient_bytes=element_bytes * (h + f),
+        ),
+        EMBEDDING: LayerEstimate(
+            weight_bytes=weights[EMBEDDING],
+            read_weight_bytes=0,
+            flops=h,
+            attention_flops=0,
+            stored_bytes=0,
+            transient_bytes=element_bytes * h,
+        ),
+        HEAD: LayerEstimate(
+            weight_bytes=weights[HEAD],
+            read_weight_bytes=weights[HEAD],
+            flops=2 * h * vocabulary,
+            attention_flops=0,
+            stored_bytes=element_bytes * 2 * h + LOGIT_BYTES * vocabulary,
+            transient_bytes=LOGIT_BYTES * vocabulary,
+        ),
+    }

@@ -1,0 +1,53 @@
+"""The [planner.cost] table."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dynapipe_hpc.data.config_table import ConfigTable
+
+
+class AnalyticConfig(ConfigTable):
+    """An estimate from peak rates, for machines that were not profiled.
+
+    The defaults are of one CPU core that computes in float32 with AdamW.
+
+    Attributes:
+        kind: Says that this is the table's variant.
+        flops_per_ms: Floating-point operations that a rank finishes per ms at best.
+        memory_bytes_per_ms: Bandwidth of a rank's memory.
+        launch_ms: Least time of one layer in one direction, however small the micro-batch.
+        element_bytes: Size of one number of an activation or weight.
+        state_factor: Bytes of weights, gradients and optimizer state per byte of weights.
+        reduction_bytes_per_ms: Gradients reduced over replicas.
+    """
+
+    kind: Literal["analytic"] = "analytic"
+    flops_per_ms: float = Field(default=5e7, gt=0)
+    memory_bytes_per_ms: float = Field(default=1e7, gt=0)
+    launch_ms: float = Field(default=0.1, gt=0)
+    element_bytes: int = Field(default=4, ge=1)
+    state_factor: float = Field(default=4, ge=1)
+    reduction_bytes_per_ms: float = Field(default=1e6, gt=0)
+
+
+class ProfiledConfig(ConfigTable):
+    """Measurements of the machine, as `dynapipe-hpc profile` writes them.
+
+    Attributes:
+        kind: Says that this is the table's variant.
+        path: The table (HDF5).
+        tensor_parallel: Ranks that a layer was cut over when it was measured.
+        recompute: What was recomputed in backward passes: none, selective or full.
+        state_factor: As in `AnalyticConfig`; without it, what the table says.
+    """
+
+    kind: Literal["profiled"] = "profiled"
+    path: Path
+    tensor_parallel: int = Field(default=1, ge=1)
+    recompute: Literal["none", "selective", "full"] = "none"
+    state_factor: float | None = Field(default=None, ge=1)
+
+
+CostConfig = Annotated[AnalyticConfig | ProfiledConfig, Field(discriminator="kind")]

@@ -1,0 +1,152 @@
+"""Reads layer profiles of the paper's authors, as CSV files, into a cost table."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.profile_table import (
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    UpdateProfile,
+    fingerprint_of,
+)
+from dynapipe_hpc.planner.cost.stacked_peak import transient_of_stack
+from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER
+
+MEGABYTE = 1e6
+ELEMENT_BYTES = 2  # measured in float16
+STATE_FACTOR = 8  # float16 weights and gradients; float32 weights and two moments
+LOGIT_BYTES = 4  # the loss keeps its softmax in float32
+GPT_KINDS = {"encoder": LAYER, "embedding": EMBEDDING, "postprocess": HEAD}
+T5_KINDS = {**GPT_KINDS, "encoder": "encoder", "decoder": "decoder"}
+
+T = TypeVar("T")
+
+
+class Measurement(NamedTuple):
+    """One layer at one micro-batch shape; memory that was not measured is NaN."""
+
+    key: LayerKey
+    size: tuple[int, int, int]
+    forward_ms: float
+    backward_ms: float
+    stored_bytes: float
+    peak_bytes: float
+
+
+def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTable:
+    """Makes a cost table of measured layers.
+
+    What was not measured is filled in: embedding and update take no time; the head keeps its
+    logits in float32 and needs as much again while it runs; a layer's backward pass needs as
+    much on top as its forward pass.
+
+    Args:
+        profiles: Times and memory per layer, micro-batch size and lengths.
+        parameters: Megabytes of weights per layer.
+        shape: The model that was measured.
+
+    Raises:
+        InputError: A file cannot be read; names file and line.
+    """
+    measured = _read(profiles, _measurement)
+    is_t5 = any(m.key.kind == "decoder" for m in measured)
+    kinds = T5_KINDS if is_t5 else GPT_KINDS
+    weight_bytes = {_named(key, kinds): size for key, size in _read(parameters, _weight_bytes)}
+    layers: dict[LayerKey, LayerProfile] = {}
+    for key in dict.fromkeys(m.key for m in measured):
+        points = [m for m in measured if m.key == key]
+        named = _named(key, kinds)
+        embedding = named._replace(kind=EMBEDDING)
+        # The head has a copy of the embedding's weights.
+        held_bytes = weight_bytes[embedding if named.kind == HEAD else named]
+        logit_bytes = LOGIT_BYTES * shape.vocab_size if named.kind == HEAD else None
+        layers[named] = _profile(points, held_bytes, logit_bytes)
+        if key.kind == "encoder":
+            layers[embedding] = _free(layers[named], weight_bytes[embedding])
+    return ProfileTable(
+        model=fingerprint_of(shape),
+        layers=layers,
+        element_bytes=ELEMENT_BYTES,
+        state_factor=STATE_FACTOR,
+        update=UpdateProfile(),
+        link=None,
+        provenance={"source": f"{profiles.name}, {parameters.name}"},
+    )
+
+
+def _read(path: Path, parse: Callable[[dict[str, str]], T]) -> list[T]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            return [_parse(row, parse, f"{path}:{rows.line_num}") for row in rows]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _parse(row: dict[str, str], parse: Callable[[dict[str, str]], T], where: str) -> T:
+    try:
+        return parse(row)
+    except KeyError as error:
+        raise InputError(f"{where}: no column or layer {error}") from None
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{where}: not a measurement: {error}") from None
+
+
+def _measurement(row: dict[str, str]) -> Measurement:
+    return Measurement(
+        key=_key(row),
+        size=(
+            int(row["microbatch_size"]),
+            int(row["input_tokens"]),
+            int(row["target_tokens"]),
+        ),
+        forward_ms=float(row["forward_ms"]),
+        backward_ms=float(row["backward_ms"]),
+        stored_bytes=MEGABYTE * float(row["stored_activation_mb"] or "nan"),
+        peak_bytes=MEGABYTE * float(row["peak_activation_mb"] or "nan"),
+    )
+
+
+def _weight_bytes(row: dict[str, str]) -> tuple[LayerKey, float]:
+    return _key(row), MEGABYTE * float(row["parameter_mb"])
+
+
+def _key(row: dict[str, str]) -> LayerKey:
+    if row["layer"] not in T5_KINDS:
+        raise ValueError(f"layer is '{row['layer']}', not one of {', '.join(T5_KINDS)}")
+    return LayerKey(int(row["tensor_parallel"]), row["recompute"], row["layer"])
+
+
+def _named(key: LayerKey, kinds: dict[str, str]) -> LayerKey:
+    return key._replace(kind=kinds[key.kind])
+
+
+def _profile(
+    points: list[Measurement], weight_bytes: float, logit_bytes: int | None
+) -> LayerProfile:
+    """Puts points on a grid; with `logit_bytes` per token, of the head."""
+    sizes = np.array([point.size for point in points]).T
+    used = [size for size in sizes if size.any()]
+    axes = tuple(np.unique(size) for size in used)
+    at = [np.searchsorted(axis, size) for axis, size in zip(axes, used, strict=True)]
+    grids = np.full((4, *map(len, axes)), np.nan)
+    grids[:, *at] = np.array([point[2:] for point in points]).T
+    forward_ms, backward_ms, stored, peak = grids
+    if logit_bytes is None:
+        transient = transient_of_stack(axes, stored, peak)
+    else:
+        tokens = np.prod(np.meshgrid(*axes, indexing="ij"), axis=0)
+        stored = transient = np.where(np.isnan(forward_ms), np.nan, tokens * logit_bytes)
+    return LayerProfile(weight_bytes, axes, forward_ms, backward_ms, stored, transient, transient)
+
+
+def _free(like: LayerProfile, weight_bytes: float) -> LayerProfile:
+    nothing = np.zeros_like(like.forward_ms)
+    return LayerProfile(weight_bytes, like.axes, *([nothing] * 5))

@@ -1,0 +1,128 @@
+"""Measured costs of single layers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
+
+QUANTITIES = (
+    "forward_ms",
+    "backward_ms",
+    "stored_bytes",
+    "forward_transient_bytes",
+    "backward_transient_bytes",
+)
+# The sizes that the costs of one layer depend on; the number of layers is not one.
+FINGERPRINT = ("family", "hidden_size", "n_heads", "ffn_size", "vocab_size")
+
+ModelFingerprint = Mapping[str, str | int]
+
+
+def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
+    """What a table must have been measured with to be used for a model."""
+    return {name: getattr(shape, name) for name in FINGERPRINT}
+
+
+def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> None:
+    """Refuses a table of another model.
+
+    Raises:
+        InputError: Names every size that differs, with both values.
+    """
+    wanted = fingerprint_of(shape)
+    differing = [
+        f"{name} is {measured.get(name)} there and {value} in [model]"
+        for name, value in wanted.items()
+        if measured.get(name) != value
+    ]
+    if differing:
+        raise InputError(
+            f"{path}: costs of another model: {', '.join(differing)}; "
+            "measure this one with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
+        )
+
+
+class LayerKey(NamedTuple):
+    """Which layer, and how it was run.
+
+    Attributes:
+        tensor_parallel: Ranks that the layer is cut over.
+        recompute: What its backward pass recomputes: none, selective or full.
+        kind: layer, embedding or head (with the loss); encoder or decoder of a T5.
+    """
+
+    tensor_parallel: int
+    recompute: str
+    kind: str
+
+    def __str__(self) -> str:
+        """Its place in a file."""
+        return f"tensor_parallel={self.tensor_parallel}/recompute={self.recompute}/{self.kind}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerProfile:
+    """Measurements of one layer on a grid of micro-batch shapes; see `StageCosts`.
+
+    A point that ran out of memory, or was not measured, is NaN in every grid.
+
+    Attributes:
+        parameter_bytes: Its weights.
+        axes: Ascending rows, then tokens per row; a third axis for target tokens.
+        forward_ms: Like the following, an array with one dimension per axis.
+    """
+
+    parameter_bytes: float
+    axes: tuple[IntArray, ...]
+    forward_ms: FloatArray
+    backward_ms: FloatArray
+    stored_bytes: FloatArray
+    forward_transient_bytes: FloatArray
+    backward_transient_bytes: FloatArray
+
+    def grid(self, quantity: str) -> FloatArray:
+        """One of `QUANTITIES`."""
+        measured: FloatArray = getattr(self, quantity)
+        return measured
+
+
+class UpdateProfile(NamedTuple):
+    """Measurements of the end of an iteration.
+
+    Attributes:
+        reduce_ms_per_byte: Adding up gradients over replicas, per byte of weights.
+        optimizer_ms_per_byte: The optimizer's step, per byte of weights.
+        overhead_ms: What an iteration takes beside its passes and updates.
+    """
+
+    reduce_ms_per_byte: float = 0.0
+    optimizer_ms_per_byte: float = 0.0
+    overhead_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileTable:
+    """Measurements of a machine, per kind of layer.
+
+    Attributes:
+        model: Fingerprint of the model whose layers were measured.
+        layers: The measurements.
+        element_bytes: Size of one number of the tensors between stages.
+        state_factor: Bytes of weights, gradients and optimizer state per byte of weights.
+        update: The end of an iteration.
+        link: Connection between neighbouring ranks; None if it was not measured.
+        provenance: Machine, versions, time and source of the measurements, for people.
+    """
+
+    model: ModelFingerprint
+    layers: Mapping[LayerKey, LayerProfile]
+    element_bytes: int
+    state_factor: float
+    update: UpdateProfile
+    link: Link | None
+    provenance: Mapping[str, str]

@@ -1,0 +1,87 @@
+"""Costs measured layer by layer."""
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
+from dynapipe_hpc.planner.cost.interpolate import Interpolator
+from dynapipe_hpc.planner.cost.profile_table import (
+    QUANTITIES,
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    check_model,
+)
+from dynapipe_hpc.planner.cost.stage_grids import stage_grids
+from dynapipe_hpc.planner.cost.stage_parts import parts_of_stages
+
+
+class ProfiledCost:
+    """A `CostModel` that interpolates in a table of measurements.
+
+    A stage takes the sum of its layers' times and stored bytes, and the largest of their
+    transient bytes. Nothing is extrapolated: beyond what was measured a micro-batch is
+    infeasible, below the smallest one it costs as much as that.
+
+    Args:
+        table: The measurements.
+        shape: The model, which must be the one measured (its number of layers aside).
+        cluster: The stages it is spread over.
+        config: Which of the table's layers to use.
+
+    Raises:
+        InputError: The table is of another model, or lacks what is asked of it.
+    """
+
+    def __init__(
+        self, table: ProfileTable, shape: ModelShape, cluster: Cluster, config: ProfiledConfig
+    ) -> None:
+        check_model(table.model, shape, config.path)
+        counts = parts_of_stages(shape, cluster.n_stages)
+        layers = {kind: _layer(table, config, kind) for kind in counts}
+        weight_bytes = [count * layers[kind].parameter_bytes for kind, count in counts.items()]
+        self._weight_bytes: FloatArray = np.sum(weight_bytes, axis=0)
+        self._state_factor = config.state_factor or table.state_factor
+        self._boundary_bytes_per_token = shape.hidden_size * table.element_bytes
+        self._update = table.update
+        self._n_replicas = cluster.n_replicas
+        grids, self._repaired = stage_grids(layers, counts)
+        rows, row_tokens = next(iter(layers.values())).axes
+        self._interpolate = Interpolator(rows, row_tokens, grids)
+
+    @property
+    def repaired(self) -> float:
+        """Share of the measurements that noise had made decrease and that were repaired."""
+        return self._repaired
+
+    @property
+    def static_bytes(self) -> FloatArray:
+        """Shape (n_stages,): weights, gradients and optimizer state."""
+        return self._weight_bytes * self._state_factor
+
+    @property
+    def update_ms(self) -> float:
+        """Reduction and step on the largest stage, and what an iteration takes besides."""
+        reduce_ms = self._update.reduce_ms_per_byte if self._n_replicas > 1 else 0.0
+        per_byte = reduce_ms + self._update.optimizer_ms_per_byte
+        return float(self._weight_bytes.max() * per_byte + self._update.overhead_ms)
+
+    def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
+        """Costs of micro-batches, see `CostModel`."""
+        tokens = np.asarray(n_rows * row_tokens, dtype=np.float64)
+        costs = dict(zip(QUANTITIES, self._interpolate(n_rows, row_tokens), strict=True))
+        return StageCosts(**costs, boundary_bytes=tokens * self._boundary_bytes_per_token)
+
+
+def _layer(table: ProfileTable, config: ProfiledConfig, kind: str) -> LayerProfile:
+    key = LayerKey(config.tensor_parallel, config.recompute, kind)
+    if key not in table.layers:
+        known = "; ".join(str(known) for known in table.layers)
+        raise InputError(
+            f"{config.path}: holds no measurements of {key}, only of: {known}; "
+            "change planner.cost or measure them with 'dynapipe-hpc profile'"
+        )
+    return table.layers[key]
