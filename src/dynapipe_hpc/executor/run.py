@@ -22,6 +22,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitSend,
 )
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.plan.text import symbol
 
 
 class ExecutionError(RuntimeError):
@@ -116,8 +117,9 @@ class _PlanRun(Generic[Tensor]):
 
 def _where(plan: RankPlan, index: int, error: Exception) -> str:
     instruction = plan.instructions[index]
-    place = f"iteration {plan.iteration}, rank {plan.rank}, instruction {index}: {instruction}"
+    place = f"iteration {plan.iteration}, rank {plan.rank}, instruction {index} "
+    place += f"({type(instruction).__name__} {symbol(instruction)})"
     if not isinstance(instruction, ReduceGradients | StepOptimizer):
         rows, tokens, _ = plan.boundary_shape(instruction.microbatch)
-        place += f" on {rows} rows of {tokens} tokens"
+        place += f", micro-batch {instruction.microbatch} of {rows} x {tokens} tokens"
     return f"{place}: {type(error).__name__}: {error}"

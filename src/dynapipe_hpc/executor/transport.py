@@ -2,11 +2,12 @@
 
 from typing import Protocol
 
+from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.stage import Tensor
 from dynapipe_hpc.plan.instruction import Payload
 
 
-class TransportError(RuntimeError):
+class TransportError(RunError):
     """A transfer cannot complete: ranks disagree, or a peer is gone."""
 
 

@@ -1,0 +1,97 @@
+"""What every `Transport` promises, seen from one thread that holds both ends."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import Tensor
+
+from dynapipe_hpc.executor.local_transport import LocalNetwork
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport import Transport
+from dynapipe_hpc.plan.instruction import Payload
+
+ACTIVATION, GRADIENT = Payload.ACTIVATION, Payload.GRADIENT
+
+
+@dataclass
+class Link:
+    """Two ends; `source` and `target` are the peers that the ends name."""
+
+    sender: Transport[Tensor]
+    target: int
+    receiver: Transport[Tensor]
+    source: int
+
+    def start_send(self, microbatch: int, payload: Payload, tensor: Tensor) -> None:
+        self.sender.start_send(microbatch, payload, self.target, tensor)
+
+    def start_receive(
+        self, microbatch: int, payload: Payload, shape: tuple[int, ...], slot: int
+    ) -> None:
+        self.receiver.start_receive(microbatch, payload, self.source, shape, slot)
+
+
+def local_link() -> Link:
+    network = LocalNetwork(LocalWorld(2), torch.empty)
+    return Link(network.transport(0), 1, network.transport(1), 0)
+
+
+def mpi_link() -> Link:
+    transport = MpiTransport(MPI.COMM_SELF, torch.float32)
+    return Link(transport, 0, transport, 0)
+
+
+@pytest.fixture(params=[local_link, mpi_link])
+def link(request: pytest.FixtureRequest) -> Link:
+    make: Callable[[], Link] = request.param
+    return make()
+
+
+def test_a_tensor_arrives_as_it_was_sent(link: Link) -> None:
+    sent = torch.randn(2, 3, 4)
+    link.start_send(0, ACTIVATION, sent)
+    link.start_receive(0, ACTIVATION, (2, 3, 4), slot=0)
+    assert torch.equal(link.receiver.wait_receive(0, ACTIVATION), sent)
+    link.sender.wait_send(0, ACTIVATION)
+
+
+def test_a_receive_may_start_before_its_send(link: Link) -> None:
+    link.start_receive(0, GRADIENT, (5,), slot=0)
+    link.start_send(0, GRADIENT, torch.arange(5.0))
+    assert link.receiver.wait_receive(0, GRADIENT).tolist() == [0, 1, 2, 3, 4]
+    link.sender.wait_send(0, GRADIENT)
+
+
+def test_started_transfers_may_be_waited_for_in_any_order(link: Link) -> None:
+    keys = [(0, ACTIVATION), (1, ACTIVATION), (0, GRADIENT)]
+    for slot, (i, payload) in enumerate(keys):
+        link.start_send(i, payload, torch.full((slot + 1,), float(slot)))
+        link.start_receive(i, payload, (slot + 1,), slot)
+    for slot, key in reversed(list(enumerate(keys))):
+        assert link.receiver.wait_receive(*key).tolist() == [slot] * (slot + 1)
+        link.sender.wait_send(*key)
+
+
+def test_a_slot_takes_shapes_of_any_size_one_after_the_other(link: Link) -> None:
+    for i, shape in enumerate([(2, 3), (1, 1), (40, 50)]):
+        link.start_send(i, ACTIVATION, torch.full(shape, float(i)))
+        link.start_receive(i, ACTIVATION, shape, slot=0)
+        received = link.receiver.wait_receive(i, ACTIVATION)
+        assert received.shape == shape
+        assert received.is_contiguous()
+        assert (received == i).all()
+        link.sender.wait_send(i, ACTIVATION)
+
+
+def test_a_tensor_stays_valid_while_other_slots_are_received_into(link: Link) -> None:
+    kept = []
+    for i in range(3):
+        link.start_send(i, ACTIVATION, torch.full((4,), float(i)))
+        link.start_receive(i, ACTIVATION, (4,), slot=i)
+        kept.append(link.receiver.wait_receive(i, ACTIVATION))
+        link.sender.wait_send(i, ACTIVATION)
+    assert [tensor[0].item() for tensor in kept] == [0, 1, 2]

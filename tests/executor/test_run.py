@@ -1,0 +1,125 @@
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+from tests.oracles.hand_made_plans import hand_made_plans
+from tests.oracles.linear_stage import Array, LinearStage
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.executor.local_transport import LocalNetwork, LocalTransport
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.executor.run import ExecutionError, run_plan
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import StartSend, WaitSend
+from dynapipe_hpc.plan.rank_plan import RankPlan
+
+MICROBATCHES = [MicroBatch(((i,), (10 * i,)), row_tokens=3) for i in range(1, 6)]
+FACTORS = [2.0, 3.0, 5.0, 7.0]
+
+
+def plans_of(n_stages: int, schedule: str = "1F1B") -> list[RankPlan]:
+    cluster = Cluster(n_stages=n_stages, device_memory_bytes=1)
+    return hand_made_plans([MICROBATCHES], cluster, 1, schedule, iteration=3)
+
+
+def stages_of(n_stages: int) -> list[LinearStage]:
+    return [
+        LinearStage(factor, first=stage == 0, last=stage == n_stages - 1)
+        for stage, factor in enumerate(FACTORS[:n_stages])
+    ]
+
+
+def alone() -> LocalTransport[Array]:
+    return LocalNetwork(LocalWorld(1), np.zeros).transport(0)
+
+
+@pytest.mark.parametrize("n_stages", [1, 2, 4])
+@pytest.mark.parametrize("schedule", ["1F1B", "cyclic"])
+def test_a_pipeline_of_factors_gives_their_product(n_stages: int, schedule: str) -> None:
+    plans, stages = plans_of(n_stages, schedule), stages_of(n_stages)
+    world = LocalWorld(n_stages)
+    network = LocalNetwork(world, np.zeros)
+    traces = world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
+    product, total = float(np.prod(FACTORS[:n_stages])), 11.0 * (1 + 2 + 3 + 4 + 5)
+    assert sum(trace.loss for trace in traces) == product * total
+    for stage in stages:
+        assert stage.factor_gradient == product / stage.factor * total
+
+
+def test_instructions_run_from_top_to_bottom() -> None:
+    (stage,) = stages_of(1)
+    run_plan(plans_of(1)[0], stage, alone())
+    assert stage.calls[:6] == [
+        "load 0", "forward 0", "backward 0", "load 1", "forward 1", "backward 1",
+    ]  # fmt: skip
+    assert stage.calls[-2:] == ["reduce", "step"]
+
+
+def test_the_trace_holds_start_and_end_of_every_instruction_from_zero() -> None:
+    ticks = count(50.0, 0.002)
+    (plan,) = plans_of(1)
+    trace = run_plan(plan, stages_of(1)[0], alone(), clock=lambda: next(ticks))
+    n = len(plan.instructions)
+    assert (trace.iteration, trace.rank) == (3, 0)
+    assert trace.start_ms == pytest.approx([2.0 + 4.0 * i for i in range(n)])
+    assert trace.end_ms == pytest.approx([4.0 + 4.0 * i for i in range(n)])
+
+
+class FailingStage(LinearStage):
+    def __init__(self, error: Exception, *, last: bool = True) -> None:
+        super().__init__(1.0, first=True, last=last)
+        self._error = error
+
+    def backward(self, index: int, gradient: Array | None) -> Array | None:
+        if index == 2:
+            raise self._error
+        return super().backward(index, gradient)
+
+
+def test_a_failure_names_iteration_rank_instruction_and_micro_batch() -> None:
+    cause = MemoryError("no room for 7 bytes")
+    with pytest.raises(
+        ExecutionError,
+        match=r"iteration 3, rank 0, instruction 8 \(Backward B2\), micro-batch 2 of 2 x 3 "
+        r"tokens: MemoryError: no room for 7 bytes",
+    ) as raised:
+        run_plan(plans_of(1)[0], FailingStage(cause), alone())
+    assert raised.value.__cause__ is cause
+
+
+def test_a_failure_outside_micro_batches_is_named_too() -> None:
+    class Failing(LinearStage):
+        def reduce_gradients(self) -> None:
+            raise OSError("unplugged")
+
+    stage = Failing(1.0, first=True, last=True)
+    with pytest.raises(
+        ExecutionError, match=r"instruction 15 \(ReduceGradients reduce\): OSError: unpl"
+    ):
+        run_plan(plans_of(1)[0], stage, alone())
+
+
+def test_a_reason_to_end_the_run_passes_unchanged() -> None:
+    with pytest.raises(RunError, match=r"^training diverged$"):
+        run_plan(plans_of(1)[0], FailingStage(RunError("training diverged")), alone())
+
+
+def test_a_failing_rank_ends_its_peers() -> None:
+    plans = plans_of(2)
+    stages = [FailingStage(ValueError("broken"), last=False), stages_of(2)[1]]
+    world = LocalWorld(2)
+    network = LocalNetwork(world, np.zeros)
+    with pytest.raises(ExecutionError, match=r"rank 0, .*ValueError: broken"):
+        world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
+
+
+def test_a_plan_that_forgets_its_sends_ends_at_once() -> None:
+    sender, receiver = plans_of(2)
+    cut = tuple(i for i in sender.instructions if not isinstance(i, StartSend | WaitSend))
+    plans = [replace(sender, instructions=cut), receiver]
+    stages, world = stages_of(2), LocalWorld(2)
+    network = LocalNetwork(world, np.zeros)
+    with pytest.raises(ExecutionError, match=r"ranks [01] and [01] disagree on transfer 0"):
+        world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))

@@ -1,0 +1,151 @@
+"""A small model, random batches, and what training it unsplit gives."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import TokenBatch
+from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
+from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
+from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.token_loader import TokenLoader
+
+MAX_TOKENS = 24
+START_ID = 30
+SHAPE = ModelShape(
+    n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=MAX_TOKENS
+)
+CONFIG = TrainingConfig(
+    iterations=8, dtype="float64", learning_rate=1e-2, warmup_iterations=2, clip_norm=0.5
+)
+
+
+class RandomTokens:
+    """Every sample's tokens come from its number."""
+
+    def read(
+        self, sample_id: int, input_tokens: int, target_tokens: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        stream = np.random.default_rng(sample_id)
+        return stream.integers(0, 30, input_tokens), stream.integers(0, 30, target_tokens)
+
+
+def random_samples(seed: int, n: int = 15) -> list[Sample]:
+    """Samples of 1 to MAX_TOKENS tokens, both extremes among them."""
+    stream = np.random.default_rng(seed)
+    lengths = [1, MAX_TOKENS, *stream.integers(1, MAX_TOKENS + 1, n - 2).tolist()]
+    targets = [int(stream.integers(1, length + 1)) for length in lengths]
+    return [
+        Sample(1000 * seed + i, length - target, target, task_id=i % 3)
+        for i, (length, target) in enumerate(zip(lengths, targets, strict=True))
+    ]
+
+
+def padded(samples: Sequence[Sample]) -> MicroBatch:
+    """One sample per row."""
+    longest = max(s.tokens for s in samples)
+    return MicroBatch(tuple((s.sample_id,) for s in samples), longest)
+
+
+def random_split(samples: Sequence[Sample], n_parts: int, seed: int) -> list[MicroBatch]:
+    """Cuts samples, ordered by length, at random into padded micro-batches."""
+    ordered = sorted(samples, key=lambda s: -s.tokens)
+    stream = np.random.default_rng(seed)
+    cuts = np.sort(stream.choice(np.arange(1, len(samples)), n_parts - 1, replace=False))
+    bounds = [0, *cuts.tolist(), len(samples)]
+    return [padded(ordered[a:b]) for a, b in pairwise(bounds)]
+
+
+def over_replicas(microbatches: Sequence[MicroBatch], n_replicas: int) -> list[list[MicroBatch]]:
+    """Deals micro-batches out in turn."""
+    return [list(microbatches[replica::n_replicas]) for replica in range(n_replicas)]
+
+
+@dataclass
+class Rank:
+    """What one rank trains with."""
+
+    module: GptStage
+    tokens: TokenLoader
+    optimizer: Optimizer
+    stage: ModuleStage
+
+    def gradients(self) -> dict[str, Tensor]:
+        return {n: _copy(p.grad) for n, p in self.module.named_parameters()}
+
+    def weights(self) -> dict[str, Tensor]:
+        return {n: p.detach().clone() for n, p in self.module.named_parameters()}
+
+
+Loading = Callable[[TokenLoader], Callable[[MicroBatch], TokenBatch]]
+
+
+def make_rank(
+    cluster: Cluster,
+    stage: int,
+    collectives: Collectives,
+    weighting: LossWeighting = "token",
+    loading: Loading = lambda loader: loader,
+) -> Rank:
+    """A rank of the small model; `loading` may tamper with what is loaded."""
+    layers = SHAPE.layers_of_stage(stage, cluster.n_stages)
+    first, last = stage == 0, stage == cluster.n_stages - 1
+    module = GptStage(SHAPE, layers, first=first, last=last, seed=7, dtype=torch.float64)
+    tokens = TokenLoader(RandomTokens(), START_ID, weighting)
+    optimizer = Optimizer(module, CONFIG, collectives)
+    return Rank(module, tokens, optimizer, ModuleStage(module, loading(tokens), optimizer))
+
+
+def _copy(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor.clone()
+
+
+@dataclass
+class Outcome:
+    """What training gave: per iteration the loss and norm, at the end gradients or weights."""
+
+    losses: list[float]
+    norms: list[float]
+    tensors: dict[str, Tensor]
+
+
+def unsplit_gradients(
+    samples: Sequence[Sample], batch: MicroBatch, weighting: LossWeighting = "token"
+) -> Outcome:
+    """Loss and gradients by plain autograd, the whole batch in one go."""
+    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives(), weighting)
+    rank.tokens.start_iteration(samples)
+    read = rank.tokens(batch)
+    loss = rank.module(read.tokens, read.labels, read.weights)
+    gradients = torch.autograd.grad(loss, list(rank.module.parameters()))
+    names = [name for name, _ in rank.module.named_parameters()]
+    return Outcome([loss.item()], [], dict(zip(names, gradients, strict=True)))
+
+
+def unsplit_training(batches: Sequence[Sequence[Sample]]) -> Outcome:
+    """Weights after a step on each batch, by one process that holds the whole model."""
+    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives())
+    outcome = Outcome([], [], {})
+    for samples in batches:
+        rank.tokens.start_iteration(samples)
+        rank.stage.load(0, padded(samples))
+        rank.stage.forward(0, None)
+        rank.stage.backward(0, None)
+        rank.stage.step_optimizer()
+        report = rank.stage.finish_iteration()
+        outcome.losses.append(report.loss)
+        outcome.norms.append(report.gradient_norm)
+    outcome.tensors = rank.weights()
+    return outcome
