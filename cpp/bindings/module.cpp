@@ -2,9 +2,13 @@
 
 namespace py = pybind11;
 
+void bind_cyclic_schedule(py::module_& m);
+void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
 
 PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
+    bind_cyclic_schedule(m);
+    bind_simulate(m);
     bind_split_samples(m);
 }

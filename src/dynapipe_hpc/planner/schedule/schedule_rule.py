@@ -4,7 +4,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+
+
+class InfeasibleScheduleError(InputError):
+    """A rule has no order in which the micro-batches keep within the memory of every stage."""
 
 
 class Direction(IntEnum):
@@ -20,6 +25,10 @@ class Pass(NamedTuple):
     direction: Direction
     microbatch: int
 
+    def __str__(self) -> str:
+        """F3 is the forward pass of micro-batch 3, B3 its backward pass."""
+        return f"{self.direction.name[0]}{self.microbatch}"
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -31,8 +40,9 @@ class Schedule:
 class ScheduleRule(Protocol):
     """Orders the passes of a replica's micro-batches.
 
-    Contract: every pass exactly once, forward before backward; where memory allows it, no
-    stage ever keeps more than its limit.
+    Contract: every pass exactly once; simulated, the schedule runs to its end, and no stage
+    ever needs more than its limit, transient memory included. What a stage needs depends on
+    the order of its passes alone, not on time, so a rule can tell and none leaves it to others.
     """
 
     def __call__(self, costs: StageCosts, activation_limit_bytes: FloatArray) -> Schedule:
@@ -43,6 +53,6 @@ class ScheduleRule(Protocol):
             activation_limit_bytes: Shape (n_stages,): device memory less static memory.
 
         Raises:
-            InfeasibleScheduleError: No order within the limit was found.
+            InfeasibleScheduleError: The rule has no order within the limit.
         """
         ...

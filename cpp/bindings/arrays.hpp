@@ -1,0 +1,62 @@
+/// Numpy arrays at the border of the kernels: checked, never copied on the way in.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dynapipe/stage_costs.hpp"
+
+namespace arrays {
+
+namespace py = pybind11;
+
+// Arguments of these types are bound with noconvert: a silent copy would hide that the caller
+// passed the wrong type or layout.
+using Doubles = py::array_t<double, py::array::c_style>;
+using Codes = py::array_t<dynapipe::PassCode, py::array::c_style>;
+
+template <typename T>
+std::span<const T> entries_of(const py::array_t<T, py::array::c_style>& array) {
+    return {array.data(), static_cast<std::size_t>(array.size())};
+}
+
+using Shape = std::vector<py::ssize_t>;
+
+inline Shape shape_of(const py::array& array) {
+    return {array.shape(), array.shape() + array.ndim()};
+}
+
+inline std::string text_of(const Shape& shape) { return py::str(py::tuple(py::cast(shape))); }
+
+inline void check_shape(const py::array& array, const char* name, const Shape& shape) {
+    if (shape_of(array) != shape) {
+        throw py::value_error(std::string(name) + " must have shape " + text_of(shape) + ", got " +
+                              text_of(shape_of(array)));
+    }
+}
+
+/// The shape (n_microbatches, n_stages) that all costs share; n_stages must be >= 1.
+inline Shape shape_of_costs(const Doubles& costs, const char* name) {
+    if (costs.ndim() != 2 || costs.shape(1) == 0) {
+        throw py::value_error(std::string(name) + " must have shape (n_microbatches, n_stages), " +
+                              "n_stages >= 1, got " + text_of(shape_of(costs)));
+    }
+    return shape_of(costs);
+}
+
+/// Copies a result out of the kernel, as rows of equal length.
+template <typename T>
+py::array_t<T> matrix(const std::vector<T>& entries, std::size_t n_rows) {
+    return py::array_t<T>({n_rows, entries.size() / n_rows}, entries.data());
+}
+
+template <typename T>
+py::array_t<T> vector(const std::vector<T>& entries) {
+    return py::array_t<T>(entries.size(), entries.data());
+}
+
+}  // namespace arrays

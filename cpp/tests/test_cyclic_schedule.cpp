@@ -1,0 +1,68 @@
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "check.hpp"
+#include "dynapipe/cyclic_schedule.hpp"
+
+using dynapipe::PassCode;
+using dynapipe::StageMemory;
+
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+/// One line per stage, as "F0 B0 F1 B1 ".
+std::string picture(const std::vector<PassCode>& order, std::size_t n_stages) {
+    std::string text;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        text += dynapipe::is_backward(order[i]) ? 'B' : 'F';
+        text += std::to_string(dynapipe::microbatch_of(order[i])) + ' ';
+        text += (i + 1) % (order.size() / n_stages) == 0 ? "\n" : "";
+    }
+    return text;
+}
+
+/// Micro-batches that store the same on both of two stages.
+std::string order_on_two_stages(const std::vector<double>& stored, double backward_transient,
+                                double limit) {
+    std::vector<double> both;
+    for (const double bytes : stored) {
+        both.insert(both.end(), 2, bytes);
+    }
+    const std::vector<double> none(both.size(), 0.0);
+    const std::vector<double> transient(both.size(), backward_transient);
+    const std::vector<double> limits(2, limit);
+    const StageMemory memory{both, none, transient, stored.size(), 2};
+    return picture(dynapipe::cyclic_schedule(memory, limits), 2);
+}
+
+bool refuses(const std::vector<double>& stored, double backward_transient, double limit) {
+    try {
+        order_on_two_stages(stored, backward_transient, limit);
+    } catch (const std::invalid_argument&) {
+        return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+int main() {
+    CHECK(order_on_two_stages({1, 1, 1, 1}, 0, kNoLimit) ==
+          "F0 F1 F2 B0 F3 B1 B2 B3 \n"
+          "F0 B0 F1 B1 F2 B2 F3 B3 \n");
+    CHECK(order_on_two_stages({1, 1, 1, 1}, 0, 2) ==
+          "F0 F1 B0 F2 B1 F3 B2 B3 \n"
+          "F0 B0 F1 B1 F2 B2 F3 B3 \n");
+    CHECK(order_on_two_stages({1, 1, 1, 1}, 1, 2) ==
+          "F0 B0 F1 B1 F2 B2 F3 B3 \n"
+          "F0 B0 F1 B1 F2 B2 F3 B3 \n");
+    CHECK(order_on_two_stages({1, 1, 3}, 0, 3) ==
+          "F0 F1 B0 B1 F2 B2 \n"
+          "F0 B0 F1 B1 F2 B2 \n");
+    CHECK(order_on_two_stages({}, 0, 1).empty());
+    CHECK(refuses({4, 1}, 0, 3));
+    CHECK(refuses({3, 1}, 1, 3));
+    return check::finish();
+}

@@ -1,0 +1,53 @@
+#include <cmath>
+
+#include "check.hpp"
+#include "dynapipe/simulate.hpp"
+
+using dynapipe::Link;
+using dynapipe::PassCode;
+using dynapipe::Timeline;
+using Doubles = std::vector<double>;
+
+namespace {
+
+constexpr Link kInstant{.latency_ms = 0, .bytes_per_ms = 1, .full_duplex = true};
+constexpr PassCode F0 = 0, B0 = 1, F1 = 2, B1 = 3;
+
+/// Two micro-batches that take 1 ms and 2 ms, store 10 bytes and need 1 and 5 more.
+Timeline run(const std::vector<PassCode>& order, std::size_t n_stages, const Link& link,
+             double boundary_bytes) {
+    const Doubles forward(2 * n_stages, 1.0), backward(2 * n_stages, 2.0);
+    const Doubles stored(2 * n_stages, 10.0), more_backward(2 * n_stages, 5.0);
+    const Doubles boundary(2, boundary_bytes), fixed(n_stages, 100.0);
+    return dynapipe::simulate(order, {forward, backward, boundary},
+                              {stored, forward, more_backward, 2, n_stages}, fixed, link);
+}
+
+}  // namespace
+
+int main() {
+    const std::vector<PassCode> two_stages{F0, F1, B0, B1, F0, B0, F1, B1};
+
+    const Timeline quick = run(two_stages, 2, kInstant, 0);
+    CHECK((quick.start_ms == Doubles{0, 1, 4, 7, 1, 2, 4, 5}));
+    CHECK((quick.end_ms == Doubles{1, 2, 6, 9, 2, 4, 5, 7}));
+    CHECK((quick.busy_ms == Doubles{6, 6}));
+    CHECK((quick.peak_bytes == Doubles{125, 115}));
+    CHECK((quick.n_started == std::vector<std::size_t>{4, 4}));
+
+    const Timeline slow =
+        run(two_stages, 2, {.latency_ms = 1, .bytes_per_ms = 5, .full_duplex = 1}, 10);
+    CHECK((Doubles(slow.send_start_ms.begin(), slow.send_start_ms.begin() + 2) == Doubles{1, 4}));
+    CHECK((Doubles(slow.send_end_ms.begin(), slow.send_end_ms.begin() + 2) == Doubles{4, 7}));
+    CHECK(std::isnan(slow.send_start_ms[2]));
+    CHECK((slow.peak_bytes == quick.peak_bytes));
+
+    const Timeline alone =
+        run({F0, B0, F1, B1}, 1, {.latency_ms = 9, .bytes_per_ms = 1, .full_duplex = 1}, 9);
+    CHECK((alone.end_ms == Doubles{1, 3, 4, 6}));
+
+    const Timeline stuck = run({F0, B1, F1, B0, F0, F1, B0, B1}, 2, kInstant, 0);
+    CHECK((stuck.n_started == std::vector<std::size_t>{1, 1}));
+    CHECK(std::isnan(stuck.end_ms[1]));
+    return check::finish();
+}

@@ -1,0 +1,25 @@
+"""The [planner.schedule] table."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+
+RuleName = Literal["1f1b", "cyclic"]
+
+RULES: Mapping[RuleName, ScheduleRule] = {"1f1b": one_f_one_b, "cyclic": cyclic}
+
+
+class ScheduleConfig(ConfigTable):
+    """How micro-batches pass through the pipeline. The [planner.schedule] table.
+
+    Attributes:
+        rules: Rules to try; the schedule that ends first in the simulation is used.
+    """
+
+    rules: tuple[RuleName, ...] = Field(default=("1f1b", "cyclic"), min_length=1)

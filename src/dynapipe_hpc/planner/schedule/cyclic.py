@@ -1,0 +1,36 @@
+"""The paper's memory-aware cyclic schedule."""
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
+from dynapipe_hpc.planner.schedule.pass_codes import decode_passes
+from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
+
+
+def cyclic(costs: StageCosts, activation_limit_bytes: FloatArray) -> Schedule:
+    """Starts micro-batches as early as memory allows, so that stages have work in store.
+
+    In every cycle each stage runs one backward and then one forward pass, of those that were
+    ready when the cycle began; a forward pass waits while it would exceed the stage's memory.
+    Without a limit, stage s of n keeps up to 2 * (n - s) - 1 micro-batches.
+
+    Args:
+        costs: Of the replica's micro-batches; only the memory counts.
+        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+
+    Raises:
+        InfeasibleScheduleError: A micro-batch does not fit on a stage alone. Whenever all do,
+            a schedule is found.
+
+    Source:
+        Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, algorithm 1;
+        docs/decisions/0003 tells where this one differs.
+    """
+    check_each_fits(costs, activation_limit_bytes)
+    codes = _kernels.cyclic_schedule(
+        costs.stored_bytes,
+        costs.forward_transient_bytes,
+        costs.backward_transient_bytes,
+        activation_limit_bytes,
+    )
+    return decode_passes(codes)

@@ -1,0 +1,59 @@
+"""1F1B: one forward, one backward."""
+
+import numpy as np
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
+from dynapipe_hpc.planner.schedule.schedule_rule import (
+    Direction,
+    InfeasibleScheduleError,
+    Pass,
+    Schedule,
+)
+from dynapipe_hpc.planner.schedule.simulate import simulate
+
+
+def one_f_one_b(costs: StageCosts, activation_limit_bytes: FloatArray) -> Schedule:
+    """Fills the pipeline, then alternates strictly between backward and forward passes.
+
+    Stage s of n begins with n - s forward passes and never keeps more micro-batches than that,
+    whatever they cost.
+
+    Args:
+        costs: Of the replica's micro-batches.
+        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+
+    Raises:
+        InfeasibleScheduleError: A stage needs more; the order is fixed, so nothing is left
+            to try.
+
+    Source:
+        Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
+    """
+    check_each_fits(costs, activation_limit_bytes)
+    warm_ups = range(costs.n_stages, 0, -1)
+    schedule = Schedule(tuple(_alternating(costs.n_microbatches, n) for n in warm_ups))
+    _check_peaks(schedule, costs, activation_limit_bytes)
+    return schedule
+
+
+def _alternating(n_microbatches: int, n_warm_up: int) -> tuple[Pass, ...]:
+    forwards = [Pass(Direction.FORWARD, i) for i in range(n_microbatches)]
+    passes = forwards[:n_warm_up]
+    for i in range(n_microbatches):
+        passes.append(Pass(Direction.BACKWARD, i))
+        passes += forwards[n_warm_up + i : n_warm_up + i + 1]
+    return tuple(passes)
+
+
+def _check_peaks(schedule: Schedule, costs: StageCosts, activation_limit_bytes: FloatArray) -> None:
+    # Memory depends on the order of passes alone, so any link will do.
+    peaks = simulate(schedule, costs, Link(), np.zeros(costs.n_stages)).peak_bytes
+    stage = int(np.argmax(peaks - activation_limit_bytes))
+    if peaks[stage] > activation_limit_bytes[stage]:
+        raise InfeasibleScheduleError(
+            f"1F1B needs {peaks[stage]:,.0f} bytes of activations on stage {stage}, where "
+            f"{activation_limit_bytes[stage]:,.0f} are free beside the model; add 'cyclic' to "
+            "planner.schedule.rules, or make smaller micro-batches"
+        )

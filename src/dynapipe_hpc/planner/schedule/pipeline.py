@@ -1,0 +1,68 @@
+"""The micro-batches of a replica, scheduled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
+from dynapipe_hpc.planner.schedule.schedule_rule import (
+    InfeasibleScheduleError,
+    Schedule,
+    ScheduleRule,
+)
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """One replica's iteration, but for the update at its end.
+
+    Attributes:
+        microbatches: In the order in which they enter the pipeline.
+        costs: Of the micro-batches.
+        schedule: The order of passes on every stage.
+        timeline: The schedule as simulated.
+    """
+
+    microbatches: tuple[MicroBatch, ...]
+    costs: StageCosts
+    schedule: Schedule
+    timeline: Timeline
+
+
+def schedule_pipeline(
+    microbatches: Sequence[MicroBatch],
+    cost: CostModel,
+    cluster: Cluster,
+    rules: Sequence[ScheduleRule],
+) -> Pipeline:
+    """Schedules micro-batches by the rule whose schedule ends first in the simulation.
+
+    Args:
+        microbatches: Of one replica, in the order in which they enter the pipeline.
+        cost: Predicts their time and memory.
+        cluster: Its memory limits and its link slows a schedule.
+        rules: To be tried, at least one; the first of equals is taken.
+
+    Raises:
+        InfeasibleScheduleError: No rule keeps within memory; says why for each.
+    """
+    costs = microbatch_costs(microbatches, cost)
+    room_bytes = activation_room_bytes(cost, cluster)
+    pipelines: list[Pipeline] = []
+    reasons: list[str] = []
+    for rule in rules:
+        try:
+            schedule = rule(costs, room_bytes)
+        except InfeasibleScheduleError as error:
+            reasons.append(str(error))
+            continue
+        timeline = simulate(schedule, costs, cluster.link, cost.static_bytes)
+        pipelines.append(Pipeline(tuple(microbatches), costs, schedule, timeline))
+    if not pipelines:
+        raise InfeasibleScheduleError("; ".join(dict.fromkeys(reasons)))
+    return min(pipelines, key=lambda pipeline: pipeline.timeline.makespan_ms)

@@ -1,0 +1,66 @@
+"""Runs a schedule in simulated time."""
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.pass_codes import encode_passes
+from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
+from dynapipe_hpc.planner.schedule.timeline import Timeline
+
+
+class ScheduleDeadlockError(ValueError):
+    """A schedule in which stages wait for each other forever."""
+
+
+def simulate(
+    schedule: Schedule, costs: StageCosts, link: Link, static_bytes: FloatArray
+) -> Timeline:
+    """Finds when each pass and each transfer starts and ends, and the memory it takes.
+
+    A pass starts when its stage is free and its input has arrived. What it produces is sent
+    at once, after what the stage sent before in the same direction, or in any direction if
+    the link is not full duplex.
+
+    Args:
+        schedule: Holds each micro-batch once forward and once backward on every stage.
+        costs: Of the micro-batches.
+        link: Between neighbouring stages.
+        static_bytes: Shape (n_stages,): memory that is occupied all the time.
+
+    Raises:
+        ScheduleDeadlockError: A point is reached at which no pass can start.
+    """
+    start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started = (
+        _kernels.simulate(
+            encode_passes(schedule),
+            costs.forward_ms,
+            costs.backward_ms,
+            costs.stored_bytes,
+            costs.forward_transient_bytes,
+            costs.backward_transient_bytes,
+            costs.boundary_bytes,
+            static_bytes,
+            link.latency_ms,
+            link.bytes_per_ms,
+            link.full_duplex,
+        )
+    )
+    _check_all_started(schedule, n_started)
+    makespan_ms = float(end_ms.max(initial=0.0))
+    return Timeline(start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, makespan_ms)
+
+
+def _check_all_started(schedule: Schedule, n_started: npt.NDArray[np.uint64]) -> None:
+    waiting = [
+        f"stage {stage} waits for the input of {passes[n]}"
+        for stage, (passes, n) in enumerate(zip(schedule.passes, n_started.tolist(), strict=True))
+        if n < len(passes)
+    ]
+    if waiting:
+        raise ScheduleDeadlockError(
+            f"no pass can start: {', '.join(waiting)}; the orders of the stages contradict each "
+            "other"
+        )

@@ -1,0 +1,32 @@
+"""When everything of an iteration happens, as simulated."""
+
+from dataclasses import dataclass
+
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """A schedule in time, in ms from the start of the iteration.
+
+    Arrays of shape (n_stages, n_passes) hold the passes of each stage in the order of the
+    schedule.
+
+    Attributes:
+        start_ms: Start of each pass, shape (n_stages, n_passes).
+        end_ms: End of each pass, same shape.
+        send_start_ms: Start of the transfer of what the pass produced, same shape; NaN where
+            nothing is sent: after forward on the last stage and backward on the first.
+        send_end_ms: When the neighbouring stage has it, same shape.
+        peak_bytes: Shape (n_stages,): largest memory at any moment, static memory included.
+        busy_ms: Shape (n_stages,): time in which the stage computes.
+        makespan_ms: End of the last pass.
+    """
+
+    start_ms: FloatArray
+    end_ms: FloatArray
+    send_start_ms: FloatArray
+    send_end_ms: FloatArray
+    peak_bytes: FloatArray
+    busy_ms: FloatArray
+    makespan_ms: float

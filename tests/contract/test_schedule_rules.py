@@ -1,0 +1,102 @@
+"""What every rule that orders passes promises."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.event_simulation import EventSimulation
+from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.schedule_rule import (
+    Direction,
+    InfeasibleScheduleError,
+    Pass,
+    Schedule,
+    ScheduleRule,
+)
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.text import format_schedule
+
+pytestmark = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> tuple[StageCosts, FloatArray]:
+    """Costs, and limits of which the smaller ones suffice for one micro-batch only."""
+    costs = draw(drawn_costs())
+    room = draw(st.lists(st.integers(0, 2000), min_size=5, max_size=5))
+    return costs, tightest_limit(costs) + np.array(room[: costs.n_stages], np.float64)
+
+
+def peaks_by_clock(schedule: Schedule, costs: StageCosts) -> list[float]:
+    simulation = EventSimulation(schedule, costs, Link())
+    return [max(stage.memory_bytes) for stage in simulation.stages]
+
+
+@given(costs=drawn_costs())
+def test_every_stage_runs_every_pass_once(rule: ScheduleRule, costs: StageCosts) -> None:
+    every = {Pass(d, i) for d in Direction for i in range(costs.n_microbatches)}
+    for passes in rule(costs, no_limit(costs)).passes:
+        assert len(passes) == len(every)
+        assert set(passes) == every
+
+
+@given(costs=drawn_costs())
+def test_microbatches_enter_in_the_given_order(rule: ScheduleRule, costs: StageCosts) -> None:
+    entering, *_ = rule(costs, no_limit(costs)).passes
+    forward = [p.microbatch for p in entering if p.direction is Direction.FORWARD]
+    assert forward == sorted(forward)
+
+
+@given(costs=drawn_costs())
+def test_no_stage_waits_forever(rule: ScheduleRule, costs: StageCosts) -> None:
+    simulate(rule(costs, no_limit(costs)), costs, Link(), np.zeros(costs.n_stages))
+
+
+@given(case=limits())
+def test_the_limit_is_kept_or_the_rule_says_that_it_cannot(
+    rule: ScheduleRule, case: tuple[StageCosts, FloatArray]
+) -> None:
+    costs, limit = case
+    try:
+        schedule = rule(costs, limit)
+    except InfeasibleScheduleError:
+        schedule = rule(costs, no_limit(costs))
+        assert (np.array(peaks_by_clock(schedule, costs)) > limit).any()
+    else:
+        assert (np.array(peaks_by_clock(schedule, costs)) <= limit).all()
+
+
+@given(costs=drawn_costs())
+def test_a_schedule_within_memory_is_found_again_at_its_own_peak(
+    rule: ScheduleRule, costs: StageCosts
+) -> None:
+    schedule = rule(costs, no_limit(costs))
+    assert rule(costs, np.array(peaks_by_clock(schedule, costs))) == schedule
+
+
+@given(costs=drawn_costs())
+def test_one_byte_less_than_a_microbatch_needs_alone_is_refused(
+    rule: ScheduleRule, costs: StageCosts
+) -> None:
+    with pytest.raises(InfeasibleScheduleError, match=r"micro-batch .* alone needs .* on stage"):
+        rule(costs, tightest_limit(costs) - 1)
+
+
+def test_what_cannot_run_at_all_is_refused_even_without_a_limit(rule: ScheduleRule) -> None:
+    costs = equal_stages([1, 1], n_stages=2, stored_bytes=[1, np.inf])
+    with pytest.raises(InfeasibleScheduleError, match="micro-batch 1 alone needs inf bytes"):
+        rule(costs, no_limit(costs))
+
+
+def test_a_single_microbatch_goes_there_and_back(rule: ScheduleRule) -> None:
+    costs = equal_stages([1], n_stages=3)
+    assert format_schedule(rule(costs, np.ones(3))) == "F0 B0\nF0 B0\nF0 B0"
+
+
+def test_a_single_stage_keeps_one_microbatch(rule: ScheduleRule) -> None:
+    costs = equal_stages([1, 2], n_stages=1)
+    assert format_schedule(rule(costs, np.ones(1))) == "F0 B0 F1 B1"

@@ -1,0 +1,121 @@
+"""The simulator as one would explain it: a clock goes from event to event. Slow and plain."""
+
+from dataclasses import dataclass, field
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+
+Interval = tuple[float, float]
+
+
+@dataclass
+class Sender:
+    """A queue of tensors that leave a stage one at a time."""
+
+    queue: list[tuple[Pass, int]] = field(default_factory=list)
+    sending: tuple[Pass, int] | None = None
+    until_ms: float = 0.0
+
+
+@dataclass
+class StageState:
+    """A stage that runs its passes from a list."""
+
+    to_run: list[Pass]
+    arrived: set[Pass] = field(default_factory=set)
+    running: Pass | None = None
+    until_ms: float = 0.0
+    kept_bytes: float = 0.0
+    memory_bytes: list[float] = field(default_factory=list)
+
+
+class EventSimulation:
+    """Runs a schedule with a clock and records when passes and transfers happen.
+
+    Attributes:
+        passes_ms: (start, end) of every (stage, pass).
+        sends_ms: (start, end) of the transfer of what a (stage, pass) produced.
+        stages: The state of every stage at the end, with its memory at every moment.
+    """
+
+    def __init__(self, schedule: Schedule, costs: StageCosts, link: Link) -> None:
+        self.costs = costs
+        self.link = link
+        self.now_ms = 0.0
+        self.passes_ms: dict[tuple[int, Pass], Interval] = {}
+        self.sends_ms: dict[tuple[int, Pass], Interval] = {}
+        self.stages = [StageState(list(passes)) for passes in schedule.passes]
+        n_senders = 2 if link.full_duplex else 1
+        self.senders = [[Sender() for _ in range(n_senders)] for _ in self.stages]
+        self.stages[0].arrived = {Pass(Direction.FORWARD, i) for i in range(costs.n_microbatches)}
+        self.run()
+
+    def run(self) -> None:
+        """Lets everything happen that can happen now, then moves the clock."""
+        while True:
+            while self.something_happens():
+                pass
+            ends = [s.until_ms for s in self.stages if s.running]
+            ends += [x.until_ms for senders in self.senders for x in senders if x.sending]
+            if not ends:
+                return
+            self.now_ms = min(ends)
+
+    def something_happens(self) -> bool:
+        """Ends or starts one pass or transfer, if one is due."""
+        return any(
+            self.end_pass(s) or self.start_pass(s) or self.move_tensors(s)
+            for s in range(len(self.stages))
+        )
+
+    def end_pass(self, s: int) -> bool:
+        """Ends the running pass and queues what it produced."""
+        stage = self.stages[s]
+        if stage.running is None or stage.until_ms > self.now_ms:
+            return False
+        ended, stage.running = stage.running, None
+        if ended.direction is Direction.BACKWARD:
+            stage.kept_bytes -= float(self.costs.stored_bytes[ended.microbatch, s])
+        receiver = s + 1 if ended.direction is Direction.FORWARD else s - 1
+        if receiver == len(self.stages):
+            stage.arrived.add(Pass(Direction.BACKWARD, ended.microbatch))
+        elif receiver >= 0:
+            senders = self.senders[s]
+            senders[ended.direction if len(senders) == 2 else 0].queue.append((ended, receiver))
+        return True
+
+    def start_pass(self, s: int) -> bool:
+        """Starts the next pass of the list if the stage is free and the input is there."""
+        stage = self.stages[s]
+        if stage.running or not stage.to_run or stage.to_run[0] not in stage.arrived:
+            return False
+        begun = stage.running = stage.to_run.pop(0)
+        cell = (begun.microbatch, s)
+        costs = self.costs
+        if begun.direction is Direction.FORWARD:
+            duration_ms, transient = costs.forward_ms[cell], costs.forward_transient_bytes[cell]
+            stage.kept_bytes += float(costs.stored_bytes[cell])
+        else:
+            duration_ms, transient = costs.backward_ms[cell], costs.backward_transient_bytes[cell]
+        stage.memory_bytes.append(stage.kept_bytes + float(transient))
+        stage.until_ms = self.now_ms + float(duration_ms)
+        self.passes_ms[s, begun] = (self.now_ms, stage.until_ms)
+        return True
+
+    def move_tensors(self, s: int) -> bool:
+        """Delivers a tensor, or starts to send the next one."""
+        for sender in self.senders[s]:
+            if sender.sending and sender.until_ms <= self.now_ms:
+                (sent, receiver), sender.sending = sender.sending, None
+                self.stages[receiver].arrived.add(sent)
+                return True
+            if sender.queue and not sender.sending:
+                sender.sending = sender.queue.pop(0)
+                sent = sender.sending[0]
+                n_bytes = float(self.costs.boundary_bytes[sent.microbatch])
+                transfer_ms = self.link.latency_ms + n_bytes / self.link.bytes_per_ms
+                sender.until_ms = self.now_ms + transfer_ms
+                self.sends_ms[s, sent] = (self.now_ms, sender.until_ms)
+                return True
+        return False

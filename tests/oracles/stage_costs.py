@@ -1,0 +1,58 @@
+"""Costs for tests, drawn or of one's choice."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+
+
+def equal_stages(
+    forward_ms: Sequence[float], n_stages: int, stored_bytes: Sequence[float] | None = None
+) -> StageCosts:
+    """Micro-batches that cost the same on every stage, with backward twice as long as forward.
+
+    Args:
+        forward_ms: Per micro-batch.
+        n_stages: Number of stages.
+        stored_bytes: Per micro-batch; 1 each if left out. There is no transient memory.
+    """
+    forward = np.tile(np.array(forward_ms, np.float64)[:, None], (1, n_stages))
+    stored = np.ones(len(forward_ms)) if stored_bytes is None else np.array(stored_bytes, float)
+    none = np.zeros_like(forward)
+    stored_everywhere = np.tile(stored[:, None], (1, n_stages))
+    return StageCosts(forward, 2 * forward, stored_everywhere, none, none, np.zeros(len(forward)))
+
+
+def no_limit(costs: StageCosts) -> FloatArray:
+    """Memory without end on every stage."""
+    return np.full(costs.n_stages, np.inf)
+
+
+@st.composite
+def drawn_costs(draw: st.DrawFn) -> StageCosts:
+    """Uneven costs of up to 8 micro-batches on up to 5 stages, in whole ms and bytes."""
+    shape = (draw(st.integers(1, 8)), draw(st.integers(1, 5)))
+    return StageCosts(
+        draw(_matrix(*shape)),
+        draw(_matrix(*shape)),
+        draw(_matrix(*shape)),
+        draw(_matrix(*shape)),
+        draw(_matrix(*shape)),
+        draw(_matrix(shape[0], 1))[:, 0].copy(),
+    )
+
+
+def tightest_limit(costs: StageCosts) -> FloatArray:
+    """The least memory with which each micro-batch fits alone, shape (n_stages,)."""
+    transient = np.maximum(costs.forward_transient_bytes, costs.backward_transient_bytes)
+    return np.asarray((costs.stored_bytes + transient).max(axis=0), np.float64)
+
+
+def _matrix(n_rows: int, n_columns: int) -> st.SearchStrategy[FloatArray]:
+    # Mostly alike, sometimes a thousand times as much.
+    entry = st.one_of(st.integers(0, 9), st.just(1000))
+    size = n_rows * n_columns
+    entries = st.lists(entry, min_size=size, max_size=size)
+    return entries.map(lambda drawn: np.array(drawn, np.float64).reshape(n_rows, n_columns))

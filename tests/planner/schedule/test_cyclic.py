@@ -1,0 +1,115 @@
+"""The cyclic schedule in pictures, and against the algorithm as the paper prints it."""
+
+from dataclasses import replace
+from textwrap import dedent
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.cyclic_order import cyclic_order
+from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.text import format_schedule
+
+
+def picture_of(stored_bytes: list[int], limit_bytes: list[float]) -> str:
+    costs = equal_stages([1] * len(stored_bytes), len(limit_bytes), stored_bytes)
+    return format_schedule(cyclic(costs, np.array(limit_bytes, np.float64)))
+
+
+def test_without_a_limit_stages_keep_work_in_store() -> None:
+    assert picture_of([1] * 6, [np.inf] * 3) == dedent("""\
+        F0 F1 F2 F3 F4 B0 F5 B1 B2 B3 B4 B5
+        F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5
+        F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5""")
+
+
+def test_passes_are_put_off_until_memory_is_free() -> None:
+    assert picture_of([1] * 6, [2, 2, 2]) == dedent("""\
+        F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 B5
+        F0 F1 B0 B1 F2 F3 B2 B3 F4 F5 B4 B5
+        F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5""")
+
+
+def test_a_large_microbatch_waits_for_several_small_ones() -> None:
+    assert picture_of([1, 1, 1, 3], [3, 3]) == dedent("""\
+        F0 F1 F2 B0 B1 B2 F3 B3
+        F0 B0 F1 B1 F2 B2 F3 B3""")
+
+
+def test_with_room_for_one_microbatch_they_pass_one_by_one() -> None:
+    assert picture_of([4, 4], [4, 4]) == "F0 B0 F1 B1\nF0 B0 F1 B1"
+
+
+def test_a_single_stage_runs_one_microbatch_after_the_other() -> None:
+    assert picture_of([1, 1, 1], [np.inf]) == "F0 B0 F1 B1 F2 B2"
+
+
+def test_a_microbatch_enters_only_if_those_before_it_can_still_go_back() -> None:
+    costs = equal_stages([1, 1, 1], 2)
+    needy_backward = replace(
+        costs, backward_transient_bytes=np.array([[1, 0], [1, 0], [1, 0]]) * 2.0
+    )
+    assert format_schedule(cyclic(needy_backward, np.array([4.0, 4.0]))).startswith("F0 F1 B0 F2 ")
+
+
+@given(drawn_costs(), st.lists(st.integers(0, 30), min_size=5, max_size=5))
+def test_the_kernel_agrees_with_the_printed_algorithm(costs: StageCosts, room: list[int]) -> None:
+    limit = tightest_limit(costs) + np.array(room[: costs.n_stages])
+    assert cyclic(costs, limit) == cyclic_order(costs, limit)
+
+
+@given(drawn_costs())
+def test_what_fits_alone_is_enough(costs: StageCosts) -> None:
+    limit = tightest_limit(costs)
+    timeline = simulate(cyclic(costs, limit), costs, Link(), np.zeros(costs.n_stages))
+    assert (timeline.peak_bytes <= limit).all()
+
+
+@given(st.integers(1, 12), st.integers(1, 6))
+def test_without_a_limit_stage_s_of_n_keeps_two_times_n_minus_s_less_one(
+    n_microbatches: int, n_stages: int
+) -> None:
+    costs = equal_stages([1] * n_microbatches, n_stages)
+    schedule = cyclic(costs, no_limit(costs))
+    peaks = simulate(schedule, costs, Link(), np.zeros(n_stages)).peak_bytes
+    in_store = [min(2 * (n_stages - s) - 1, n_microbatches) for s in range(n_stages)]
+    assert peaks.tolist() == in_store
+
+
+def test_a_microbatch_that_does_not_fit_alone_is_named() -> None:
+    costs = equal_stages([1, 1], 2, stored_bytes=[1, 5])
+    message = "micro-batch 1 alone needs 5 bytes of activations on stage 1, where 4 are free"
+    with pytest.raises(InfeasibleScheduleError, match=message):
+        cyclic(costs, np.array([5.0, 4.0]))
+
+
+def test_the_kernel_itself_does_not_hang_on_what_does_not_fit() -> None:
+    one, none = np.ones((1, 2)), np.zeros((1, 2))
+    with pytest.raises(ValueError, match="a micro-batch needs more than the limit of a stage"):
+        _kernels.cyclic_schedule(one, none, none, np.array([1.0, 0.5]))
+
+
+def test_the_kernel_refuses_arrays_that_do_not_belong_together() -> None:
+    one, limit = np.ones((3, 2)), np.ones(2)
+    with pytest.raises(ValueError, match=r"backward_transient_bytes .* \(3, 2\), got \(2, 2\)"):
+        _kernels.cyclic_schedule(one, one, one[:2], limit)
+    with pytest.raises(ValueError, match=r"limit_bytes must have shape \(2,\), got \(3,\)"):
+        _kernels.cyclic_schedule(one, one, one, np.ones(3))
+    with pytest.raises(ValueError, match=r"stored_bytes must have shape .* got \(3,\)"):
+        _kernels.cyclic_schedule(np.ones(3), one, one, limit)
+
+
+def test_the_kernel_copies_nothing_silently() -> None:
+    one, limit = np.ones((3, 2)), np.ones(2)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        _kernels.cyclic_schedule(np.asfortranarray(one), one, one, limit)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        _kernels.cyclic_schedule(one.astype(np.float32), one, one, limit)

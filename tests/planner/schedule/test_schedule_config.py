@@ -1,0 +1,22 @@
+"""The [planner.schedule] table."""
+
+import pytest
+from pydantic import ValidationError
+
+from dynapipe_hpc.planner.schedule.config import RULES, ScheduleConfig
+from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+
+
+def test_all_rules_are_tried_by_default() -> None:
+    assert [RULES[name] for name in ScheduleConfig().rules] == [one_f_one_b, cyclic]
+
+
+def test_an_unknown_rule_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValidationError, match="Input should be '1f1b' or 'cyclic'"):
+        ScheduleConfig.model_validate({"rules": ["gpipe"]})
+
+
+def test_at_least_one_rule_is_needed() -> None:
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        ScheduleConfig(rules=())
