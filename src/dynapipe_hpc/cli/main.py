@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import demo_corpus, inspect, plan, preprocess, profile, report, run
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, RunError
 
 VERBS = (preprocess, inspect, profile, plan, run, report, demo_corpus)
 
@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(parsed.run(parsed))
     except InputError as error:
         return _explain(str(error), 2)
+    except RunError as error:
+        return _explain(str(error), 1)
     except KeyboardInterrupt:
         return _explain("interrupted", 130)
     except BrokenPipeError:

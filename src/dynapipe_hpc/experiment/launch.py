@@ -56,23 +56,23 @@ class Job:
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Runs a block on all ranks; wrong input on any of them ends all, told of once.
+        """Runs a block on all ranks; an error that explains itself on any of them ends all.
 
         Raises:
-            InputError: On the first rank, with what every rank met.
-            SystemExit: On the others.
+            SystemExit: On every rank; the first has printed what each of them met.
         """
-        problem: str | None = None
+        met: Exception | None = None
         try:
             yield
-        except (InputError, OSError) as error:
-            problem = str(error)
-        problems = [p for p in self.comm.allgather(problem) if p is not None]
-        if not problems:
-            return
-        if self.is_first:
-            raise InputError("\n".join(dict.fromkeys(problems)))
-        raise SystemExit(2)
+        except (InputError, RunError, OSError) as error:
+            met = error
+        answer = None if met is None else (str(met), 1 if isinstance(met, RunError) else 2)
+        answers = [a for a in self.comm.allgather(answer) if a is not None]
+        if answers and self.is_first:
+            for message in dict.fromkeys(message for message, _ in answers):
+                sys.stderr.write(f"dynapipe-hpc: {message}\n")
+        if answers:
+            raise SystemExit(max(code for _, code in answers))
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def open_job() -> Iterator[Job]:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         yield job
-    except (InputError, SystemExit):
+    except SystemExit:
         raise
     except BaseException as error:
         _abort(job, error)

@@ -69,7 +69,11 @@ def _read(path: Path, seen: tuple[Path, ...]) -> Tables:
 def _merge(below: Tables, above: Tables) -> None:
     for key, value in above.items():
         inherited = below.get(key)
-        if isinstance(value, dict) and isinstance(inherited, dict) and not _differs(inherited, value):
+        if (
+            isinstance(value, dict)
+            and isinstance(inherited, dict)
+            and not _differs(inherited, value)
+        ):
             _merge(inherited, value)
         else:
             below[key] = value

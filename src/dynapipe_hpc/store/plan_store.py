@@ -2,8 +2,12 @@
 
 from typing import Protocol
 
+from dynapipe_hpc.data.errors import RunError
 
-class PlanStoreError(RuntimeError):
+from dynapipe_hpc.data.errors import RunError
+
+
+class PlanStoreError(RunError):
     """A plan could not be stored or delivered."""
 
 
@@ -18,13 +22,14 @@ class PlannerFailedError(PlanStoreError):
 class PlanStore(Protocol):
     """A bounded queue of plan bytes per executing rank, in order of iterations.
 
-    Contract: every plan is delivered once, in order, unchanged; `put` waits while `capacity`
-    plans of the rank are untaken; both give up with a reason after `timeout_s`.
+    Contract: every plan is delivered once, in order, unchanged, starting with iteration 0;
+    `put` of iteration k waits until the rank has taken iteration k - capacity; both give up
+    with a reason after `timeout_s`, may then be tried again, and leave the store as it was.
     """
 
     @property
     def capacity(self) -> int:
-        """Plans of one rank that may wait to be taken: the look-ahead."""
+        """Plans of one rank that may wait to be taken: the look-ahead, rounded up."""
         ...
 
     def planner_of(self, iteration: int) -> int:
@@ -36,7 +41,9 @@ class PlanStore(Protocol):
 
         Raises:
             PlanStoreTimeoutError: No room within `timeout_s`.
-            PlanStoreError: The plan is larger than the store's slots, or out of order.
+            PlanStoreError: The plan is larger than the store's slots, or out of order (a
+                planner puts its own iterations in order, each once), or the caller is not
+                the iteration's planner.
         """
         ...
 
@@ -50,6 +57,7 @@ class PlanStore(Protocol):
         Raises:
             PlannerFailedError: The planner failed, with its reason.
             PlanStoreTimeoutError: No plan within `timeout_s`.
+            PlanStoreError: Not the rank's next iteration.
         """
         ...
 

@@ -1,0 +1,76 @@
+"""Puts the parts of one rank together."""
+
+from dataclasses import dataclass
+
+import torch
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.source import Source
+from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.token_loader import TokenLoader
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What executes plans on this rank.
+
+    Attributes:
+        loader: Reads the tokens of the iteration that it was started with.
+        stage: The layers.
+        transport: To the neighbouring stages.
+    """
+
+    loader: TokenLoader
+    stage: ModuleStage
+    transport: MpiTransport
+
+
+def check_size(job: Job, cluster: Cluster) -> None:
+    """Compares the job with the configuration.
+
+    Raises:
+        InputError: The job has too few or too many ranks.
+    """
+    if job.size != cluster.n_ranks:
+        raise InputError(
+            f"the configuration needs {cluster.n_ranks} ranks (cluster.n_replicas = "
+            f"{cluster.n_replicas} x cluster.n_stages = {cluster.n_stages}), but this job has "
+            f"{job.size}; start it with mpiexec -n {cluster.n_ranks} (or srun -n "
+            f"{cluster.n_ranks}), or change [cluster]"
+        )
+
+
+def build_worker(config: ExperimentConfig, source: Source, job: Job) -> Worker:
+    """Builds the stage of this rank; all ranks together."""
+    torch.set_num_threads(config.training.threads)
+    collectives = MpiCollectives(job.comm, config.cluster)
+    module = build_module(config, config.cluster.stage_of(job.rank))
+    loader = TokenLoader(source.dataset, source.dataset.eos_id, config.training.loss_weighting)
+    stage = ModuleStage(module, loader, Optimizer(module, config.training, collectives))
+    return Worker(loader, stage, MpiTransport(job.comm, dtype_of(config)))
+
+
+def build_module(config: ExperimentConfig, stage: int) -> GptStage:
+    """The layers of a stage, with the weights that training starts from."""
+    n_stages = config.cluster.n_stages
+    return GptStage(
+        config.model,
+        config.model.layers_of_stage(stage, n_stages),
+        first=stage == 0,
+        last=stage == n_stages - 1,
+        seed=config.training.seed,
+        dtype=dtype_of(config),
+    )
+
+
+def dtype_of(config: ExperimentConfig) -> torch.dtype:
+    """The configured type of weights and activations."""
+    dtype: torch.dtype = getattr(torch, config.training.dtype)
+    return dtype

@@ -1,0 +1,52 @@
+"""Facts about where a run took place, for its run folder."""
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import dynapipe_hpc
+
+
+def machine_facts(n_ranks: int) -> dict[str, str | int]:
+    """Host, processors and versions, as plain values."""
+    facts: dict[str, str | int] = {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count() or 0,
+        "ranks": n_ranks,
+        "python": platform.python_version(),
+        "dynapipe-hpc": dynapipe_hpc.__version__,
+        "commit": _commit(),
+    }
+    for package in ("torch", "numpy", "mpi4py", "h5py"):
+        facts[package] = metadata.version(package)
+    return facts
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _commit() -> str:
+    """The commit of the source tree that runs, if it is one."""
+    source = Path(dynapipe_hpc.__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],  # noqa: S607 - the user's git
+            cwd=source,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return found.stdout.strip()

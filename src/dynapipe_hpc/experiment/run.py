@@ -1,0 +1,121 @@
+"""Trains: every rank executes its plans, and makes its share of the coming ones."""
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.experiment.assemble import Worker, build_worker, check_size
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.experiment.plan_ahead import PlanAhead
+from dynapipe_hpc.experiment.record import RankReport, line_of, record_of
+from dynapipe_hpc.experiment.source import Source, open_source
+from dynapipe_hpc.plan.codec import decode
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.store.mpi import MpiPlanStore
+from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
+
+
+def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path) -> None:
+    """Trains as a configuration says; all ranks together.
+
+    Args:
+        job: The ranks, as many as the configuration needs.
+        path: The configuration.
+        overrides: As `load_config` takes them.
+        output: The run folder to create.
+
+    Raises:
+        SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or a
+            planner failed; the first rank has said why.
+        RunError: Training cannot go on.
+    """
+    with job.agreeing():
+        config = load_config(path, overrides)
+        check_size(job, config.cluster)
+        source = open_source(config)
+        log = _Log(config, output, job.size) if job.is_first else None
+    worker = build_worker(config, source, job)
+    with (
+        closing(MpiPlanStore(job.comm, config.store.look_ahead, config.store.plan_bytes)) as store,
+        _planning(config, source, store, job) as planning,
+    ):
+        rank = _Rank(job, config, worker, store, planning)
+        for iteration in range(config.training.iterations):
+            samples = source.sampler.iteration(iteration)
+            reports = job.gather(rank.run(iteration, samples))
+            if log is not None:
+                log.add(reports, samples)
+        if log is not None:
+            log.close()
+
+
+def _planning(config: ExperimentConfig, source: Source, store: PlanStore, job: Job) -> PlanAhead:
+    def make_plans(iteration: int) -> list[RankPlan]:
+        return source.planner.make_plans(iteration, source.sampler.iteration(iteration))
+
+    iterations = range(config.training.iterations)
+    mine = [k for k in iterations if store.planner_of(k) == job.rank]
+    return PlanAhead(make_plans, store, mine, job.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """This rank at work."""
+
+    job: Job
+    config: ExperimentConfig
+    worker: Worker
+    store: PlanStore
+    planning: PlanAhead
+
+    def run(self, iteration: int, samples: Sequence[Sample]) -> RankReport:
+        """Takes the plan of an iteration and executes it."""
+        started_s = time.perf_counter()
+        plan = self._take(iteration)
+        waited_ms = 1e3 * (time.perf_counter() - started_s)
+        plans_ahead = self.store.plans_ahead(self.job.rank)
+        self.worker.loader.start_iteration(samples)
+        trace = run_plan(plan, self.worker.stage, self.worker.transport)
+        planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
+        return RankReport(plan, trace, waited_ms, planning_ms, plans_ahead)
+
+    def _take(self, iteration: int) -> RankPlan:
+        try:
+            plan = self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
+        except PlannerFailedError:
+            # Every rank gets this answer for this iteration, so they can end in good order.
+            with self.job.agreeing():
+                raise
+        return decode(plan)
+
+
+class _Log:
+    """What the first rank keeps of the run."""
+
+    def __init__(self, config: ExperimentConfig, output: Path, n_ranks: int) -> None:
+        self._folder = RunFolder.create(output, to_toml(config), machine_facts(n_ranks))
+        self._n_traced = config.report.trace_iterations
+        self._last_s = time.perf_counter()
+
+    def add(self, reports: Sequence[RankReport], samples: Sequence[Sample]) -> None:
+        """Adds an iteration that ends now and began when the one before it ended."""
+        now_s = time.perf_counter()
+        record = record_of(reports, samples, 1e3 * (now_s - self._last_s))
+        self._last_s = now_s
+        self._folder.add(record)
+        if record.iteration < self._n_traced:
+            self._folder.add_trace([r.plan for r in reports], [r.trace for r in reports])
+        print(line_of(record), flush=True)
+
+    def close(self) -> None:
+        """Ends the run folder."""
+        self._folder.close()
+        print(f"done: {self._folder.path}", flush=True)
