@@ -14,7 +14,7 @@ from dynapipe_hpc.data.tokenize_lines import Lines, TokenizedLines
 from dynapipe_hpc.data.tokenize_pool import TokenizePool, open_pool
 from dynapipe_hpc.data.tokenizers import Tokenizer
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def preprocess(
 ) -> PreprocessTotals:
     """Tokenizes the lines of all sources, in order, into one dataset.
 
-    Memory does not grow with the sources: a few blocks of about a megabyte are under way at a
+    Memory does not grow with the sources: a few blocks of about 128 KiB are under way at a
     time. The samples do not depend on the number of workers.
 
     Args:

@@ -1,0 +1,28 @@
+"""`dynapipe-hpc demo-corpus OUT.jsonl`: text to try everything on."""
+
+import argparse
+from pathlib import Path
+
+
+def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the verb."""
+    parser = verbs.add_parser(
+        "demo-corpus",
+        help="make a corpus of instruction tasks to try everything on",
+        description="Writes JSON lines of small tasks whose lengths are as uneven as real ones'.",
+    )
+    parser.add_argument("output", type=Path, metavar="OUT.jsonl")
+    parser.add_argument("--samples", type=int, default=10_000, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--max-bytes", type=int, default=8192, metavar="B", help="longest sample")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the corpus."""
+    # The makers of samples, which other verbs do without.
+    from dynapipe_hpc.data.demo_corpus import write_demo_corpus
+
+    write_demo_corpus(arguments.output, arguments.samples, arguments.seed, arguments.max_bytes)
+    print(f"{arguments.output}: {arguments.samples:,} samples")
+    return 0

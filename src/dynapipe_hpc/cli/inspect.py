@@ -1,0 +1,24 @@
+"""`dynapipe-hpc inspect FILE.h5`: what is in a file."""
+
+import argparse
+from pathlib import Path
+
+
+def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the verb."""
+    parser = verbs.add_parser(
+        "inspect",
+        help="show what is in a dataset",
+        description="Prints counts, length percentiles per task, and a histogram of lengths.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.h5")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the description."""
+    # Loads HDF5, which other verbs do without.
+    from dynapipe_hpc.data.describe_dataset import describe_dataset
+
+    print(describe_dataset(arguments.file))
+    return 0

@@ -1,0 +1,65 @@
+"""What is in a dataset, as text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.dataset_file import DatasetFile
+
+PERCENTILES = (50, 90, 99, 100)
+BAR_WIDTH = 50
+Lengths = npt.NDArray[np.int64]
+
+
+def describe_dataset(path: Path) -> str:
+    """Counts, length percentiles per task and a histogram of lengths, in tokens.
+
+    A length is that of input and target together.
+
+    Raises:
+        InputError: The file is not a dataset.
+    """
+    with DatasetFile(path) as dataset:
+        lengths = dataset.input_lengths + dataset.target_lengths
+        return "\n".join(
+            [*_summary(dataset), "", *_table(dataset, lengths), "", *_histogram(lengths)]
+        )
+
+
+def _summary(dataset: DatasetFile) -> Iterator[str]:
+    header = dataset.header
+    inputs, targets = dataset.input_lengths.sum(), dataset.target_lengths.sum()
+    yield f"{dataset.path}: dataset of {header.created}"
+    yield f"samples    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
+    yield f"tokens     {inputs + targets:,} ({inputs:,} of inputs, {targets:,} of targets)"
+    yield f"tokenizer  {header.tokenizer_name}, sha256 {header.tokenizer_sha256[:12]}"
+    yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}"
+    yield f"sources    {', '.join(header.sources)}"
+
+
+def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:
+    width = max(len("all tasks"), *map(len, dataset.task_names))
+    heads = (f"p{p}" if p < 100 else "longest" for p in PERCENTILES)
+    yield f"{'task':{width}} {'samples':>12} {'tokens':>15} " + " ".join(f"{h:>8}" for h in heads)
+    yield _row("all tasks", width, lengths)
+    for task_id in np.argsort(dataset.task_names):
+        yield _row(dataset.task_names[task_id], width, lengths[dataset.task_ids == task_id])
+
+
+def _row(name: str, width: int, lengths: Lengths) -> str:
+    # Of the samples' own lengths: a length in between would be nobody's.
+    percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf")
+    cells = " ".join(f"{p:8,.0f}" for p in percentiles)
+    return f"{name:{width}} {len(lengths):12,} {lengths.sum():15,} {cells}"
+
+
+def _histogram(lengths: Lengths) -> Iterator[str]:
+    """Samples by length; every class is twice as wide as the one before."""
+    classes = np.log2(lengths).astype(int)
+    counts = np.bincount(classes)
+    yield f"{'tokens':>17} {'samples':>12}"
+    for k in range(classes.min(), len(counts)):
+        bar = "#" * round(BAR_WIDTH * counts[k] / counts.max())
+        yield f"{2**k:>8,}-{2 ** (k + 1) - 1:<8,} {counts[k]:>12,} {bar}".rstrip()
