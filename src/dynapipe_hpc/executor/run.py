@@ -26,7 +26,7 @@ from dynapipe_hpc.plan.text import symbol
 
 
 class ExecutionError(RuntimeError):
-    """An instruction of a plan failed; names it. The cause is chained."""
+    """An instruction of a plan failed unexpectedly; names it. The cause is chained."""
 
 
 def run_plan(
@@ -44,8 +44,8 @@ def run_plan(
         clock: The time in seconds, from any origin.
 
     Raises:
-        ExecutionError: An instruction failed.
-        RunError: An instruction found a reason to end the run that needs no further word.
+        RunError: An instruction found a reason to end the run.
+        ExecutionError: An instruction failed in another way.
     """
     run = _PlanRun(plan, stage, transport)
     start_ms, end_ms = [], []
@@ -54,10 +54,11 @@ def run_plan(
         start_ms.append(1e3 * (clock() - origin))
         try:
             run.execute(instruction)
-        except RunError:
-            raise
+        except RunError as error:
+            raise RunError(f"{_place(plan, index)}: {error}") from error
         except Exception as error:
-            raise ExecutionError(_where(plan, index, error)) from error
+            cause = f"{type(error).__name__}: {error}"
+            raise ExecutionError(f"{_place(plan, index)}: {cause}") from error
         end_ms.append(1e3 * (clock() - origin))
     report = stage.finish_iteration()
     return IterationTrace(
@@ -115,11 +116,11 @@ class _PlanRun(Generic[Tensor]):
             self._outbox[payload, microbatch] = tensor
 
 
-def _where(plan: RankPlan, index: int, error: Exception) -> str:
+def _place(plan: RankPlan, index: int) -> str:
     instruction = plan.instructions[index]
     place = f"iteration {plan.iteration}, rank {plan.rank}, instruction {index} "
     place += f"({type(instruction).__name__} {symbol(instruction)})"
     if not isinstance(instruction, ReduceGradients | StepOptimizer):
         rows, tokens, _ = plan.boundary_shape(instruction.microbatch)
         place += f", micro-batch {instruction.microbatch} of {rows} x {tokens} tokens"
-    return f"{place}: {type(error).__name__}: {error}"
+    return place
