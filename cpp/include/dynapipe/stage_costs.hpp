@@ -13,8 +13,8 @@ struct StageTimes {
     std::span<const double> boundary_bytes;  ///< (n_microbatches,): a tensor between two stages
 };
 
-/// What micro-batches occupy, in bytes. Spans are row-major (n_microbatches, n_stages). Bytes are
-/// whole numbers, so that sums of them are exact.
+/// What micro-batches occupy, in bytes. Spans are row-major (n_microbatches, n_stages). Sums of
+/// whole bytes are exact; of fractions they may be off by a rounding error.
 struct StageMemory {
     std::span<const double> stored_bytes;  ///< from the start of forward to the end of backward
     std::span<const double> forward_transient_bytes;   ///< on top while forward runs

@@ -151,9 +151,7 @@ def test_backward_before_forward_is_a_deadlock() -> None:
 
 
 def test_a_pass_that_occurs_twice_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"stage 1 must run .* but its order has 0 twice"
-    ):
+    with pytest.raises(ValueError, match=r"stage 1 must run .* but its order has 0 twice"):
         run("F0 B0 \n F0 F0", equal_stages([1], n_stages=2))
 
 

@@ -1,5 +1,7 @@
 """1F1B: one forward, one backward."""
 
+from itertools import zip_longest
+
 import numpy as np
 
 from dynapipe_hpc.plan.cluster import Link
@@ -32,18 +34,19 @@ def one_f_one_b(costs: StageCosts, activation_limit_bytes: FloatArray) -> Schedu
         Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
     """
     check_each_fits(costs, activation_limit_bytes)
+    forwards, backwards = (
+        [Pass(direction, i) for i in range(costs.n_microbatches)] for direction in Direction
+    )
     warm_ups = range(costs.n_stages, 0, -1)
-    schedule = Schedule(tuple(_alternating(costs.n_microbatches, n) for n in warm_ups))
+    schedule = Schedule(tuple(_alternating(forwards, backwards, n) for n in warm_ups))
     _check_peaks(schedule, costs, activation_limit_bytes)
     return schedule
 
 
-def _alternating(n_microbatches: int, n_warm_up: int) -> tuple[Pass, ...]:
-    forwards = [Pass(Direction.FORWARD, i) for i in range(n_microbatches)]
+def _alternating(forwards: list[Pass], backwards: list[Pass], n_warm_up: int) -> tuple[Pass, ...]:
     passes = forwards[:n_warm_up]
-    for i in range(n_microbatches):
-        passes.append(Pass(Direction.BACKWARD, i))
-        passes += forwards[n_warm_up + i : n_warm_up + i + 1]
+    for backward, forward in zip_longest(backwards, forwards[n_warm_up:]):
+        passes += [backward, forward] if forward else [backward]
     return tuple(passes)
 
 

@@ -1,0 +1,83 @@
+"""How long do a schedule and its simulation take?
+
+    python benchmarks/simulate.py [--json OUT.json]
+
+Times in microseconds, medians of one thread: the kernels as called from Python, and the functions
+around them that take and return schedules.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.pass_codes import encode_passes
+from dynapipe_hpc.planner.schedule.simulate import simulate
+
+SIZES = ((13, 4), (35, 4), (115, 4), (32, 8))  # (n_microbatches, n_stages)
+LINK = Link()
+
+
+def drawn_costs(n_microbatches: int, n_stages: int) -> StageCosts:
+    stream = np.random.default_rng(0)
+    forward_ms = stream.uniform(1, 3, (n_microbatches, n_stages))
+    none = np.zeros_like(forward_ms)
+    boundary_bytes = stream.uniform(1e6, 3e6, n_microbatches)
+    return StageCosts(
+        forward_ms, 2 * forward_ms, np.ones_like(forward_ms), none, none, boundary_bytes
+    )
+
+
+def median_us(work: Callable[[], object], n_repeats: int = 9, n_calls: int = 200) -> float:
+    times_us = []
+    for _ in range(n_repeats):
+        started_s = time.perf_counter()
+        for _ in range(n_calls):
+            work()
+        times_us.append(1e6 * (time.perf_counter() - started_s) / n_calls)
+    return statistics.median(times_us)
+
+
+def measure(n_microbatches: int, n_stages: int) -> dict[str, float]:
+    costs = drawn_costs(n_microbatches, n_stages)
+    memory = (costs.stored_bytes, costs.forward_transient_bytes, costs.backward_transient_bytes)
+    limit, static = np.full(n_stages, float(n_stages)), np.zeros(n_stages)
+    schedule = cyclic(costs, limit)
+    codes = encode_passes(schedule)
+    times = (costs.forward_ms, costs.backward_ms, *memory, costs.boundary_bytes, static)
+    link = (LINK.latency_ms, LINK.bytes_per_ms, LINK.full_duplex)
+    return {
+        "simulate kernel": median_us(lambda: _kernels.simulate(codes, *times, *link)),
+        "simulate": median_us(lambda: simulate(schedule, costs, LINK, static)),
+        "cyclic kernel": median_us(lambda: _kernels.cyclic_schedule(*memory, limit)),
+        "cyclic": median_us(lambda: cyclic(costs, limit)),
+        "1f1b": median_us(lambda: one_f_one_b(costs, limit)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results = {f"{m} micro-batches x {s} stages": measure(m, s) for m, s in SIZES}
+    columns = list(next(iter(results.values())))
+    print(f"{'[us]':27}", *columns, sep="  ")
+    for name, row in results.items():
+        print(f"{name:27}", *(f"{row[c]:{len(c)}.1f}" for c in columns), sep="  ")
+    if arguments.json:
+        machine = machine_facts(n_ranks=1)
+        arguments.json.write_text(json.dumps({"machine": machine, "us": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
