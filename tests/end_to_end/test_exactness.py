@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.oracles.hand_made_plans import hand_made_plans
+from tests.oracles.planned_iteration import planned_iteration
 from tests.oracles.training_case import (
     SHAPE,
     Loading,
@@ -32,18 +32,19 @@ from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 CLUSTERS = [
-    Cluster(n_stages=stages, n_replicas=replicas, device_memory_bytes=1)
+    Cluster(n_stages=stages, n_replicas=replicas, device_memory_bytes=1_000_000)
     for stages in (1, 2, 4)
     for replicas in (1, 2)
 ]
 every_cluster = pytest.mark.parametrize(
     "cluster", CLUSTERS, ids=lambda c: f"{c.n_stages} stages x {c.n_replicas} replicas"
 )
-every_schedule = pytest.mark.parametrize("schedule", ["1F1B", "cyclic"])
+every_schedule = pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
 
 
 def close(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -102,14 +103,14 @@ def without_update(plans: Sequence[RankPlan]) -> list[RankPlan]:
 
 def gradients(
     cluster: Cluster,
-    schedule: str,
+    schedule: RuleName,
     samples: Sequence[Sample],
     microbatches: Sequence[MicroBatch],
     weighting: LossWeighting = "token",
     loading: Loading = lambda loader: loader,
 ) -> Outcome:
     replicas = over_replicas(microbatches, cluster.n_replicas)
-    plans = without_update(hand_made_plans(replicas, cluster, SHAPE.hidden_size, schedule))
+    plans = without_update(planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule))
     return train(cluster, [(samples, plans)], Rank.gradients, weighting, loading)
 
 
@@ -117,7 +118,7 @@ def gradients(
 @every_schedule
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
-    cluster: Cluster, schedule: str, seed: int
+    cluster: Cluster, schedule: RuleName, seed: int
 ) -> None:
     samples = random_samples(seed)
     found = gradients(cluster, schedule, samples, random_split(samples, 6, seed))
@@ -129,11 +130,11 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
 @every_cluster
 @every_schedule
 def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
-    cluster: Cluster, schedule: str
+    cluster: Cluster, schedule: RuleName
 ) -> None:
     batches = [random_samples(seed) for seed in (4, 5, 6)]
     plans = [
-        hand_made_plans(
+        planned_iteration(
             over_replicas(random_split(samples, 5, k), cluster.n_replicas),
             cluster,
             SHAPE.hidden_size,
@@ -152,14 +153,14 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
 @pytest.mark.parametrize("weighting", ["sample", "task"])
 def test_other_weights_of_the_loss_are_exact_too(weighting: LossWeighting) -> None:
     samples = random_samples(7)
-    found = gradients(CLUSTERS[3], "1F1B", samples, random_split(samples, 6, 7), weighting)
+    found = gradients(CLUSTERS[3], "1f1b", samples, random_split(samples, 6, 7), weighting)
     expected = unsplit_gradients(samples, padded(samples), weighting)
     assert found.losses == pytest.approx(expected.losses, rel=1e-12)
     close(found.tensors, expected.tensors)
 
 
 @every_schedule
-def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: str) -> None:
+def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> None:
     samples = random_samples(8)
     rows: list[tuple[int, ...]] = [(s.sample_id,) for s in samples if s.tokens > 12]
     short = [s.sample_id for s in samples if s.tokens <= 12]
@@ -191,8 +192,8 @@ SAMPLES = {sample.sample_id: sample for sample in random_samples(9)}
 def test_what_padding_holds_does_not_change_a_bit() -> None:
     samples = list(SAMPLES.values())
     microbatches = random_split(samples, 5, 9)
-    plain = gradients(CLUSTERS[3], "1F1B", samples, microbatches)
-    noisy = gradients(CLUSTERS[3], "1F1B", samples, microbatches, loading=random_padding)
+    plain = gradients(CLUSTERS[3], "1f1b", samples, microbatches)
+    noisy = gradients(CLUSTERS[3], "1f1b", samples, microbatches, loading=random_padding)
     assert noisy.losses == plain.losses
     for name, gradient in plain.tensors.items():
         assert torch.equal(noisy.tensors[name], gradient), name

@@ -36,7 +36,7 @@ class LinearCost:
     def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
         tokens = np.where(row_tokens <= self.longest_row, n_rows * row_tokens, np.inf)[:, None]
         pass_ms = (np.array(self.launch_ms) + tokens * np.array(self.token_ms)) / 2
-        stored_bytes = np.broadcast_to(tokens * self.token_bytes, pass_ms.shape)
+        stored_bytes = np.broadcast_to(tokens * self.token_bytes, pass_ms.shape).copy()
         return StageCosts(
             forward_ms=pass_ms,
             backward_ms=pass_ms,
