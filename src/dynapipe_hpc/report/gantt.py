@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dynapipe_hpc.report.timeline import Bar, Kind, Timeline
+from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 
 MOST_RANKS = 16
 SHOWN = {Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE}
@@ -60,7 +60,7 @@ class Gantt:
     n_hidden_ranks: int
 
 
-def gantt(timeline: Timeline) -> Gantt:
+def gantt(timeline: IterationTimeline) -> Gantt:
     """Places an iteration's passes and updates, planned above measured for every rank."""
     until_ms = max(timeline.planned_ms, timeline.measured_ms)
     per_ms = (WIDTH - LEFT - RIGHT) / until_ms
@@ -81,7 +81,7 @@ def gantt(timeline: Timeline) -> Gantt:
     )
 
 
-def _boxes(timeline: Timeline, top_of: dict[int, int], per_ms: float) -> Iterator[Box]:
+def _boxes(timeline: IterationTimeline, top_of: dict[int, int], per_ms: float) -> Iterator[Box]:
     bars = timeline.planned + timeline.measured
     n_colours = 1 + max((bar.microbatch or 0 for bar in bars), default=0)
     for side, side_bars in enumerate((timeline.planned, timeline.measured)):

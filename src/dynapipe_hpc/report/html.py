@@ -13,7 +13,7 @@ from dynapipe_hpc.report.comparison import Comparison, table
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.gantt import Gantt, gantt
 from dynapipe_hpc.report.run_folder import RunFolder, write_whole
-from dynapipe_hpc.report.timeline import Timeline
+from dynapipe_hpc.report.timeline import IterationTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Iteration:
 
     index: int
     name: str
-    timeline: Timeline
+    timeline: IterationTimeline
     gantt: Gantt
 
 

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
-from dynapipe_hpc.report.timeline import Timeline, timeline
+from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 
 Fact = str | int | float
@@ -133,7 +133,7 @@ class RunFolder:
         (self.path / "plans").mkdir(exist_ok=True)
         text = self.path / "plans" / f"{plans[0].iteration:04d}.txt"
         write_whole(text, grid(plans) + "\n")
-        self._trace.add(timeline(plans, traces))
+        self._trace.add(timeline_of(plans, traces))
 
     def close(self) -> None:
         """Ends trace.json, so that it is one JSON array."""
@@ -153,7 +153,7 @@ class RunFolder:
         rows = enumerate(csv.reader(whole[1:]), start=2)
         return [_record(row, f"{file}:{number}") for number, row in rows]
 
-    def timelines(self) -> list[Timeline]:
+    def timelines(self) -> list[IterationTimeline]:
         """The iterations of trace.json; none if the run wrote no trace.
 
         Raises:

@@ -57,7 +57,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class IterationTimeline:
     """An iteration of all ranks, planned and measured.
 
     Attributes:
@@ -83,7 +83,7 @@ class Timeline:
         return sorted({bar.rank for bar in self.planned + self.measured})
 
 
-def timeline(plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> Timeline:
+def timeline_of(plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> IterationTimeline:
     """Joins what was planned and what was measured.
 
     Args:
@@ -91,7 +91,7 @@ def timeline(plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> Tim
         traces: Of the same ranks in the same order.
     """
     pairs = zip(plans, traces, strict=True)
-    return Timeline(
+    return IterationTimeline(
         iteration=plans[0].iteration,
         planned_ms=plans[0].prediction.iteration_ms,
         planned=tuple(bar for plan in plans for bar in _planned(plan)),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.timeline import Bar, Kind, Timeline
+from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 
 Event = dict[str, Any]  # the format is an open JSON object
 
@@ -25,21 +25,21 @@ class TraceFile:
         self.path = path
         self._end_ms = 0.0
 
-    def add(self, timeline: Timeline) -> None:
+    def add(self, timeline: IterationTimeline) -> None:
         """Appends an iteration, after the end of the one before."""
         if not self.path.exists():
-            self.path.write_text("[\n" + _line(_names(timeline.ranks)), encoding="utf-8")
+            self.path.write_text("[" + _line(_names(timeline.ranks)), encoding="utf-8")
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(",\n" + _line(_events(timeline, self._end_ms)))
+            file.write("," + _line(_events(timeline, self._end_ms)))
         self._end_ms += max(timeline.planned_ms, timeline.measured_ms)
 
     def close(self) -> None:
         """Ends the array."""
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n]\n")
+                file.write("]\n")
 
-    def timelines(self) -> list[Timeline]:
+    def timelines(self) -> list[IterationTimeline]:
         """All iterations; a last line still being written is left out.
 
         Raises:
@@ -47,14 +47,16 @@ class TraceFile:
         """
         if not self.path.exists():
             return []
-        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        if lines and (lines[-1] == "]" or _is_torn(lines[-1])):
-            del lines[-1]
-        return [self._timeline(line, number) for number, line in enumerate(lines, 1) if number > 2]
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        return [
+            self._timeline(line, number)
+            for number, line in enumerate(lines, 1)
+            if number > 1 and line.endswith("\n") and line != "]\n"
+        ]
 
-    def _timeline(self, line: str, number: int) -> Timeline:
+    def _timeline(self, line: str, number: int) -> IterationTimeline:
         try:
-            return _from_events(_parse(line))
+            return _from_events(json.loads(f"[{line.removeprefix(',')}]"))
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{self.path}:{number}: not an iteration of a trace ({error}); "
@@ -62,21 +64,8 @@ class TraceFile:
             ) from error
 
 
-def _is_torn(line: str) -> bool:
-    try:
-        _parse(line)
-    except ValueError:
-        return True
-    return False
-
-
-def _parse(line: str) -> list[Event]:
-    events: list[Event] = json.loads(f"[{line.removesuffix(',')}]")
-    return events
-
-
 def _line(events: Iterable[Event]) -> str:
-    return ",".join(json.dumps(event, separators=(",", ":")) for event in events)
+    return ",".join(json.dumps(event, separators=(",", ":")) for event in events) + "\n"
 
 
 def _process(rank: int, *, measured: bool) -> int:
@@ -100,7 +89,7 @@ def _name(what: str, pid: int, tid: int, name: str) -> Event:
     return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _events(timeline: Timeline, offset_ms: float) -> list[Event]:
+def _events(timeline: IterationTimeline, offset_ms: float) -> list[Event]:
     """An event around the whole iteration per process, then its bars."""
     events = []
     sides = (
@@ -138,11 +127,11 @@ def _times(offset_ms: float, start_ms: float, end_ms: float) -> Event:
     return {"ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3}
 
 
-def _from_events(events: list[Event]) -> Timeline:
+def _from_events(events: list[Event]) -> IterationTimeline:
     whole, *_ = (event for event in events if event["cat"] == "iteration")
     start_us = whole["ts"]
     bars = [event for event in events if event["cat"] != "iteration"]
-    return Timeline(
+    return IterationTimeline(
         iteration=whole["args"]["iteration"],
         planned_ms=whole["dur"] / 1e3,
         planned=tuple(_to_bar(event, start_us) for event in bars if event["pid"] % 2 == 1),

@@ -1,0 +1,87 @@
+"""Small runs to report on: iterations with known numbers, and two ranks with known times."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
+from dynapipe_hpc.plan.text import parse_grid
+from dynapipe_hpc.report.run_folder import IterationRecord, RunFolder
+
+GRID = """
+rank 0 | L0 F0 a0>1 g0<1@0 a0>! g0<! B0 reduce step
+rank 1 | a0<0@0 L0 a0<! F0 B0 g0>0 g0>! reduce step
+"""
+PASSES_MS = (((0.0, 10.0), (41.0, 60.0)), ((11.0, 21.0), (21.0, 40.0)))
+PREDICTED_MS = 65.0
+
+
+def example_plans(iteration: int = 0) -> list[RankPlan]:
+    """One micro-batch of 3 x 16 tokens through two stages."""
+    return [
+        RankPlan(
+            iteration=iteration,
+            rank=rank,
+            replica=0,
+            stage=rank,
+            hidden_size=8,
+            microbatches=(MicroBatch(((4,), (2,), (7,)), 16),),
+            instructions=instructions,
+            memory=MemoryPlan(10**6, 0, (10,), (1,), (1,)),
+            prediction=Prediction(PREDICTED_MS, PASSES_MS[rank]),
+        )
+        for rank, instructions in parse_grid(GRID).items()
+    ]
+
+
+def example_traces(iteration: int = 0) -> list[IterationTrace]:
+    """Every instruction takes 8 ms, one after the other: 72 ms on both ranks."""
+    n_instructions = 9
+    return [
+        IterationTrace(
+            iteration=iteration,
+            rank=rank,
+            start_ms=tuple(8.0 * i for i in range(n_instructions)),
+            end_ms=tuple(8.0 * (i + 1) for i in range(n_instructions)),
+            loss=1.0,
+            gradient_norm=1.0,
+            learning_rate=1e-3,
+            peak_bytes=11,
+        )
+        for rank in range(2)
+    ]
+
+
+def record(iteration: int = 0, **changes: Any) -> IterationRecord:
+    """An iteration of 1000 real among 1250 tokens in 500 ms, predicted to take 450 ms."""
+    typical = IterationRecord(
+        iteration=iteration,
+        loss=4.0,
+        gradient_norm=1.5,
+        learning_rate=1e-3,
+        n_samples=8,
+        n_microbatches=4,
+        real_tokens=1000,
+        padded_tokens=1250,
+        predicted_ms=450.0,
+        measured_ms=500.0,
+        predicted_peak_bytes=3 * 2**20,
+        measured_peak_bytes=4 * 2**20,
+        planning_ms=20.0,
+        waited_ms=0.0,
+        plans_ahead=2,
+    )
+    return replace(typical, **changes)
+
+
+def write_run(path: Path, n_iterations: int, n_traced: int = 0, **changes: Any) -> RunFolder:
+    """A finished run of equal iterations."""
+    folder = RunFolder.create(path, '[report]\nnote = "<b>"\n', {"host": "n1", "cores": 4})
+    for iteration in range(n_iterations):
+        folder.add(record(iteration, **changes))
+        if iteration < n_traced:
+            folder.add_trace(example_plans(iteration), example_traces(iteration))
+    folder.close()
+    return folder

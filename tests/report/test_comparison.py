@@ -1,0 +1,63 @@
+"""Runs side by side."""
+
+from pathlib import Path
+
+import pytest
+from tests.oracles.example_runs import write_run
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.report.comparison import compare, text_table
+
+
+def test_the_table_reads_like_this(tmp_path: Path) -> None:
+    fast = write_run(tmp_path / "dynamic", 12, waited_ms=0.25, loss=4.004)
+    slow = write_run(tmp_path / "padding", 12, measured_ms=1250.0, padded_tokens=4000)
+    table = text_table(compare([fast, slow], baseline="padding"))
+    assert [line.rstrip() for line in table.splitlines()] == [
+        "                             dynamic  padding",
+        "",
+        "real tokens per second         2,000      800  1/s",
+        "speed-up                        2.50     1.00  x padding",
+        "padding efficiency              80.0     25.0  %",
+        "micro-batches per iteration        4        4",
+        "",
+        "iteration time, measured         500    1,250  ms",
+        "iteration time, predicted        450      450  ms",
+        "  median error                  10.0     64.0  %",
+        "peak memory, measured           4.00     4.00  MiB",
+        "peak memory, predicted          3.00     3.00  MiB",
+        "  median error                  25.0     25.0  %",
+        "",
+        "planning one iteration          20.0     20.0  ms",
+        "waited for plans, in all        3.00     0.00  ms",
+        "  after the warm-up             2.25     0.00  ms",
+        "fewest plans ahead                 2        2",
+        "",
+        "iterations                        12       12",
+        "  of them steady                   9        9",
+        "loss, first                   4.0040   4.0000",
+        "loss, last                    4.0040   4.0000",
+        "loss, largest difference     1.0e-03        –  relative to padding",
+    ]
+
+
+def test_one_run_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    table = text_table(compare([write_run(tmp_path / "x", 2)]))
+    assert "speed-up" not in table
+    assert "difference" not in table
+
+
+def test_the_first_run_is_the_baseline(tmp_path: Path) -> None:
+    comparison = compare([write_run(tmp_path / name, 2) for name in ("b", "a")])
+    assert comparison.names[comparison.baseline] == "b"
+
+
+def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / parent / "x", 1) for parent in ("a", "b")]
+    assert compare(runs).names == (str(tmp_path / "a" / "x"), str(tmp_path / "b" / "x"))
+
+
+def test_an_unknown_baseline_is_named(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, 1) for name in ("a", "b")]
+    with pytest.raises(InputError, match="no run is called 'c'; name one of a, b"):
+        compare(runs, baseline="c")

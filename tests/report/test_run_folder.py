@@ -1,0 +1,148 @@
+"""Run folders: what is written is read back, and damage is named."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.example_runs import GRID, example_plans, example_traces, record, write_run
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.report.run_folder import COLUMNS, RunFolder
+
+
+def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    records = [record(0, loss=2.5), record(1, loss=1 / 3, waited_ms=1e-9)]
+    folder = RunFolder.create(tmp_path / "runs" / "x", "a = 1\n", {"host": "n1", "cores": 4})
+    for line in records:
+        folder.add(line)
+    found = RunFolder.open(tmp_path / "runs" / "x")
+    assert found.records() == records
+    assert (found.name, found.config) == ("x", "a = 1\n")
+    assert found.machine == {"host": "n1", "cores": 4}
+
+
+@given(loss=st.floats(allow_nan=False), planning_ms=st.floats(0, 1e9))
+def test_no_digit_of_a_number_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, loss: float, planning_ms: float
+) -> None:
+    path = tmp_path_factory.mktemp("run")
+    RunFolder.create(path, "", {}).add(record(loss=loss, planning_ms=planning_ms))
+    assert RunFolder.open(path).records() == [record(loss=loss, planning_ms=planning_ms)]
+
+
+def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, "", {}).add(record(loss=math.nan))
+    assert math.isnan(RunFolder.open(tmp_path).records()[0].loss)
+
+
+def test_every_record_is_on_disk_at_once(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "", {})
+    for n_lines in range(1, 4):
+        folder.add(record(n_lines - 1))
+        assert len(RunFolder.open(tmp_path).records()) == n_lines
+
+
+def test_a_line_still_being_written_is_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", 3)
+    file = tmp_path / "x" / "iterations.csv"
+    file.write_text(file.read_text()[:-5])
+    assert [r.iteration for r in RunFolder.open(tmp_path / "x").records()] == [0, 1]
+
+
+def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", 1)
+    with pytest.raises(InputError, match="x already holds a run; name another folder"):
+        RunFolder.create(tmp_path / "x", "", {})
+
+
+def test_plans_are_written_as_text(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "", {})
+    folder.add_trace(example_plans(12), example_traces(12))
+    assert (tmp_path / "plans" / "0012.txt").read_text().strip() == GRID.strip()
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("missing", ["config.toml", "machine.json", "iterations.csv"])
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, missing: str) -> None:
+    write_run(tmp_path / "x", 1)
+    (tmp_path / "x" / missing).unlink()
+    with pytest.raises(InputError, match=f"x is not a run folder \\(no {missing}\\)"):
+        RunFolder.open(tmp_path / "x")
+
+
+def test_a_run_without_an_iteration_is_refused(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, "", {})
+    with pytest.raises(InputError, match="holds no finished iteration"):
+        RunFolder.open(tmp_path)
+
+
+DAMAGE: dict[str, tuple[Callable[[str], str], str]] = {
+    "a word for a number": (
+        lambda line: re.sub("4.0", "four", line, count=1),
+        "csv:3: loss is 'four', not a number; remove the line",
+    ),
+    "a fraction for a whole number": (
+        lambda line: line.replace(",1250,", ",1250.5,"),
+        "csv:3: padded_tokens is '1250.5', not a whole number",
+    ),
+    "no time": (
+        lambda line: line.replace(",500.0,", ",0.0,"),
+        "csv:3: measured_ms is 0.0, not > 0",
+    ),
+    "a missing value": (
+        lambda line: line.rpartition(",")[0],
+        f"csv:3: {len(COLUMNS) - 1} values where {len(COLUMNS)} belong",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_line_is_named(
+    tmp_path: Path, damage: Callable[[str], str], message: str
+) -> None:
+    write_run(tmp_path / "x", 3)
+    file = tmp_path / "x" / "iterations.csv"
+    lines = file.read_text().splitlines()
+    lines[2] = damage(lines[2])
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=re.escape(message)):
+        RunFolder.open(tmp_path / "x")
+
+
+def test_other_columns_are_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", 1)
+    (tmp_path / "x" / "iterations.csv").write_text("iteration,loss\n0,1.0\n")
+    with pytest.raises(InputError, match="csv:1: the columns must be iteration,loss,gradient"):
+        RunFolder.open(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("config.toml", "a = \n", "config.toml: not TOML: Invalid value"),
+        ("machine.json", "{", "machine.json: not JSON"),
+        ("machine.json", "[]", "machine.json: must hold an object"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+    write_run(tmp_path / "x", 1)
+    (tmp_path / "x" / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        RunFolder.open(tmp_path / "x")
+
+
+def test_a_closed_trace_is_plain_json(tmp_path: Path) -> None:
+    write_run(tmp_path, 3, n_traced=2)
+    events = json.loads((tmp_path / "trace.json").read_text())
+    assert {event["ph"] for event in events} == {"M", "X"}
+
+
+def test_a_run_without_a_trace_has_no_trace_file(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, 3, n_traced=0)
+    assert folder.timelines() == []
+    assert not (tmp_path / "trace.json").exists()

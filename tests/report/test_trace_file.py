@@ -1,0 +1,106 @@
+"""trace.json: readable at any moment, and laid out as trace viewers expect."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.oracles.example_runs import example_plans, example_traces
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
+from dynapipe_hpc.report.trace_file import TraceFile
+
+
+def example(iteration: int) -> IterationTimeline:
+    return timeline_of(example_plans(iteration), example_traces(iteration))
+
+
+def written(path: Path, n_iterations: int) -> TraceFile:
+    trace = TraceFile(path)
+    for iteration in range(n_iterations):
+        trace.add(example(iteration))
+    return trace
+
+
+def test_timelines_are_read_back_while_the_run_goes_on_and_after_its_end(tmp_path: Path) -> None:
+    trace = written(tmp_path / "trace.json", 3)
+    expected = [example(0), example(1), example(2)]
+    assert trace.timelines() == expected
+    trace.close()
+    assert trace.timelines() == expected
+
+
+def test_a_run_that_dies_at_any_byte_leaves_its_whole_iterations(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    written(file, 2)
+    text = file.read_text()
+    line_ends = [i for i, letter in enumerate(text) if letter == "\n"]
+    near_line_ends = {i + distance for i in line_ends for distance in range(-3, 2)}
+    for n_bytes in sorted({*near_line_ends, *range(0, len(text), 97)}):
+        file.write_text(text[:n_bytes])
+        n_whole = max(0, text[:n_bytes].count("\n") - 1)
+        assert len(TraceFile(file).timelines()) == n_whole
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    written(file, 3).close()
+    lines = file.read_text().splitlines()
+    lines[1] = lines[1][:40]
+    file.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"trace.json:2: not an iteration of a trace .*remove"):
+        TraceFile(file).timelines()
+
+
+def test_every_rank_is_two_processes_planned_above_measured(tmp_path: Path) -> None:
+    names = {e["pid"]: e["args"]["name"] for e in events(tmp_path) if e["name"] == "process_name"}
+    assert [names[pid] for pid in sorted(names)] == [
+        "rank 0 planned",
+        "rank 0 measured",
+        "rank 1 planned",
+        "rank 1 measured",
+    ]
+
+
+def test_transfers_and_waits_have_their_own_track(tmp_path: Path) -> None:
+    names = {e["tid"]: e["args"]["name"] for e in events(tmp_path) if e["name"] == "thread_name"}
+    tracks = {(e["cat"], names[e["tid"]]) for e in events(tmp_path) if e["ph"] == "X"}
+    assert tracks == {
+        ("iteration", "compute"),
+        ("load", "compute"),
+        ("forward", "compute"),
+        ("backward", "compute"),
+        ("update", "compute"),
+        ("transfer", "transfers and waits"),
+        ("wait", "transfers and waits"),
+    }
+
+
+def test_slices_of_a_track_nest_or_follow_each_other(tmp_path: Path) -> None:
+    by_track = defaultdict(list)
+    for event in events(tmp_path):
+        if event["ph"] == "X":
+            start_ns, length_ns = round(1e3 * event["ts"]), round(1e3 * event["dur"])
+            by_track[event["tid"]].append((start_ns, -length_ns))
+    for slices in by_track.values():
+        open_until: list[int] = []
+        for start_ns, minus_length_ns in sorted(slices):
+            while open_until and open_until[-1] <= start_ns:
+                open_until.pop()
+            assert not open_until or start_ns - minus_length_ns <= open_until[-1]
+            open_until.append(start_ns - minus_length_ns)
+
+
+def test_iterations_follow_each_other(tmp_path: Path) -> None:
+    starts = [e["ts"] for e in events(tmp_path) if e["name"].startswith("iteration")]
+    assert sorted(set(starts)) == [0, 72_000, 144_000]
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "trace.json"
+    file.unlink(missing_ok=True)
+    written(file, 3).close()
+    found: list[dict[str, Any]] = json.loads(file.read_text())
+    return found
