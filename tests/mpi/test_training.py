@@ -1,0 +1,67 @@
+"""Pipelines over processes give what one process gives, in float64 to rounding."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from mpi4py import MPI
+from tests.oracles.planned_iteration import planned_iteration
+from tests.oracles.training_case import (
+    SHAPE,
+    Outcome,
+    make_rank,
+    over_replicas,
+    random_samples,
+    random_split,
+    unsplit_training,
+)
+from torch import Tensor
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.schedule.config import RuleName
+
+pytestmark = pytest.mark.mpi
+
+WORLD = MPI.COMM_WORLD
+RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
+CLUSTERS = [
+    Cluster(n_stages=stages, n_replicas=SIZE // stages, device_memory_bytes=1_000_000)
+    for stages in (1, 2, 4)
+    if SIZE % stages == 0
+]
+
+
+def train(cluster: Cluster, batches: Sequence[Sequence[Sample]], schedule: RuleName) -> Outcome:
+    """This rank's part of a training run; losses are the whole job's."""
+    own = make_rank(cluster, cluster.stage_of(RANK), MpiCollectives(WORLD, cluster))
+    transport = MpiTransport(WORLD, torch.float64)
+    outcome = Outcome([], [], {})
+    for k, samples in enumerate(batches):
+        own.tokens.start_iteration(samples)
+        replicas = over_replicas(random_split(samples, 8, k), cluster.n_replicas)
+        plans = planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule, k)
+        trace = run_plan(plans[RANK], own.stage, transport)
+        outcome.losses.append(WORLD.allreduce(trace.loss))
+        outcome.norms.append(trace.gradient_norm)
+    outcome.tensors = own.weights()
+    return outcome
+
+
+def close(actual: Tensor, expected: Tensor) -> bool:
+    scale = float(expected.abs().max())
+    return torch.allclose(actual, expected, rtol=1e-10, atol=1e-12 * scale + 1e-15)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda c: f"{c.n_stages}x{c.n_replicas}")
+@pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
+def test_three_steps_give_the_unsplit_weights(cluster: Cluster, schedule: RuleName) -> None:
+    batches = [random_samples(seed, n=20) for seed in (1, 2, 3)]
+    found = train(cluster, batches, schedule)
+    expected = unsplit_training(batches)
+    assert found.losses == pytest.approx(expected.losses, rel=1e-10)
+    assert found.norms == pytest.approx(expected.norms, rel=1e-10)
+    assert [n for n, t in found.tensors.items() if not close(t, expected.tensors[n])] == []

@@ -1,0 +1,128 @@
+"""`MpiTransport` and `MpiCollectives` between processes."""
+
+import time
+
+import pytest
+import torch
+from mpi4py import MPI
+
+from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport import TransportError
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import Payload
+
+pytestmark = pytest.mark.mpi
+
+ACTIVATION, GRADIENT = Payload.ACTIVATION, Payload.GRADIENT
+WORLD = MPI.COMM_WORLD
+RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
+at_least_two = pytest.mark.skipif(SIZE < 2, reason="needs two ranks")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("n_rows", [1, 20_000])  # small, and too large to be sent at once
+def test_tensors_go_round_a_ring_both_ways(dtype: torch.dtype, n_rows: int) -> None:
+    transport = MpiTransport(WORLD, dtype)
+    before, behind = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    shape = (n_rows, 2, 8)
+    transport.start_receive(0, ACTIVATION, before, shape, slot=0)
+    transport.start_send(0, ACTIVATION, behind, torch.full(shape, float(RANK), dtype=dtype))
+    transport.start_receive(0, GRADIENT, behind, shape, slot=1)
+    transport.start_send(0, GRADIENT, before, torch.full(shape, 10.0 + RANK, dtype=dtype))
+    assert (transport.wait_receive(0, ACTIVATION) == before).all()
+    assert (transport.wait_receive(0, GRADIENT) == 10 + behind).all()
+    transport.wait_send(0, ACTIVATION)
+    transport.wait_send(0, GRADIENT)
+
+
+def test_transfers_of_many_shapes_match_in_the_order_of_their_starts() -> None:
+    transport = MpiTransport(WORLD, torch.float32)
+    before, behind = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    shapes = [(1 + 7 * i % 50, 3 + i % 5, 16) for i in range(200)]
+    for i, shape in enumerate(shapes):
+        transport.start_receive(i, ACTIVATION, before, shape, slot=i)
+        transport.start_send(i, ACTIVATION, behind, torch.full(shape, float(i)))
+    for i, shape in enumerate(shapes):
+        received = transport.wait_receive(i, ACTIVATION)
+        assert received.shape == shape
+        assert (received == i).all()
+        transport.wait_send(i, ACTIVATION)
+
+
+@at_least_two
+@pytest.mark.parametrize("n_numbers", [1_000, 1_000_000])
+def test_a_busy_sender_does_not_hold_up_what_it_sent(n_numbers: int) -> None:
+    transport = MpiTransport(WORLD, torch.float32)
+    for _ in range(2):  # the first message also connects the two
+        WORLD.Barrier()
+        waited_s = 0.0
+        if RANK == 0:
+            transport.start_send(0, ACTIVATION, 1, torch.ones(n_numbers))
+            _compute(seconds=0.5)
+            transport.wait_send(0, ACTIVATION)
+        elif RANK == 1:
+            started_s = time.perf_counter()
+            transport.start_receive(0, ACTIVATION, 0, (n_numbers,), slot=0)
+            transport.wait_receive(0, ACTIVATION)
+            waited_s = time.perf_counter() - started_s
+    assert waited_s < 0.3
+
+
+def _compute(seconds: float) -> None:
+    end_s = time.perf_counter() + seconds
+    while time.perf_counter() < end_s:
+        pass
+
+
+@at_least_two
+def test_ranks_that_disagree_on_what_travels_are_told() -> None:
+    transport = MpiTransport(WORLD, torch.float32)
+    if RANK == 0:
+        transport.start_send(2, GRADIENT, 1, torch.ones(3))
+        transport.wait_send(2, GRADIENT)
+    elif RANK == 1:
+        transport.start_receive(3, ACTIVATION, 0, (3,), slot=0)
+        with pytest.raises(
+            TransportError,
+            match="rank 1 expected activation 3 of 12 bytes from rank 0, but got gradient 2 of 12",
+        ):
+            transport.wait_receive(3, ACTIVATION)
+
+
+@at_least_two
+@pytest.mark.parametrize(("sent", "arrived"), [(2, "activation 0 of 8 bytes"), (9, "TRUNCATE")])
+def test_ranks_that_disagree_on_the_size_are_told(sent: int, arrived: str) -> None:
+    transport = MpiTransport(WORLD, torch.float32)
+    if RANK == 0:
+        transport.start_send(0, ACTIVATION, 1, torch.ones(sent))
+        transport.wait_send(0, ACTIVATION)
+    elif RANK == 1:
+        transport.start_receive(0, ACTIVATION, 0, (5,), slot=0)
+        with pytest.raises(TransportError, match=f"expected .* 20 bytes .* but got .*{arrived}"):
+            transport.wait_receive(0, ACTIVATION)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n_stages", [1, SIZE])
+def test_sums_run_over_the_right_ranks_and_agree_bit_by_bit(
+    dtype: torch.dtype, n_stages: int
+) -> None:
+    cluster = Cluster(n_stages=n_stages, n_replicas=SIZE // n_stages, device_memory_bytes=1)
+    collectives = MpiCollectives(WORLD, cluster)
+    parts = [torch.randn(1001, generator=torch.manual_seed(r), dtype=dtype) for r in range(SIZE)]
+    mine = parts[RANK].clone()
+    collectives.sum_over_replicas(mine)
+    same = [parts[r] for r in range(SIZE) if cluster.stage_of(r) == cluster.stage_of(RANK)]
+    torch.testing.assert_close(mine, torch.stack(same).sum(dim=0))
+    bits = mine.numpy().tobytes()
+    gathered = WORLD.allgather((cluster.stage_of(RANK), bits))
+    assert all(others == bits for stage, others in gathered if stage == cluster.stage_of(RANK))
+    expected = sum(r for r in range(SIZE) if cluster.replica_of(r) == cluster.replica_of(RANK))
+    assert collectives.sum_over_stages(float(RANK)) == expected
+
+
+def test_numbers_that_mpi_cannot_add_are_refused() -> None:
+    collectives = MpiCollectives(WORLD, Cluster(n_replicas=SIZE, device_memory_bytes=1))
+    with pytest.raises(TypeError, match=r"cannot add torch\.bfloat16; convert to one of torch\.f"):
+        collectives.sum_over_replicas(torch.ones(3, dtype=torch.bfloat16))
