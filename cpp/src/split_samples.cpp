@@ -134,11 +134,10 @@ double least_fill(std::span<const std::int32_t> length_of_sample, const MicroBat
     return least_ms;
 }
 
-}  // namespace
-
-Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
-                    std::size_t n_replicas) {
-    Split best{{}, kInfinity, 0};
+/// Lowers the limit on the fill to `stride` times what the last split used, over and over, and
+/// keeps the best split. With a stride of 1 no split that could be better is passed by.
+void walk(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
+          std::size_t n_replicas, double stride, Split& best) {
     Cutter cutter(length_of_sample, tables);
     const double floor_ms = least_fill(length_of_sample, tables);
     for (double limit_ms = kInfinity; limit_ms > floor_ms;) {
@@ -155,8 +154,18 @@ Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroB
             best.objective_ms = used_ms + share_ms;
         }
         // Under a lower limit the work is never less, so whatever wins fills in less than this.
-        limit_ms = std::min(used_ms, best.objective_ms - share_ms);
+        limit_ms = std::min(stride * used_ms, best.objective_ms - share_ms);
     }
+}
+
+}  // namespace
+
+Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
+                    std::size_t n_replicas) {
+    Split best{{}, kInfinity, 0};
+    // In strides to a good split, then without: the better the best so far, the more is skipped.
+    walk(length_of_sample, tables, n_replicas, 0.9, best);
+    walk(length_of_sample, tables, n_replicas, 1.0, best);
     return best;
 }
 

@@ -21,7 +21,6 @@ void one_stage_takes_all_at_once() {
     const Split split = split_samples(std::vector{0, 0, 0, 0}, {work_ms, fill_ms, 4}, 1);
     CHECK(split.sizes == Sizes{4});
     CHECK(split.objective_ms == 5);
-    CHECK(split.n_solves == 1);
 }
 
 void four_stages_take_pairs() {

@@ -1,30 +1,25 @@
-"""The planner's kernels. What they promise stands in cpp/include/dynapipe."""
+# What the kernels promise stands in cpp/include/dynapipe, one header per kernel.
 
 import numpy as np
 import numpy.typing as npt
 
+# Returns (sizes, objective_ms, n_solves).
 def split_samples(
     length_of_sample: npt.NDArray[np.int32],
     work_ms: npt.NDArray[np.float64],
     fill_ms: npt.NDArray[np.float64],
     n_replicas: int,
-) -> tuple[list[int], float, int]:
-    """Cuts samples into consecutive micro-batches; see split_samples.hpp.
+) -> tuple[list[int], float, int]: ...
 
-    Returns (sizes, objective_ms, n_solves).
-    """
-
+# Returns pass codes of shape (n_stages, n_passes).
 def cyclic_schedule(
     stored_bytes: npt.NDArray[np.float64],
     forward_transient_bytes: npt.NDArray[np.float64],
     backward_transient_bytes: npt.NDArray[np.float64],
     limit_bytes: npt.NDArray[np.float64],
-) -> npt.NDArray[np.int32]:
-    """Orders passes within a memory limit; see cyclic_schedule.hpp.
+) -> npt.NDArray[np.int32]: ...
 
-    Returns pass codes of shape (n_stages, n_passes).
-    """
-
+# Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started).
 def simulate(
     order: npt.NDArray[np.int32],
     forward_ms: npt.NDArray[np.float64],
@@ -45,8 +40,4 @@ def simulate(
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
     npt.NDArray[np.uint64],
-]:
-    """Runs a schedule in time; see simulate.hpp.
-
-    Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started).
-    """
+]: ...

@@ -40,3 +40,26 @@ def least_objective_ms(
         objective_ms(sizes, length_of_sample, work_ms, fill_ms, n_replicas)
         for sizes in every_cut(len(length_of_sample))
     )
+
+
+def least_objective_by_limits_ms(
+    length_of_sample: Sequence[int], work_ms: FloatArray, fill_ms: FloatArray, n_replicas: int
+) -> float:
+    """The same, by the least work under every possible limit on the fill: for longer lists."""
+    return min(
+        limit + _least_work_ms(length_of_sample, work_ms, fill_ms, limit) / n_replicas
+        for limit in {float(entry) for entry in fill_ms.flat}
+    )
+
+
+def _least_work_ms(
+    length_of_sample: Sequence[int], work_ms: FloatArray, fill_ms: FloatArray, limit_ms: float
+) -> float:
+    rest_ms = [0.0]  # of the last samples: none, the last, the last two ...
+    for length in reversed(length_of_sample):
+        sizes = range(min(work_ms.shape[1], len(rest_ms)))
+        allowed = [k for k in sizes if fill_ms[length, k] <= limit_ms]
+        rest_ms.append(
+            min((work_ms[length, k] + rest_ms[-1 - k] for k in allowed), default=math.inf)
+        )
+    return rest_ms[-1]

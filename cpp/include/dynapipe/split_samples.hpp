@@ -32,12 +32,14 @@ struct Split {
 /// @param length_of_sample  per sample, in the order to cut, its row in the tables.
 /// @param n_replicas        pipelines that share the work, >= 1.
 ///
-/// Time O(n_solves * n_samples * m), where m is the number of samples that a micro-batch of
-/// finite cost holds; memory O(size of the tables + n_samples).
+/// Time O(n_solves * n_samples * m) for micro-batches of finite cost of up to m samples, memory
+/// O(size of the tables + n_samples). n_solves is at most about the number of distinct fills;
+/// typically some dozens.
 ///
 /// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and
 /// 2, for stages of unequal cost. The paper tries limits on the slowest micro-batch at fixed
-/// distances; here they are the fills that best splits really have.
+/// distances. Here the next limit is what the best split under the last one really uses, or less
+/// where no split in between can win.
 Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
                     std::size_t n_replicas);
 

@@ -5,7 +5,12 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.every_split import every_cut, least_objective_ms, objective_ms
+from tests.oracles.every_split import (
+    every_cut,
+    least_objective_by_limits_ms,
+    least_objective_ms,
+    objective_ms,
+)
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
@@ -62,11 +67,16 @@ def test_a_pipeline_prefers_small_micro_batches_where_one_stage_prefers_a_large_
     assert _kernels.split_samples(lengths, work_ms, 3 * work_ms, 1)[:2] == ([2, 2], 25.0)
 
 
-def test_limits_that_cannot_win_are_skipped() -> None:
-    rng = np.random.default_rng(1)
-    work_ms = np.cumsum(rng.uniform(0.5, 1.5, (1, 200)), axis=1)
-    _, _, n_solves = _kernels.split_samples(rows([0] * 200), work_ms, work_ms, 1)
-    assert n_solves < 30
+@pytest.mark.parametrize("seed", range(20))
+def test_long_lists_agree_with_trying_every_limit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    growth_ms = rng.uniform(0.2, 1.0, (5, 15)) * rng.uniform(0.5, 4.0, (5, 1))
+    work_ms = rng.uniform(0.0, 3.0) + np.cumsum(growth_ms, axis=1)
+    fill_ms = rng.uniform(0.5, 1.5) * work_ms ** rng.uniform(0.8, 1.2)
+    lengths = np.sort(rng.integers(0, 5, 80)).tolist()
+    _, found_ms, n_solves = _kernels.split_samples(rows(lengths), work_ms, fill_ms, 2)
+    assert found_ms == pytest.approx(least_objective_by_limits_ms(lengths, work_ms, fill_ms, 2))
+    assert n_solves < len(np.unique(fill_ms)) / 2
 
 
 def test_types_layouts_and_shapes_are_checked() -> None:
@@ -80,7 +90,7 @@ def test_types_layouts_and_shapes_are_checked() -> None:
         split(rows([]), table, table, 1)
     with pytest.raises(ValueError, match=r"\(n_lengths, max_samples\), both >= 1, got \(3,\)"):
         split(rows([0]), table[0], table, 1)
-    with pytest.raises(ValueError, match=r"the shape of work_ms, \(2, 3\), got \(1, 3\)"):
+    with pytest.raises(ValueError, match=r"fill_ms must have shape \(2, 3\), got \(1, 3\)"):
         split(rows([0]), table, table[:1], 1)
     with pytest.raises(ValueError, match="rows 0 to 1, got 0 to 2"):
         split(rows([0, 2]), table, table, 1)

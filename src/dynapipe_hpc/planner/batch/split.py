@@ -40,8 +40,8 @@ def split_samples(
             at a time as there are stages.
 
     Returns:
-        Micro-batches that hold every sample once, in the given order; at least one per replica
-        where there are enough samples.
+        Micro-batches that hold every sample once, in the given order. Where that would be fewer
+        than replicas, the best of at most len(samples) / n_replicas samples each.
 
     Raises:
         DoesNotFitError: A sample alone needs more memory than a stage has.

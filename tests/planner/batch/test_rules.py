@@ -1,0 +1,46 @@
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
+from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.batch.config import BatchConfig
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.rules import batch_rules
+
+TABLE: TypeAdapter[BatchConfig] = TypeAdapter(BatchConfig)
+
+
+@pytest.mark.parametrize(
+    ("table", "rules"),
+    [
+        ({"rule": "dynamic"}, [DynamicBatches(0.25), DynamicBatches(0.5), DynamicBatches(1.0)]),
+        ({"rule": "dynamic", "memory_shares": [0.3]}, [DynamicBatches(0.3)]),
+        ({"rule": "dense_packing", "rows_per_microbatch": 2}, [DensePacking(64, 2)]),
+        ({"rule": "naive_padding", "rows_per_microbatch": 3}, [NaivePadding(3)]),
+    ],
+)
+def test_a_table_gives_its_rules(table: dict[str, object], rules: list[BatchRule]) -> None:
+    assert batch_rules(TABLE.validate_python(table), n_stages=4, max_tokens=64) == rules
+
+
+@pytest.mark.parametrize(
+    ("n_stages", "shares"), [(1, [1.0]), (2, [0.5, 1.0]), (3, [1 / 3, 2 / 3, 1.0])]
+)
+def test_shares_double_up_to_all_memory(n_stages: int, shares: list[float]) -> None:
+    config = TABLE.validate_python({"rule": "dynamic"})
+    assert batch_rules(config, n_stages, 64) == [DynamicBatches(share) for share in shares]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"rule": "magic"}, "'dynamic', 'dense_packing', 'naive_padding'"),
+        ({"rule": "dense_packing"}, "rows_per_microbatch\n  Field required"),
+        ({"rule": "naive_padding", "rows_per_microbatch": 0}, "greater than or equal to 1"),
+        ({"rule": "dynamic", "memory_shares": [1.5]}, "less than or equal to 1"),
+        ({"rule": "dynamic", "rows_per_microbatch": 2}, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_table_is_refused(table: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TABLE.validate_python(table)

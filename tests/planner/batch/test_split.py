@@ -1,0 +1,117 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.every_split import every_cut
+from tests.oracles.length_samples import samples_of
+from tests.oracles.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
+from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.split import split_samples
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+
+ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
+
+
+def shapes(microbatches: list[MicroBatch]) -> list[tuple[int, int]]:
+    return [(m.n_rows, m.row_tokens) for m in microbatches]
+
+
+def predicted_ms(microbatches: list[MicroBatch], cost: CostModel, n_replicas: int) -> float:
+    costs = microbatch_costs(microbatches, cost)
+    return float(fill_ms(costs).max() + bottleneck_ms(costs).sum() / n_replicas)
+
+
+def cut(samples: list[Sample], sizes: tuple[int, ...]) -> list[MicroBatch]:
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    parts = [samples[end - n : end] for end, n in zip(ends, sizes, strict=True)]
+    return [
+        MicroBatch(tuple((s.sample_id,) for s in part), -(-part[0].tokens // 8) * 8)
+        for part in parts
+    ]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=9),
+    launch_ms=st.lists(st.floats(0.1, 3), min_size=1, max_size=4),
+    n_replicas=st.integers(1, 3),
+    room_tokens=st.integers(64, 300),
+)
+def test_no_split_that_fits_is_predicted_faster(
+    lengths: list[int], launch_ms: list[float], n_replicas: int, room_tokens: int
+) -> None:
+    slopes = tuple(0.01 * (1 + stage % 3) for stage in range(len(launch_ms)))
+    cost = LinearCost(tuple(launch_ms), slopes, token_bytes=2.0, model_bytes=50.0)
+    cluster = Cluster(n_replicas=n_replicas, n_stages=4, device_memory_bytes=50 + 3 * room_tokens)
+    samples = order_samples(samples_of(lengths))
+    splits = (cut(samples, sizes) for sizes in every_cut(len(samples)))
+    fitting = [s for s in splits if all(m.padded_tokens <= room_tokens for m in s)]
+
+    found = split_samples(samples, cost, cluster)
+    assert found in fitting
+    best_ms = min(predicted_ms(s, cost, n_replicas) for s in fitting)
+    found_ms = predicted_ms(found, cost, n_replicas)
+    assert found_ms == pytest.approx(best_ms) or (
+        found_ms > best_ms and len(found) >= n_replicas > 1
+    )
+
+
+def test_short_samples_are_padded_to_the_longest_of_their_micro_batch_only() -> None:
+    samples = order_samples(samples_of([100, 3, 9, 97, 11, 16]))
+    cost = LinearCost(launch_ms=(0.1,), token_ms=(0.01,))
+    assert shapes(split_samples(samples, cost, ROOMY)) == [(2, 104), (4, 16)]
+
+
+def test_slow_launches_make_few_micro_batches() -> None:
+    samples = order_samples(samples_of([100, 3, 9, 97, 11, 16]))
+    cost = LinearCost(launch_ms=(9.0,), token_ms=(0.01,))
+    assert shapes(split_samples(samples, cost, ROOMY)) == [(6, 104)]
+
+
+def test_a_micro_batch_keeps_to_its_share_of_memory_but_a_sample_alone_may_exceed_it() -> None:
+    samples = order_samples(samples_of([64, 8, 8, 8, 8]))
+    cost = LinearCost(launch_ms=(9.0,), token_ms=(0.01,), token_bytes=1.0)
+    cluster = Cluster(device_memory_bytes=200)
+    assert shapes(split_samples(samples, cost, cluster, 1.0)) == [(1, 64), (4, 8)]
+    assert shapes(split_samples(samples, cost, cluster, 0.1)) == [(1, 64), (2, 8), (2, 8)]
+
+
+def test_more_stages_make_smaller_micro_batches() -> None:
+    samples = order_samples(samples_of([8] * 12))
+    cost = LinearCost(launch_ms=(0.1,) * 4, token_ms=(0.01,) * 4)
+    assert shapes(split_samples(samples, cost, ROOMY)) == [(2, 8)] * 6
+
+
+def test_every_replica_gets_a_micro_batch_where_one_would_be_fastest() -> None:
+    samples = order_samples(samples_of([8] * 7))
+    cluster = Cluster(n_replicas=3, device_memory_bytes=10**9)
+    found = split_samples(samples, LinearCost((9.0,), (0.01,)), cluster)
+    assert len(found) >= 3
+
+
+def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
+    samples = order_samples(samples_of([10, 500]))
+    cost = LinearCost(token_bytes=2.0, model_bytes=100.0)
+    with pytest.raises(
+        DoesNotFitError,
+        match=r"sample 1 \(499 input \+ 1 target tokens\) on its own needs 1,612 bytes on "
+        r"stage 0, of which 100 for the model, but cluster\.device_memory_bytes is 1,000; "
+        r"raise it, add stages, or cut long samples with data\.max_tokens",
+    ):
+        split_samples(samples, cost, Cluster(n_stages=2, device_memory_bytes=1000))
+
+
+def test_a_sample_longer_than_what_was_measured_is_named_apart() -> None:
+    samples = order_samples(samples_of([10, 70]))
+    with pytest.raises(NotMeasuredError, match=r"sample 1 .* of what the cost model knows"):
+        split_samples(samples, LinearCost(longest_row=64), ROOMY)
+
+
+def test_samples_out_of_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="samples must come longest first"):
+        split_samples(samples_of([10, 70]), LinearCost(), ROOMY)
