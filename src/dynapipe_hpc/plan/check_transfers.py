@@ -1,7 +1,6 @@
-"""The rules that the ranks of a pipeline keep together."""
+"""The rules that ranks keep together: their transfers match, and end."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dynapipe_hpc.plan.errors import PlanError
@@ -9,70 +8,51 @@ from dynapipe_hpc.plan.excerpt import excerpt, picture
 from dynapipe_hpc.plan.instruction import Payload, StartReceive, StartSend, WaitReceive, WaitSend
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
+_Start = StartSend | StartReceive
+
 
 def check_transfers(plans: Sequence[RankPlan]) -> None:
-    """Executes the transfers of one pipeline symbolically, under NCCL's rules.
+    """Executes the transfers of ranks symbolically, under NCCL's rules.
 
     All operations between two ranks, in both directions, form one queue: they match in the
     order in which each side starts them, and none completes before those ahead of it. A Wait
     blocks its rank until its operation is complete. Linear in the number of instructions.
 
     Args:
-        plans: Of one replica, by stage, each right by itself (`check_rank`): then both sides
-            of a queue hold the same transfers, and only order is left to be checked.
+        plans: Of ranks that each wait once for every operation, after its start (`check_rank`).
 
     Raises:
-        PlanError: Two ranks disagree on the order, or ranks wait for each other for ever.
+        PlanError: Two ranks disagree on the order, or ranks wait for ever.
     """
-    for lower, upper in pairwise(plans):
-        _check_order(lower, upper)
-    stuck = _waiting_for_ever(plans)
-    if stuck:
-        shown = {p.rank: excerpt(p.instructions, stuck[p.rank]) for p in plans if p.rank in stuck}
+    queues: dict[frozenset[int], _Queue] = {}
+    waiting = _execute(plans, queues)
+    for queue in queues.values():
+        _check_order(queue, plans[0].iteration)
+    if waiting:
+        shown = {
+            plan.rank: excerpt(plan.instructions, waiting[plan.rank].position)
+            for plan in plans
+            if plan.rank in waiting
+        }
         raise PlanError(
-            f"iteration {plans[0].iteration}: ranks {' and '.join(map(str, shown))} "
-            f"wait for each other for ever:{picture(shown)}"
+            f"iteration {plans[0].iteration}: transfers hang, "
+            f"these ranks wait for ever:{picture(shown)}"
         )
 
 
-def _check_order(lower: RankPlan, upper: RankPlan) -> None:
-    below, above = _starts(lower, upper.rank), _starts(upper, lower.rank)
-    for k, (one, other) in enumerate(zip(below, above, strict=True)):
-        if (one.microbatch, one.payload) != (other.microbatch, other.payload):
-            shown = {lower.rank: excerpt(below, k), upper.rank: excerpt(above, k)}
-            raise PlanError(
-                f"iteration {lower.iteration}: ranks {lower.rank} and {upper.rank} "
-                f"disagree on transfer {k} between them:{picture(shown)}"
-            )
-
-
-def _starts(plan: RankPlan, peer: int) -> list[StartSend | StartReceive]:
-    """A rank's side of the queue between it and a peer."""
-    return [
-        instruction
-        for instruction in plan.instructions
-        if isinstance(instruction, StartSend | StartReceive) and instruction.peer == peer
-    ]
-
-
 class _Queue:
-    """The operations between two ranks: how many each side has started."""
+    """The operations between two ranks, as each side has started them."""
 
-    def __init__(self, one: int, other: int) -> None:
-        self._n_started = {one: 0, other: 0}
-
-    def start(self, rank: int) -> int:
-        """Starts the next operation of a side; returns its place in the queue."""
-        self._n_started[rank] += 1
-        return self._n_started[rank] - 1
+    def __init__(self, pair: frozenset[int]) -> None:
+        self.sides: dict[int, list[_Start]] = {rank: [] for rank in sorted(pair)}
 
     def n_complete(self) -> int:
-        """Operations that both sides have started: they complete in order."""
-        return min(self._n_started.values())
+        """Operations that both sides have started."""
+        return min(map(len, self.sides.values()))
 
 
 class _Wait(NamedTuple):
-    """A rank that waits at a position of its plan for an operation of a queue."""
+    """A rank stopped at a position of its plan, for an operation of a queue."""
 
     position: int
     queue: _Queue
@@ -82,13 +62,9 @@ class _Wait(NamedTuple):
         return self.queue.n_complete() > self.place
 
 
-def _waiting_for_ever(plans: Sequence[RankPlan]) -> dict[int, int]:
-    """Executes all plans; for each rank that cannot finish, the position at which it waits."""
-    queues: dict[int, dict[int, _Queue]] = {plan.rank: {} for plan in plans}
-    for lower, upper in pairwise(plans):
-        queue = _Queue(lower.rank, upper.rank)
-        queues[lower.rank][upper.rank] = queues[upper.rank][lower.rank] = queue
-    runs = {plan.rank: _run(plan, queues[plan.rank]) for plan in plans}
+def _execute(plans: Sequence[RankPlan], queues: dict[frozenset[int], _Queue]) -> dict[int, _Wait]:
+    """Runs all ranks as far as they get; returns those that wait for ever."""
+    runs = {plan.rank: _run(plan, queues) for plan in plans}
     waiting: dict[int, _Wait] = {}
     ready = list(runs)
     while ready:
@@ -96,29 +72,41 @@ def _waiting_for_ever(plans: Sequence[RankPlan]) -> dict[int, int]:
         wait = next(runs[rank], None)
         if wait is not None:
             waiting[rank] = wait
-        woken = [peer for peer in queues[rank] if peer in waiting and waiting[peer].is_over()]
-        for peer in woken:
-            del waiting[peer]
+        # Only what this rank has started can end another's wait.
+        woken = [r for r, w in waiting.items() if rank in w.queue.sides and w.is_over()]
+        for other in woken:
+            del waiting[other]
         ready += woken
-    return {rank: wait.position for rank, wait in waiting.items()}
+    return waiting
 
 
-def _run(plan: RankPlan, queues: Mapping[int, _Queue]) -> Iterator[_Wait]:
-    """Executes one rank's plan; yields where it has to wait, to be resumed when that is over."""
-    started: dict[tuple[str, int, Payload], tuple[_Queue, int]] = {}
+def _run(plan: RankPlan, queues: dict[frozenset[int], _Queue]) -> Iterator[_Wait]:
+    """Runs one rank; yields each time it has to stop, to be resumed when the wait is over."""
+    started: dict[tuple[type[_Start], int, Payload], tuple[_Queue, int]] = {}
     for position, instruction in enumerate(plan.instructions):
         match instruction:
-            case StartSend(i, payload, peer):
-                started["send", i, payload] = queues[peer], queues[peer].start(plan.rank)
-                continue
-            case StartReceive(i, payload, peer, _):
-                started["receive", i, payload] = queues[peer], queues[peer].start(plan.rank)
-                continue
-            case WaitSend(i, payload):
-                wait = _Wait(position, *started["send", i, payload])
-            case WaitReceive(i, payload):
-                wait = _Wait(position, *started["receive", i, payload])
-            case _:
-                continue
-        if not wait.is_over():
-            yield wait
+            case StartSend(i, payload, peer) | StartReceive(i, payload, peer):
+                pair = frozenset((plan.rank, peer))
+                if pair not in queues:
+                    queues[pair] = _Queue(pair)
+                queue = queues[pair]
+                side = queue.sides[plan.rank]
+                started[type(instruction), i, payload] = queue, len(side)
+                side.append(instruction)
+            case WaitSend(i, payload) | WaitReceive(i, payload):
+                start = StartSend if isinstance(instruction, WaitSend) else StartReceive
+                wait = _Wait(position, *started[start, i, payload])
+                if not wait.is_over():
+                    yield wait
+
+
+def _check_order(queue: _Queue, iteration: int) -> None:
+    (lower, below), (upper, above) = queue.sides.items()
+    for k, (one, other) in enumerate(zip(below, above, strict=False)):
+        same_tensor = (one.microbatch, one.payload) == (other.microbatch, other.payload)
+        if not same_tensor or type(one) is type(other):
+            shown = picture({lower: excerpt(below, k), upper: excerpt(above, k)})
+            raise PlanError(
+                f"iteration {iteration}: ranks {lower} and {upper} "
+                f"disagree on transfer {k} between them:{shown}"
+            )

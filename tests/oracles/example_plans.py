@@ -1,0 +1,106 @@
+"""Plans to test with: from a picture, and drawn at random."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.plan.instruction import Instruction
+from dynapipe_hpc.plan.memory import peak_bytes
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
+from dynapipe_hpc.plan.text import parse_grid
+from dynapipe_hpc.planner.comm.place_transfers import place_transfers
+from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.timeline import Timeline
+
+AMPLE = 10**9
+StagePass = tuple[int, Pass]
+
+
+def plans_of(instructions: Iterable[Sequence[Instruction]], n_microbatches: int) -> list[RankPlan]:
+    """The plans of one replica; micro-batch i stores 10 + i bytes."""
+    stored = tuple(10 + i for i in range(n_microbatches))
+    ones = (1,) * n_microbatches
+    return [
+        RankPlan(
+            iteration=0,
+            rank=stage,
+            replica=0,
+            stage=stage,
+            hidden_size=4,
+            microbatches=tuple(MicroBatch(((i,),), 8) for i in range(n_microbatches)),
+            instructions=tuple(row),
+            memory=MemoryPlan(AMPLE, 100, stored, ones, ones),
+            prediction=Prediction(1.0, ()),
+        )
+        for stage, row in enumerate(instructions)
+    ]
+
+
+def plans_of_grid(text: str, n_microbatches: int) -> list[RankPlan]:
+    """The plans of one replica from their picture."""
+    return plans_of(parse_grid(text).values(), n_microbatches)
+
+
+def with_tight_memory(plans: Iterable[RankPlan]) -> list[RankPlan]:
+    """The plans with no more memory than they need."""
+    return [replace(p, memory=replace(p.memory, limit=peak_bytes(p))) for p in plans]
+
+
+@st.composite
+def drawn_plans(draw: st.DrawFn) -> list[RankPlan]:
+    """The plans of one replica from a random schedule with random times, memory tight."""
+    schedule = draw(drawn_schedules())
+    timeline = draw(drawn_timelines(schedule))
+    n_stages, n_passes = timeline.end_ms.shape
+    instructions = place_transfers(schedule, timeline, range(n_stages))
+    return with_tight_memory(plans_of(instructions, n_passes // 2))
+
+
+@st.composite
+def drawn_schedules(draw: st.DrawFn) -> Schedule:
+    """Any order in which up to 5 micro-batches can pass through up to 4 stages."""
+    n_stages, n_microbatches = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    passes = [Pass(direction, i) for direction in Direction for i in range(n_microbatches)]
+    open_ = [(stage, pass_) for stage in range(n_stages) for pass_ in passes]
+    done: list[StagePass] = []
+    while open_:
+        ready = [p for p in open_ if all(q in done for q in inputs_of(*p, n_stages))]
+        done.append(draw(st.sampled_from(ready)))
+        open_.remove(done[-1])
+    return Schedule(tuple(tuple(p for at, p in done if at == s) for s in range(n_stages)))
+
+
+@st.composite
+def drawn_timelines(draw: st.DrawFn, schedule: Schedule) -> Timeline:
+    """A schedule in time, with passes of few different lengths so that many end together."""
+    n_stages, n_passes = len(schedule.passes), len(schedule.passes[0])
+    row = st.lists(st.sampled_from([1.0, 2.0, 7.5]), min_size=n_passes, max_size=n_passes)
+    return timeline_of(schedule, draw(st.lists(row, min_size=n_stages, max_size=n_stages)))
+
+
+def timeline_of(schedule: Schedule, duration_ms: Sequence[Sequence[float]]) -> Timeline:
+    """A schedule in time if passes take these times, shape (n_stages, n_passes), links none."""
+    end_of: dict[StagePass, float] = {}
+    end_ms = np.zeros((len(schedule.passes), len(schedule.passes[0])))
+    while len(end_of) < end_ms.size:
+        for stage, passes in enumerate(schedule.passes):
+            for k, pass_ in enumerate(passes):
+                needed = inputs_of(stage, pass_, len(schedule.passes))
+                needed += [(stage, passes[k - 1])] if k > 0 else []
+                if all(p in end_of for p in needed):
+                    begin_ms = max((end_of[p] for p in needed), default=0.0)
+                    end_of[stage, pass_] = end_ms[stage, k] = begin_ms + duration_ms[stage][k]
+    not_used, per_stage = np.full(end_ms.shape, np.nan), np.zeros(len(end_ms))
+    start_ms = end_ms - np.array(duration_ms)
+    return Timeline(start_ms, end_ms, not_used, not_used, per_stage, per_stage, end_ms.max())
+
+
+def inputs_of(stage: int, pass_: Pass, n_stages: int) -> list[StagePass]:
+    """The passes that a pass needs to have ended, each with its stage."""
+    if pass_.direction is Direction.FORWARD:
+        return [(stage - 1, pass_)] if stage > 0 else []
+    behind = [(stage + 1, pass_)] if stage + 1 < n_stages else []
+    return [(stage, Pass(Direction.FORWARD, pass_.microbatch)), *behind]

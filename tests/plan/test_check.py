@@ -1,0 +1,149 @@
+"""Plans of an iteration that must be refused, and plans that must not."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from tests.oracles.example_plans import drawn_plans, plans_of_grid
+from tests.oracles.execute_plans import plans_execute
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.plan.check import PlanError, check_plans
+from dynapipe_hpc.plan.instruction import Instruction, Payload, StartReceive, StartSend
+from dynapipe_hpc.plan.rank_plan import RankPlan
+
+RIGHT = """
+rank 0 | L0 F0 a0>1 L1 F1 a1>1 g0<1@0 g0<! a0>! B0 g1<1@0 g1<! a1>! B1 reduce step
+rank 1 | a0<0@0 L0 a0<! F0 a1<0@1 B0 g0>0 L1 a1<! F1 B1 g1>0 g0>! g1>! reduce step
+"""
+
+
+@pytest.fixture
+def pipeline() -> list[RankPlan]:
+    return plans_of_grid(RIGHT, n_microbatches=2)
+
+
+@pytest.fixture
+def second_pipeline() -> list[RankPlan]:
+    """The same on ranks 2 and 3, with samples of its own."""
+    peers = {">0": ">2", "<0": "<2", ">1": ">3", "<1": "<3"}
+    grid = re.sub("[<>][01]", lambda found: peers[found[0]], RIGHT)
+    microbatches = (MicroBatch(((7,),), 8), MicroBatch(((8, 9),), 16))
+    return [
+        replace(plan, rank=2 + plan.stage, replica=1, microbatches=microbatches)
+        for plan in plans_of_grid(grid, n_microbatches=2)
+    ]
+
+
+def test_right_plans_pass(pipeline: list[RankPlan]) -> None:
+    check_plans(pipeline)
+    check_plans(pipeline[::-1])
+
+
+def test_a_single_stage_needs_no_transfers() -> None:
+    check_plans(plans_of_grid("rank 0 | L0 F0 L1 B0 F1 B1 reduce step", n_microbatches=2))
+
+
+def test_replicas_have_micro_batches_of_their_own(
+    pipeline: list[RankPlan], second_pipeline: list[RankPlan]
+) -> None:
+    check_plans([*pipeline, *second_pipeline])
+
+
+def test_iterations_do_not_mix(pipeline: list[RankPlan]) -> None:
+    with pytest.raises(PlanError, match=r"belong to different iterations: \[0, 3\]"):
+        check_plans([pipeline[0], replace(pipeline[1], iteration=3)])
+
+
+def test_a_rank_has_one_plan(pipeline: list[RankPlan]) -> None:
+    with pytest.raises(PlanError, match=r"a rank has two plans: \[0, 0\]"):
+        check_plans([pipeline[0], replace(pipeline[1], rank=0)])
+
+
+def test_no_stage_is_missing(pipeline: list[RankPlan]) -> None:
+    with pytest.raises(PlanError, match=r"replica 0 has plans for stages \[0, 2\]"):
+        check_plans([pipeline[0], replace(pipeline[1], stage=2)])
+
+
+def test_replicas_have_equally_many_stages(pipeline: list[RankPlan]) -> None:
+    lone = plans_of_grid("rank 2 | L0 F0 B0 reduce step", n_microbatches=1)[0]
+    with pytest.raises(PlanError, match=r"the replicas differ in stages: \[2, 1\]"):
+        check_plans([*pipeline, replace(lone, rank=2, replica=1)])
+
+
+def test_the_stages_of_a_replica_have_the_same_micro_batches(pipeline: list[RankPlan]) -> None:
+    other = replace(pipeline[1], microbatches=(MicroBatch(((5,),), 8),) * 2)
+    with pytest.raises(PlanError, match="ranks 0 and 1 hold stages of replica 0 but differ in"):
+        check_plans([pipeline[0], other])
+
+
+@given(drawn_plans())
+def test_a_drawn_plan_passes_and_executes(plans: list[RankPlan]) -> None:
+    check_plans(plans)
+    assert plans_execute(plans)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_a_changed_plan_is_refused_if_and_only_if_it_does_not_execute(data: st.DataObject) -> None:
+    plans = data.draw(drawn_plans())
+    for _ in range(data.draw(st.integers(1, 3))):
+        stage = data.draw(st.sampled_from(range(len(plans))))
+        instructions = data.draw(changes(plans[stage].instructions))
+        plans[stage] = replace(plans[stage], instructions=instructions)
+    executes = plans_execute(plans)
+    event("executes" if executes else "is broken")
+    assert passes(plans) == executes
+
+
+def passes(plans: Sequence[RankPlan]) -> bool:
+    try:
+        check_plans(plans)
+    except PlanError:
+        return False
+    return True
+
+
+@st.composite
+def changes(draw: st.DrawFn, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """The instructions with one dropped, repeated, moved, swapped or changed."""
+    changed = list(instructions)
+    places = st.integers(0, len(changed) - 1)
+    at, to = draw(places), draw(places)
+    match draw(st.sampled_from(["drop", "repeat", "move", "swap", "swap", "shift", "change"])):
+        case "drop":
+            del changed[at]
+        case "repeat":
+            changed.insert(to, changed[at])
+        case "move":
+            changed.insert(to, changed.pop(at))
+        case "swap":
+            changed[at], changed[to] = changed[to], changed[at]
+        case "shift":
+            neighbour = max(at - 1, 0)
+            changed[at], changed[neighbour] = changed[neighbour], changed[at]
+        case "change":
+            changed[at] = draw(st.sampled_from(variants(changed[at])))
+    return tuple(changed)
+
+
+def variants(instruction: Instruction) -> list[Instruction]:
+    """The instruction with one field changed."""
+    match instruction:
+        case StartReceive(i, _, peer, slot):
+            return [
+                replace(instruction, microbatch=i + 1),
+                replace(instruction, peer=peer + 1),
+                replace(instruction, slot=slot + 1),
+                replace(instruction, slot=max(slot - 1, 0)),
+            ]
+        case StartSend(i, payload, peer):
+            return [
+                replace(instruction, microbatch=i + 1),
+                replace(instruction, peer=peer + 1),
+                replace(instruction, payload=Payload(1 - payload)),
+            ]
+    return [instruction]

@@ -1,0 +1,168 @@
+"""Plans as bytes, and bytes that are no plans."""
+
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracles.example_plans import drawn_plans
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.plan.codec import decode, encode
+from dynapipe_hpc.plan.errors import PlanFormatError
+from dynapipe_hpc.plan.instruction import Instruction, Load
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
+from dynapipe_hpc.plan.text import parse_grid
+
+OLD = Path(__file__).parent / "old"
+HEADER_BYTES = 16
+
+PLAN = RankPlan(
+    iteration=70_000_000_000,
+    rank=3,
+    replica=1,
+    stage=1,
+    hidden_size=64,
+    microbatches=(MicroBatch(((5,), (6, 2**40)), 24), MicroBatch(((0, 1, 2),), 2048)),
+    instructions=parse_grid(
+        "rank 3 | a0<2@0 L0 a0<! F0 a0>4 a1<2@1 L1 a1<! F1 a1>4 g0<4@2 g0<! a0>! B0 g0>2"
+        " g1<4@0 g1<! a1>! B1 g1>2 g0>! g1>! reduce step"
+    )[3],
+    memory=MemoryPlan(2**36, 2**35, (2**33, 7), (1, 0), (2, 3)),
+    prediction=Prediction(12.5, ((0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0))),
+)
+PLANS_OF_VERSION = {1: PLAN}
+
+
+@pytest.mark.parametrize("version", PLANS_OF_VERSION)
+def test_plans_of_every_released_version_are_read(version: int) -> None:
+    assert decode((OLD / f"v{version}.plan").read_bytes()) == PLANS_OF_VERSION[version]
+
+
+def test_the_latest_version_is_written_as_it_was_released() -> None:
+    assert encode(PLAN) == (OLD / "v1.plan").read_bytes()
+
+
+@given(drawn_plans())
+def test_a_plan_comes_back_equal(plans: list[RankPlan]) -> None:
+    for plan in plans:
+        assert decode(encode(plan)) == plan
+
+
+def test_a_plan_without_micro_batches_comes_back_equal() -> None:
+    empty = replace(
+        PLAN,
+        microbatches=(),
+        instructions=PLAN.instructions[-2:],
+        memory=MemoryPlan(1, 1, (), (), ()),
+        prediction=Prediction(0.0, ()),
+    )
+    assert decode(encode(empty)) == empty
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        replace(PLAN, rank=-1),
+        replace(PLAN, iteration=2**64),
+        replace(PLAN, instructions=(Load(2**32),)),
+        replace(PLAN, memory=replace(PLAN.memory, stored=(1,))),
+    ],
+)
+def test_a_plan_whose_numbers_do_not_fit_has_no_bytes(plan: RankPlan) -> None:
+    with pytest.raises(PlanFormatError, match=r"the plan of rank -?[0-9]+ has no bytes"):
+        encode(plan)
+
+
+def test_a_plan_cut_anywhere_is_refused() -> None:
+    data = encode(PLAN)
+    for length in range(len(data)):
+        with pytest.raises(PlanFormatError, match=r"no plan|cut or damaged"):
+            decode(data[:length])
+    with pytest.raises(PlanFormatError, match="cut or damaged"):
+        decode(data + b"\0")
+
+
+def test_a_plan_with_any_flipped_bit_is_refused() -> None:
+    data = encode(PLAN)
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(PlanFormatError, match=r"damaged|version"):
+            decode(bytes(flipped))
+
+
+def test_another_version_is_named() -> None:
+    data = bytearray(encode(PLAN))
+    data[8] = 9
+    with pytest.raises(PlanFormatError, match="version 9, but this release reads 1; read it with"):
+        decode(bytes(data))
+
+
+def with_right_checksum(data: bytes) -> bytes:
+    checksum = zlib.crc32(data[HEADER_BYTES:])
+    return data[:12] + struct.pack("<I", checksum) + data[HEADER_BYTES:]
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_wrong_content_under_a_right_checksum_is_refused_or_read_as_another_plan(
+    data: st.DataObject,
+) -> None:
+    written = bytearray(encode(PLAN))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(HEADER_BYTES, len(written) - 8))
+        number = data.draw(st.sampled_from([0, 1, 2, 255, 2**31, 2**32 - 1]))
+        written[at : at + 4] = struct.pack("<I", number)
+    forged = with_right_checksum(bytes(written))
+    try:
+        read = decode(forged)
+    except PlanFormatError:
+        return
+    assert encode(read) == forged
+
+
+def replaced(offset: int, number: int) -> bytes:
+    data = bytearray(encode(PLAN))
+    struct.pack_into("<I", data, offset, number)
+    return with_right_checksum(bytes(data))
+
+
+COUNTS = HEADER_BYTES + 7 * 8
+FIRST_ROW = len(encode(PLAN)) - 20 * len(PLAN.instructions)
+
+
+@pytest.mark.parametrize(
+    ("offset", "number", "message"),
+    [
+        (COUNTS, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
+        (COUNTS + 4, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
+        (COUNTS + 5 * 8 + 8, 1, "do not add up to its rows and samples"),
+        (FIRST_ROW, 9, "unknown kind 9"),
+        (FIRST_ROW + 4, 2, "an instruction on micro-batch 2 of 2"),
+        (FIRST_ROW + 8, 2, r"malformed row \(5, 0, 2, 2, 0\)"),
+        (FIRST_ROW + 20 + 12, 1, r"malformed row \(0, 0, 0, 1, 0\)"),
+    ],
+)
+def test_wrong_content_is_named(offset: int, number: int, message: str) -> None:
+    with pytest.raises(PlanFormatError, match=message):
+        decode(replaced(offset, number))
+
+
+def test_an_empty_row_is_refused() -> None:
+    with pytest.raises(PlanFormatError, match="empty micro-batch or row"):
+        decode(encode(replace(PLAN, microbatches=(MicroBatch(((),), 8), *PLAN.microbatches[1:]))))
+
+
+@given(st.binary(max_size=300))
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(PlanFormatError):
+        decode(data)
+
+
+def test_every_kind_of_instruction_is_in_the_plans_kept() -> None:
+    assert {type(instruction) for instruction in PLAN.instructions} == set(get_args(Instruction))

@@ -1,0 +1,121 @@
+"""Where sends, receives and waits go, as pictures and as rules."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from tests.oracles.example_plans import drawn_plans, plans_of, timeline_of
+from tests.oracles.stage_costs import drawn_costs, no_limit
+
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.plan.instruction import StartReceive, StartSend
+from dynapipe_hpc.plan.memory import peak_bytes
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
+from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.planner.comm.place_transfers import place_transfers
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, ScheduleRule
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.text import parse_schedule
+from dynapipe_hpc.planner.schedule.timeline import Timeline
+
+
+def placed(schedule: Schedule, durations_ms: Sequence[Sequence[float]]) -> list[RankPlan]:
+    timeline = timeline_of(schedule, durations_ms)
+    instructions = place_transfers(schedule, timeline, range(len(schedule.passes)))
+    return plans_of(instructions, len(schedule.passes[0]) // 2)
+
+
+def test_transfers_start_where_tensors_are_produced_and_end_where_they_are_needed() -> None:
+    plans = placed(parse_schedule("F0 B0 \n F0 B0"), [[1, 2], [1, 2]])
+    assert grid(plans).splitlines() == [
+        "rank 0 | L0 F0 a0>1 g0<1@0 g0<! a0>! B0 reduce step",
+        "rank 1 | a0<0@0 L0 a0<! F0 B0 g0>0 g0>! reduce step",
+    ]
+    check_plans(plans)
+
+
+def test_a_receive_comes_before_the_pass_that_runs_when_the_tensor_is_produced() -> None:
+    # Activation 1 is there at 2 ms, while rank 1 runs F0 from 1 to 4 ms.
+    plans = placed(parse_schedule("F0 F1 B0 B1 \n F0 B0 F1 B1"), [[1, 1, 2, 2], [3, 2, 3, 2]])
+    assert grid(plans).splitlines()[1].startswith("rank 1 | a0<0@0 a1<0@1 L0 a0<! F0 B0 g0>0 L1")
+    check_plans(plans)
+
+
+def test_a_single_stage_only_loads_and_computes() -> None:
+    plans = placed(parse_schedule("F0 F1 B1 B0"), [[1, 1, 1, 1]])
+    assert grid(plans) == "rank 0 | L0 F0 L1 F1 B1 B0 reduce step"
+
+
+def test_at_most_two_sent_gradients_are_kept() -> None:
+    schedule = parse_schedule("F0 F1 F2 F3 B0 B1 B2 B3 \n F0 B0 F1 B1 F2 B2 F3 B3")
+    row = grid(placed(schedule, [[1] * 8] * 2)).splitlines()[1]
+    kept = [step for step in row.split() if step[0] in "gB"]
+    assert " ".join(kept) == "B0 g0>0 B1 g1>0 g0>! B2 g2>0 g1>! B3 g3>0 g2>! g3>!"
+
+
+def test_slots_are_used_again() -> None:
+    n = 6
+    one_by_one = parse_schedule("\n".join([" ".join(f"F{i} B{i}" for i in range(n))] * 3))
+    plans = placed(one_by_one, [[1] * 2 * n] * 3)
+    assert [len(slots(plan)) for plan in plans] == [1, 2, 1]
+    check_plans(plans)
+
+
+def slots(plan: RankPlan) -> set[int]:
+    return {s.slot for s in plan.instructions if isinstance(s, StartReceive)}
+
+
+def test_peers_are_the_ranks_given() -> None:
+    schedule = parse_schedule("F0 B0 \n F0 B0")
+    timeline = timeline_of(schedule, [[1, 1], [1, 1]])
+    for row, peer in zip(place_transfers(schedule, timeline, [6, 7]), [7, 6], strict=True):
+        assert {s.peer for s in row if isinstance(s, StartSend | StartReceive)} == {peer}
+
+
+@given(drawn_plans())
+def test_slots_are_numbered_without_gaps(plans: list[RankPlan]) -> None:
+    for plan in plans:
+        assert slots(plan) == set(range(len(slots(plan))))
+
+
+@given(drawn_plans())
+def test_a_sent_activation_is_waited_for_after_its_gradient(plans: list[RankPlan]) -> None:
+    for plan in plans[:-1]:
+        row = grid([plan]).split()
+        for i in range(len(plan.microbatches)):
+            assert row.index(f"g{i}<!") < row.index(f"a{i}>!") < row.index(f"B{i}")
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+@given(drawn_costs())
+def test_a_simulated_schedule_becomes_plans_with_the_simulated_memory(
+    rule: ScheduleRule, drawn: StageCosts
+) -> None:
+    costs = replace(drawn, forward_ms=drawn.forward_ms + 1, backward_ms=drawn.backward_ms + 1)
+    schedule = rule(costs, no_limit(costs))
+    static_bytes = np.arange(costs.n_stages, dtype=np.float64)
+    timeline = simulate(schedule, costs, Link(latency_ms=0.5, bytes_per_ms=100), static_bytes)
+    rows = place_transfers(schedule, timeline, range(costs.n_stages))
+    plans = [
+        replace(plan, memory=memory_plan(costs, stage, timeline))
+        for stage, plan in enumerate(plans_of(rows, costs.n_microbatches))
+    ]
+    check_plans(plans)
+    assert list(map(peak_bytes, plans)) == timeline.peak_bytes.tolist()
+
+
+def memory_plan(costs: StageCosts, stage: int, timeline: Timeline) -> MemoryPlan:
+    stored, forward, backward = (
+        tuple(map(int, column[:, stage]))
+        for column in (
+            costs.stored_bytes,
+            costs.forward_transient_bytes,
+            costs.backward_transient_bytes,
+        )
+    )
+    return MemoryPlan(int(timeline.peak_bytes[stage]), stage, stored, forward, backward)
