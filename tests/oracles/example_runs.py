@@ -8,7 +8,8 @@ from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
-from dynapipe_hpc.report.run_folder import IterationRecord, RunFolder
+from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.run_folder import RunFolder
 
 GRID = """
 rank 0 | L0 F0 a0>1 g0<1@0 a0>! g0<! B0 reduce step

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.oracles.example_runs import GRID, example_plans, example_traces, record, write_run
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.run_folder import COLUMNS, RunFolder
+from dynapipe_hpc.report.iteration_record import COLUMNS
+from dynapipe_hpc.report.run_folder import RunFolder
 
 
 def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:

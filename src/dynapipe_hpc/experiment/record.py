@@ -7,7 +7,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.report.run_folder import IterationRecord
+from dynapipe_hpc.report.iteration_record import IterationRecord
 
 
 @dataclass(frozen=True, slots=True)

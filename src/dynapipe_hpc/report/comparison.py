@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.run_folder import IterationRecord, RunFolder
+from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
 
 MIB = 2**20

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from dynapipe_hpc.report.comparison import MIB, Comparison
-from dynapipe_hpc.report.run_folder import IterationRecord
+from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.svg import MUTED, SERIES, draw
 from dynapipe_hpc.report.throughput import n_warm_up, padding_efficiency, real_tokens_per_s
 

@@ -4,61 +4,19 @@ import csv
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.report.iteration_record import COLUMNS, IterationRecord, parse_record
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 
 Fact = str | int | float
-
-
-@dataclass(frozen=True, slots=True)
-class IterationRecord:
-    """One line of iterations.csv: an iteration as seen over all ranks.
-
-    Attributes:
-        iteration: Number of the iteration, from 0.
-        loss: Of the whole global batch.
-        gradient_norm: Over all stages, before clipping.
-        learning_rate: Of the iteration's step.
-        n_samples: Samples of the global batch.
-        n_microbatches: Micro-batches over all replicas.
-        real_tokens: Tokens of the samples.
-        padded_tokens: Tokens computed, padding included.
-        predicted_ms: The planner's time of the iteration.
-        measured_ms: Time of the iteration, waiting for plans included, on the slowest rank.
-        predicted_peak_bytes: The planner's peak memory of activations, largest over ranks.
-        measured_peak_bytes: Measured peak memory of activations, largest over ranks.
-        planning_ms: Time that one core spent planning this iteration.
-        waited_ms: Longest time that a rank waited for its plan.
-        plans_ahead: Plans that were ready beyond this one when it was taken.
-    """
-
-    iteration: int
-    loss: float
-    gradient_norm: float
-    learning_rate: float
-    n_samples: int
-    n_microbatches: int
-    real_tokens: int
-    padded_tokens: int
-    predicted_ms: float
-    measured_ms: float
-    predicted_peak_bytes: int
-    measured_peak_bytes: int
-    planning_ms: float
-    waited_ms: float
-    plans_ahead: int
-
-
-COLUMNS = tuple(field.name for field in fields(IterationRecord))
-INTEGERS = {field.name for field in fields(IterationRecord) if field.type is int}
 
 
 class RunFolder:
@@ -151,7 +109,7 @@ class RunFolder:
         if not whole or whole[0].strip() != ",".join(COLUMNS):
             raise InputError(f"{file}:1: the columns must be {','.join(COLUMNS)}")
         rows = enumerate(csv.reader(whole[1:]), start=2)
-        return [_record(row, f"{file}:{number}") for number, row in rows]
+        return [parse_record(row, f"{file}:{number}") for number, row in rows]
 
     def timelines(self) -> list[IterationTimeline]:
         """The iterations of trace.json; none if the run wrote no trace.
@@ -169,31 +127,11 @@ def write_whole(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def _record(row: Sequence[str], place: str) -> IterationRecord:
-    if len(row) != len(COLUMNS):
-        raise InputError(f"{place}: {len(row)} values where {len(COLUMNS)} belong; remove the line")
-    values: dict[str, Any] = {
-        column: _value(column, cell, place) for column, cell in zip(COLUMNS, row, strict=True)
-    }
-    for column in ("real_tokens", "padded_tokens", "measured_ms"):
-        if not values[column] > 0:
-            raise InputError(f"{place}: {column} is {values[column]}, not > 0; remove the line")
-    return IterationRecord(**values)
-
-
-def _value(column: str, cell: str, place: str) -> int | float:
-    try:
-        return int(cell) if column in INTEGERS else float(cell)
-    except ValueError as error:
-        kind = "a whole number" if column in INTEGERS else "a number"
-        raise InputError(f"{place}: {column} is '{cell}', not {kind}; remove the line") from error
-
-
 def _read_config(path: Path) -> str:
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise InputError(f"{path}: not TOML: {error}") from error
     return text
 

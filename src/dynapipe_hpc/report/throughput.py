@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dynapipe_hpc.report.run_folder import IterationRecord
+from dynapipe_hpc.report.iteration_record import IterationRecord
 
 
 @dataclass(frozen=True, slots=True)
