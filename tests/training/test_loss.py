@@ -1,0 +1,49 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.training.config import LossWeighting
+from dynapipe_hpc.training.loss import token_weights
+
+SAMPLES = [
+    Sample(0, 5, 1, task_id=0), Sample(1, 0, 3, task_id=0), Sample(2, 9, 4, task_id=7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("weighting", "expected"),
+    [
+        ("token", {0: 1 / 8, 1: 1 / 8, 2: 1 / 8}),
+        ("sample", {0: 1 / 3, 1: 1 / 9, 2: 1 / 12}),
+        ("task", {0: 1 / 8, 1: 1 / 8, 2: 1 / 8}),
+    ],
+)
+def test_a_token_weighs_as_what_counts_alike(
+    weighting: LossWeighting, expected: dict[int, float]
+) -> None:
+    assert token_weights(SAMPLES, weighting) == expected
+
+
+def test_a_small_task_counts_as_much_as_a_large_one() -> None:
+    weights = token_weights([*SAMPLES, Sample(3, 0, 12, task_id=0)], "task")
+    assert weights == {0: 1 / 32, 1: 1 / 32, 2: 1 / 8, 3: 1 / 32}
+
+
+samples = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=30).map(
+    lambda drawn: [Sample(i, 0, n, task_id=task) for i, (n, task) in enumerate(drawn)]
+)
+
+
+@given(samples, st.sampled_from(["token", "sample", "task"]))
+def test_all_weights_of_a_batch_add_up_to_one(
+    batch: list[Sample], weighting: LossWeighting
+) -> None:
+    weights = token_weights(batch, weighting)
+    total = sum(weights[s.sample_id] * s.target_tokens for s in batch)
+    assert total == pytest.approx(1, rel=1e-12)
+
+
+def test_a_sample_that_comes_twice_counts_twice() -> None:
+    weights = token_weights([SAMPLES[0], SAMPLES[0], SAMPLES[1]], "token")
+    assert weights == {0: 1 / 5, 1: 1 / 5}

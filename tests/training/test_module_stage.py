@@ -1,0 +1,97 @@
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.training_case import Rank, make_rank, padded, random_samples
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.activation_memory import ActivationMemory
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+
+SAMPLES = random_samples(1)
+BATCH = padded(SAMPLES)
+TWO_STAGES = Cluster(n_stages=2, device_memory_bytes=1)
+
+
+def rank_of(stage: int) -> Rank:
+    rank = make_rank(TWO_STAGES, stage, SingleRankCollectives())
+    rank.tokens.start_iteration(SAMPLES)
+    return rank
+
+
+def test_nothing_of_a_micro_batch_outlives_its_backward() -> None:
+    rank = rank_of(1)
+    numbers = np.ones((15, 24, 16))
+    numbers_live = weakref.ref(numbers)  # as long as a tensor's storage refers to them
+    activation = torch.from_numpy(numbers)
+    del numbers
+    gc.disable()  # what only a collector could free would not count
+    try:
+        rank.stage.load(0, BATCH)
+        rank.stage.forward(0, activation)
+        del activation
+        assert numbers_live() is not None
+        rank.stage.backward(0, None)
+        assert numbers_live() is None
+    finally:
+        gc.enable()
+
+
+def test_the_loss_starts_at_zero_in_every_iteration() -> None:
+    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives())
+    rank.tokens.start_iteration(SAMPLES)
+    losses = []
+    for _ in range(2):
+        rank.stage.load(0, BATCH)
+        rank.stage.forward(0, None)
+        rank.stage.backward(0, None)
+        losses.append(rank.stage.finish_iteration().loss)
+    assert losses[0] == losses[1] > 1
+
+
+def test_peak_memory_is_that_of_the_micro_batches_kept_at_once() -> None:
+    peaks = []
+    for n_ahead in (1, 2, 3):
+        rank = rank_of(0)
+        gradient = torch.ones(15, 24, 16, dtype=torch.float64)
+        for i in range(n_ahead):
+            rank.stage.load(i, BATCH)
+            rank.stage.forward(i, None)
+        for i in range(n_ahead):
+            rank.stage.backward(i, gradient)
+        peaks.append(rank.stage.finish_iteration().peak_bytes)
+        assert rank.stage.finish_iteration().peak_bytes == 0
+    assert peaks[1] == 2 * peaks[0]
+    assert peaks[2] == 3 * peaks[0]
+
+
+def test_an_earlier_stage_says_what_a_missing_activation_means() -> None:
+    with pytest.raises(ValueError, match="neither an activation was received nor tokens loaded"):
+        rank_of(0).stage.forward(0, None)
+
+
+def test_saved_storages_count_once_and_weights_not_at_all() -> None:
+    weight = torch.ones(100, requires_grad=True)
+    values = torch.ones(100, requires_grad=True)
+    memory = ActivationMemory([weight])
+    with memory.recording(0):
+        product = values * weight  # saves both
+        result = (product * product[:]).sum()  # saves one storage twice
+    assert memory.live_bytes == 2 * 400
+    torch.autograd.backward(result)
+    memory.release(0)
+    assert (memory.live_bytes, memory.peak_bytes) == (0, 800)
+
+
+def test_a_boundary_tensor_counts_for_what_it_holds_of_its_buffer() -> None:
+    buffer = torch.ones(1000)
+    received = buffer[:10].detach().requires_grad_()
+    memory = ActivationMemory([])
+    with memory.recording(0):
+        received.square()  # saves the received tensor
+    memory.keep(0, received)
+    assert memory.live_bytes == 40
+    memory.release(0)
+    assert memory.live_bytes == 0
