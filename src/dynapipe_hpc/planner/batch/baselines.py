@@ -94,7 +94,7 @@ def _check_fit(microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Clu
     if misfits.size:
         largest = microbatches[misfits[0]]
         raise does_not_fit(
-            f"a micro-batch of {largest.n_rows} rows of {largest.row_tokens} tokens",
+            f"a micro-batch of {largest.n_rows} x {largest.row_tokens} tokens",
             costs.take(misfits[:1]),
             cost,
             cluster,

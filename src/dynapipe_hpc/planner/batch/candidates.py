@@ -75,7 +75,7 @@ def candidates(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lookup:
-    """Finds what is allowed and what it costs; arrays are over the row lengths."""
+    """Finds what is allowed and what it costs, for the distinct row lengths."""
 
     row_tokens: IntArray
     cost: CostModel
