@@ -1,0 +1,132 @@
+"""Configuration files: inheritance, overrides, and errors that say what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
+
+COMPLETE = """
+[data]
+dataset = "corpus.h5"
+max_tokens = 64
+tokens_per_batch = 256
+
+[model]
+n_layers = 4
+hidden_size = 32
+n_heads = 4
+ffn_size = 64
+vocab_size = 257
+max_tokens = 64
+
+[cluster]
+n_stages = 2
+device_memory_bytes = 1_000_000
+
+[planner.cost]
+kind = "analytic"
+
+[planner.batch]
+rule = "dynamic"
+
+[training]
+iterations = 3
+"""
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.fixture
+def complete(tmp_path: Path) -> Path:
+    return written(tmp_path / "complete.toml", COMPLETE)
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.toml")), ids=lambda p: p.stem)
+def test_every_file_in_configs_loads_or_is_a_parent(path: Path) -> None:
+    assert load_config(path).model.n_layers >= 1
+
+
+def test_the_resolved_configuration_loads_to_the_same(complete: Path, tmp_path: Path) -> None:
+    config = load_config(complete)
+    again = load_config(written(tmp_path / "resolved.toml", to_toml(config)))
+    assert again == config
+
+
+@pytest.mark.usefixtures("complete")
+def test_a_file_replaces_keys_of_its_parent_one_by_one(tmp_path: Path) -> None:
+    text = 'extends = "complete.toml"\n[data]\nmax_tokens = 32\n'
+    config = load_config(written(tmp_path / "child.toml", text))
+    assert (config.data.max_tokens, config.data.tokens_per_batch) == (32, 256)
+
+
+def test_another_variant_replaces_the_whole_table(tmp_path: Path) -> None:
+    written(tmp_path / "base.toml", COMPLETE + "\n[store]\nlook_ahead = 2\n")
+    text = 'extends = "base.toml"\n[planner.cost]\nkind = "profiled"\npath = "t.h5"\n'
+    child = written(tmp_path / "child.toml", text)
+    assert load_config(child).planner.cost.kind == "profiled"
+    assert load_config(child, ["planner.cost.kind=analytic"]).planner.cost.kind == "analytic"
+
+
+@pytest.mark.parametrize(
+    ("override", "n_stages"), [("cluster.n_stages=4", 4), ("cluster.n_stages = 1", 1)]
+)
+def test_an_override_wins_over_the_file(complete: Path, override: str, n_stages: int) -> None:
+    assert load_config(complete, [override]).cluster.n_stages == n_stages
+
+
+def test_a_bare_word_in_an_override_is_a_string(complete: Path) -> None:
+    assert load_config(complete, ["data.dataset=other/corpus.h5"]).data.dataset == "other/corpus.h5"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("cluster.n_stage=2", r"unknown key 'cluster.n_stage'; did you mean 'n_stages'\?"),
+        ("planner.batch.memory_share=[1.0]", "'planner.batch.memory_share'; did you mean"),
+        ("zebra.x=1", "unknown key 'zebra'; known keys here: data, model"),
+        ("cluster.n_stages=0", "cluster.n_stages = 0: .*greater than or equal to 1"),
+        ("planner.batch.rule=pack", "planner.batch: .*'dense_packing'"),
+        ("training.dtype=float8", "training.dtype = 'float8': .*'float32'"),
+        ("data.max_tokens=128", r"data.max_tokens \(128\) exceeds model.max_tokens \(64\)"),
+        ("cluster.n_stages=8", r"cluster.n_stages \(8\) exceeds model.n_layers \(4\)"),
+        ("model.n_heads=5", r"hidden_size \(32\) must be a multiple of n_heads \(5\)"),
+        ("nonsense", "--set nonsense: expected table.key=value"),
+    ],
+)
+def test_a_wrong_value_is_named(complete: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(complete, [override])
+
+
+def test_a_missing_table_is_named(complete: Path) -> None:
+    complete.write_text(COMPLETE.replace("[training]\niterations = 3", ""))
+    with pytest.raises(ConfigError, match=r"complete.toml: training is missing"):
+        load_config(complete)
+
+
+def test_all_mistakes_are_told_at_once(complete: Path) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)n_stages.*learning_rate"):
+        load_config(complete, ["cluster.n_stages=0", "training.learning_rate=-1"])
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none.toml: cannot be read: No such file"):
+        load_config(tmp_path / "none.toml")
+
+
+def test_text_that_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"x.toml: not valid TOML: .*line 2"):
+        load_config(written(tmp_path / "x.toml", "[data]\nmax_tokens = \n"))
+
+
+def test_a_circle_of_parents_is_named(tmp_path: Path) -> None:
+    written(tmp_path / "a.toml", 'extends = "b.toml"')
+    written(tmp_path / "b.toml", 'extends = "a.toml"')
+    with pytest.raises(ConfigError, match=r"extends itself through a.toml -> b.toml"):
+        load_config(tmp_path / "a.toml")

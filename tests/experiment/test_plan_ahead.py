@@ -1,0 +1,62 @@
+"""The planning thread: as far ahead as the store allows, and never silent about a failure."""
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+from tests.oracles.length_samples import samples_of
+from tests.oracles.linear_cost import LinearCost
+
+from dynapipe_hpc.experiment.plan_ahead import PlanAhead
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.codec import decode
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.store.local import LocalPlanStore
+from dynapipe_hpc.store.plan_store import PlannerFailedError
+
+CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
+PLANNER = Planner(LinearCost(), CLUSTER, 8, [DynamicBatches()], [RULES["1f1b"]])
+
+
+def make_plans(iteration: int) -> Sequence[RankPlan]:
+    return PLANNER.make_plans(iteration, samples_of([10, 20, 30]))
+
+
+def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
+    store = LocalPlanStore(capacity=2, plan_bytes=100_000, n_ranks=2)
+    with PlanAhead(make_plans, store, range(5), CLUSTER.n_ranks) as planning:
+        taken = [
+            decode(store.take(k, rank, timeout_s=10))
+            for k in range(5)
+            for rank in range(CLUSTER.n_ranks)
+        ]
+    assert [(p.iteration, p.rank) for p in taken] == [(k, r) for k in range(5) for r in range(2)]
+    assert planning.planning_ms.keys() == set(range(5))
+    assert all(ms > 0 for ms in planning.planning_ms.values())
+
+
+def test_a_failure_arrives_in_place_of_the_plan() -> None:
+    def fail(iteration: int) -> Sequence[RankPlan]:
+        if iteration == 1:
+            raise ValueError("sample 7 is too long")
+        return make_plans(iteration)
+
+    store = LocalPlanStore(capacity=4, plan_bytes=100_000, n_ranks=2)
+    with PlanAhead(fail, store, range(3), CLUSTER.n_ranks):
+        store.take(0, 0, timeout_s=10)
+        with pytest.raises(PlannerFailedError, match="ValueError: sample 7 is too long"):
+            store.take(1, 0, timeout_s=10)
+
+
+def test_leaving_early_stops_a_planner_that_waits_for_room() -> None:
+    with PlanAhead(
+        make_plans,
+        LocalPlanStore(capacity=1, plan_bytes=100_000, n_ranks=2),
+        range(100),
+        CLUSTER.n_ranks,
+    ):
+        pass
+    assert not [thread for thread in threading.enumerate() if thread.name == "planner"]

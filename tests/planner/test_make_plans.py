@@ -1,0 +1,99 @@
+"""From the samples of an iteration to the plans of all ranks."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.length_samples import samples_of
+from tests.oracles.linear_cost import LinearCost
+
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.codec import encode
+from dynapipe_hpc.plan.memory import peak_bytes
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
+from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import RULES, RuleName
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+
+ROOMY = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=1_000_000)
+
+
+def planner_of(
+    cluster: Cluster = ROOMY,
+    batch_rules: Sequence[BatchRule] = (DynamicBatches(),),
+    schedules: Sequence[RuleName] = ("1f1b", "cyclic"),
+) -> Planner:
+    return Planner(LinearCost(), cluster, 8, batch_rules, [RULES[name] for name in schedules])
+
+
+def iteration_ms(planner: Planner, lengths: Sequence[int]) -> float:
+    return planner.make_plans(0, samples_of(lengths))[0].prediction.iteration_ms
+
+
+def samples_run(plans: Sequence[RankPlan]) -> Counter[int]:
+    first_stages = (plan for plan in plans if plan.stage == 0)
+    return Counter(i for plan in first_stages for m in plan.microbatches for i in m.sample_ids)
+
+
+@given(st.lists(st.integers(1, 200), min_size=2, max_size=40), st.integers(1, 3))
+def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: int) -> None:
+    cluster = ROOMY.model_copy(update={"n_stages": n_stages})
+    planner = Planner(
+        LinearCost((1.0,) * n_stages, (0.01,) * n_stages),
+        cluster,
+        8,
+        [DynamicBatches()],
+        [RULES["cyclic"]],
+    )
+    plans = planner.make_plans(3, samples_of(lengths))
+    check_plans(plans)
+    assert [plan.rank for plan in plans] == list(range(cluster.n_ranks))
+    assert {plan.iteration for plan in plans} == {3}
+    assert samples_run(plans) == Counter(range(len(lengths)))
+
+
+def test_the_same_samples_give_the_same_bytes() -> None:
+    samples = samples_of([5, 100, 7, 64, 64, 9, 200])
+    first, second = (
+        [encode(plan) for plan in planner_of().make_plans(0, samples)] for _ in range(2)
+    )
+    assert first == second
+
+
+def test_of_several_ways_the_fastest_is_taken() -> None:
+    lengths = [120, 8, 8, 60, 16, 90, 33, 8, 8, 8, 150]
+    rules: list[BatchRule] = [NaivePadding(1), DensePacking(200, 1), DynamicBatches()]
+    alone = [iteration_ms(planner_of(batch_rules=[rule]), lengths) for rule in rules]
+    assert iteration_ms(planner_of(batch_rules=rules), lengths) == min(alone)
+    schedules: list[RuleName] = ["1f1b", "cyclic"]
+    alone = [iteration_ms(planner_of(schedules=[name]), lengths) for name in schedules]
+    assert iteration_ms(planner_of(), lengths) == min(alone)
+
+
+def test_a_way_that_does_not_keep_within_memory_is_passed_over() -> None:
+    # 1F1B keeps two micro-batches on the first stage: two of 192 bytes and one's transient 96 do
+    # not fit into 400, so only the cyclic schedule, which waits, is left.
+    cluster = Cluster(n_stages=2, device_memory_bytes=400)
+    samples = samples_of([96] * 4)
+    with pytest.raises(InfeasibleScheduleError, match="1F1B needs 480 bytes"):
+        planner_of(cluster, [NaivePadding(1)], ["1f1b"]).make_plans(0, samples)
+    plans = planner_of(cluster, [NaivePadding(1)]).make_plans(0, samples)
+    assert max(peak_bytes(plan) for plan in plans) <= 400
+
+
+def test_more_replicas_than_micro_batches_are_refused() -> None:
+    with pytest.raises(TooFewMicroBatchesError, match="1 micro-batches for 2 replicas"):
+        planner_of().make_plans(0, samples_of([10]))
+
+
+def test_the_iteration_is_as_long_as_its_slowest_replica() -> None:
+    plans = planner_of().make_plans(0, samples_of([200, 8, 8]))
+    last_end_ms = max(end for plan in plans for _, end in plan.prediction.passes_ms)
+    assert {plan.prediction.iteration_ms for plan in plans} == {last_end_ms}
