@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +43,10 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         source = open_source(config)
         log = _Log(config, output, job.size) if job.is_first else None
     worker = build_worker(config, source, job)
+    store = MpiPlanStore(job.comm, config.store.look_ahead, config.store.plan_bytes)
     with (
-        closing(MpiPlanStore(job.comm, config.store.look_ahead, config.store.plan_bytes)) as store,
         _planning(config, source, store, job) as planning,
+        closing(log) if log is not None else nullcontext(),
     ):
         rank = _Rank(job, config, worker, store, planning)
         for iteration in range(config.training.iterations):
@@ -53,8 +54,8 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
             reports = job.gather(rank.run(iteration, samples))
             if log is not None:
                 log.add(reports, samples)
-        if log is not None:
-            log.close()
+    # Not after an error: closing takes all ranks, and the others may be elsewhere.
+    store.close()
 
 
 def _planning(config: ExperimentConfig, source: Source, store: PlanStore, job: Job) -> PlanAhead:
@@ -118,4 +119,3 @@ class _Log:
     def close(self) -> None:
         """Ends the run folder."""
         self._folder.close()
-        print(f"done: {self._folder.path}", flush=True)

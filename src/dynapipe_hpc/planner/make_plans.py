@@ -79,8 +79,8 @@ class Planner:
     def _candidates(self, samples: Sequence[Sample]) -> list[list[Pipeline]]:
         """The pipelines of all replicas, for every way to form micro-batches that works out."""
         candidates, errors = [], []
-        for rule in self.batch_rules:
-            microbatches = rule(samples, self.cost, self.cluster)
+        ways = (tuple(rule(samples, self.cost, self.cluster)) for rule in self.batch_rules)
+        for microbatches in dict.fromkeys(ways):  # rules often agree
             try:
                 candidates.append(self._pipelines(microbatches))
             except InfeasibleScheduleError as error:

@@ -4,8 +4,6 @@ from typing import Protocol
 
 from dynapipe_hpc.data.errors import RunError
 
-from dynapipe_hpc.data.errors import RunError
-
 
 class PlanStoreError(RunError):
     """A plan could not be stored or delivered."""
