@@ -22,13 +22,16 @@ class _Meeting(Generic[T]):
 
     def gather(self, rank: int, value: T) -> list[T]:
         """The values of all ranks of the group in this round, by rank."""
-        keys = [(self._n_rounds[rank], member) for member in self._ranks]
+        number = self._n_rounds[rank]
+        self._n_rounds[rank] += 1
+        keys = [(number, member) for member in self._ranks]
         with self._world.changing():
-            self._shown[self._n_rounds[rank], rank] = value
-            self._n_rounds[rank] += 1
+            self._shown[number, rank] = value
         what = f"a sum over ranks {list(self._ranks)}"
         self._world.wait_until(rank, lambda: all(key in self._shown for key in keys), what)
-        return [self._shown[key] for key in keys]
+        with self._world.changing():  # all came to this round, so none still reads the last
+            self._shown.pop((number - 1, rank), None)
+            return [self._shown[key] for key in keys]
 
 
 class LocalSums:
