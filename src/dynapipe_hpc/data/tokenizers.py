@@ -125,10 +125,10 @@ def _load_model(paths: Sequence[Path]) -> tokenizers.Tokenizer:
 
 def _load_single_file(path: Path) -> tokenizers.Tokenizer:
     try:
-        holds_model = "model" in json.loads(_bytes_of(path))
+        content = json.loads(_bytes_of(path))
     except ValueError as error:
         raise InputError(f"{path}: not a tokenizer file, which is JSON: {error}") from None
-    if not holds_model:
+    if not isinstance(content, dict) or "model" not in content:
         raise InputError(
             f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, give its "
             "merges too: --tokenizer VOCAB.json MERGES.txt"
