@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -44,3 +44,27 @@ def text_progress(total_bytes: int) -> Iterator[TextProgress]:
     on_terminal = sys.stderr.isatty()
     with tqdm(total=total_bytes, unit="B", unit_scale=True, disable=not on_terminal) as bar:
         yield TextProgress(bar)
+
+
+@contextmanager
+def share_progress(title: str, *, shown: bool) -> Iterator[Callable[[float], None]]:
+    """Shows the share that is done, and the time left, on standard error.
+
+    A bar on a terminal, a plain line now and then in a batch log.
+    """
+    start_s = time.perf_counter()
+    next_line_s = LINE_EVERY_S
+    layout = "{desc}: {percentage:3.0f}% |{bar}| {elapsed} < {remaining}"
+    on_terminal = shown and sys.stderr.isatty()
+
+    def show(share: float) -> None:
+        nonlocal next_line_s
+        elapsed_s = time.perf_counter() - start_s
+        bar.update(share - bar.n)
+        if shown and not on_terminal and elapsed_s >= next_line_s:
+            left_s = elapsed_s * (1 - share) / share
+            sys.stderr.write(f"{title}: {100 * share:.0f} % done, {left_s:.0f} s left\n")
+            next_line_s = elapsed_s + LINE_EVERY_S
+
+    with tqdm(total=1.0, desc=title, bar_format=layout, disable=not on_terminal) as bar:
+        yield show

@@ -38,7 +38,7 @@ class AnalyticCost:
         self._cluster = cluster
         self._boundary_bytes_per_token = shape.hidden_size * config.element_bytes
         self._counts = parts_of_stages(shape, cluster.n_stages)
-        self._estimates = _estimates(shape, config.element_bytes)
+        self._estimates = layer_estimates(shape, config.element_bytes)
 
     @property
     def description(self) -> str:
@@ -81,7 +81,7 @@ class AnalyticCost:
 
     @property
     def _weight_bytes(self) -> FloatArray:
-        parts = [count * self._estimates[kind].weight_bytes for kind, count in self._counts.items()]
+        parts = [self._counts[kind] * e.weight_bytes for kind, e in self._estimates.items()]
         total: FloatArray = np.sum(parts, axis=0)
         return total
 
@@ -119,7 +119,7 @@ class LayerEstimate:
     transient_bytes: int
 
 
-def _estimates(shape: ModelShape, element_bytes: int) -> dict[str, LayerEstimate]:
+def layer_estimates(shape: ModelShape, element_bytes: int) -> dict[str, LayerEstimate]:
     """By kind, with attention fused: no matrix of scores is kept."""
     h, f, vocabulary = shape.hidden_size, shape.ffn_size, shape.vocab_size
     weights = {kind: n * element_bytes for kind, n in parameters_of(shape).items()}

@@ -17,7 +17,7 @@ from dynapipe_hpc.planner.cost.profile_table import (
     fingerprint_of,
 )
 from dynapipe_hpc.planner.cost.stacked_peak import transient_of_stack
-from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, STAGE
 
 MEGABYTE = 1e6
 ELEMENT_BYTES = 2  # measured in float16
@@ -70,6 +70,7 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
         layers[named] = _profile(points, held_bytes, logit_bytes)
         if key.kind == "encoder":
             layers[embedding] = _free(layers[named], weight_bytes[embedding])
+            layers[named._replace(kind=STAGE)] = _free(layers[named], 0.0)
     return ProfileTable(
         model=fingerprint_of(shape),
         layers=layers,

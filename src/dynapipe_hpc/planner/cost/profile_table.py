@@ -53,7 +53,8 @@ class LayerKey(NamedTuple):
     Attributes:
         tensor_parallel: Ranks that the layer is cut over.
         recompute: What its backward pass recomputes: none, selective or full.
-        kind: layer, embedding or head (with the loss); encoder or decoder of a T5.
+        kind: layer, embedding, head (with the loss) or stage (what its passes take besides);
+            encoder or decoder of a T5.
     """
 
     tensor_parallel: int

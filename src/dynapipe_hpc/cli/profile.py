@@ -1,0 +1,86 @@
+"""`dynapipe-hpc profile`: measures this machine, or imports measurements."""
+
+import argparse
+from pathlib import Path
+
+from dynapipe_hpc.cli.config_arguments import add_config_arguments
+
+REPETITION_S = 15.0
+
+
+def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the verb."""
+    parser = verbs.add_parser(
+        "profile",
+        help="measure what layers cost; start with mpiexec, as the run",
+        description=(
+            "Measures time and memory of the layers of CONFIG on this machine, and writes the "
+            "cost table that planner.cost.path names. Started with as many ranks as the run, "
+            "it also measures how they slow each other down, transfers and reductions."
+        ),
+    )
+    add_config_arguments(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="TABLE.h5", type=Path, required=True, help="the cost table"
+    )
+    parser.add_argument(
+        "--microbatch-tokens",
+        metavar="N",
+        type=int,
+        help="largest micro-batch to measure, in padded tokens; default: by batch and ranks",
+    )
+    parser.add_argument(
+        "--from-csv",
+        metavar="PROFILE.csv",
+        type=Path,
+        help="import measurements of the model of CONFIG instead, as the paper's authors keep them",
+    )
+    parser.add_argument(
+        "--parameters",
+        metavar="PARAMETERS.csv",
+        type=Path,
+        help="sizes of weights for --from-csv; default: PROFILE_parameters.csv beside it",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the table and says what is in it."""
+    return _measure(arguments) if arguments.from_csv is None else _import(arguments)
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.experiment.launch import open_job
+    from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.experiment.profile import profile
+    from dynapipe_hpc.experiment.profile_grid import ProfileGrid
+    from dynapipe_hpc.planner.cost.describe_table import describe_table
+    from dynapipe_hpc.planner.cost.profile_file import write_table
+
+    with open_job() as job:
+        with job.agreeing():
+            config = load_config(arguments.config, arguments.overrides)
+            grid = ProfileGrid.of(config, arguments.microbatch_tokens)
+        with share_progress("profile", shown=job.is_first) as on_progress:
+            table = profile(job, config, grid, REPETITION_S, on_progress)
+        with job.agreeing():
+            if table is not None:
+                write_table(table, arguments.output)
+                print(describe_table(table, arguments.output))
+    return 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.planner.cost.describe_table import describe_table
+    from dynapipe_hpc.planner.cost.import_csv import import_csv
+    from dynapipe_hpc.planner.cost.profile_file import write_table
+
+    config = load_config(arguments.config, arguments.overrides)
+    profiles: Path = arguments.from_csv
+    beside = profiles.with_name(f"{profiles.stem}_parameters.csv")
+    table = import_csv(profiles, arguments.parameters or beside, config.model)
+    write_table(table, arguments.output)
+    print(describe_table(table, arguments.output))
+    return 0

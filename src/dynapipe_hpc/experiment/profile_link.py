@@ -1,0 +1,59 @@
+"""Measures transfers between the ranks of neighbouring stages."""
+
+import time
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.plan.instruction import Payload
+
+# Latency shows in the one, bandwidth in the other.
+SMALL_NUMBERS, LARGE_NUMBERS = 16, 1 << 20
+BOUNCES = 15
+
+
+def measure_link(job: Job, dtype: torch.dtype, full_duplex: bool) -> Link | None:
+    """Bounces tensors between pairs of ranks, all pairs at once; all ranks together.
+
+    Args:
+        job: The ranks; of an odd number, the last looks on.
+        dtype: Of the tensors.
+        full_duplex: Of the link, which is not measured.
+
+    Returns:
+        The median over pairs on the first rank, None elsewhere; None for a single rank.
+    """
+    transport = MpiTransport(job.comm, dtype)
+    peer = job.rank ^ 1
+    small, large = torch.zeros(SMALL_NUMBERS, dtype=dtype), torch.zeros(LARGE_NUMBERS, dtype=dtype)
+    times = None
+    if peer < job.size:
+        times = [_bounce_ms(transport, job.rank, peer, tensor) for tensor in (small, large)]
+    pairs = [times for times in job.gather(times) if times is not None]
+    if not pairs:
+        return None
+    latency_ms, large_ms = (median(column) for column in zip(*pairs, strict=True))
+    transfer_ms = max(large_ms - latency_ms, 1e-6)
+    return Link(
+        latency_ms=latency_ms, bytes_per_ms=large.nbytes / transfer_ms, full_duplex=full_duplex
+    )
+
+
+def _bounce_ms(transport: MpiTransport, rank: int, peer: int, tensor: Tensor) -> float:
+    """Time of one transfer: half of there and back."""
+    halves = []
+    for i in range(BOUNCES):
+        start_s = time.perf_counter()
+        transport.start_receive(i, Payload.ACTIVATION, peer, tuple(tensor.shape), slot=0)
+        if rank > peer:
+            transport.wait_receive(i, Payload.ACTIVATION)
+        transport.start_send(i, Payload.ACTIVATION, peer, tensor)
+        transport.wait_send(i, Payload.ACTIVATION)
+        if rank < peer:
+            transport.wait_receive(i, Payload.ACTIVATION)
+        halves.append(1e3 * (time.perf_counter() - start_s) / 2)
+    return median(halves)

@@ -1,0 +1,120 @@
+"""Layers alone on a rank, run and measured as the executor runs a stage."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset_header import DatasetHeader
+from dynapipe_hpc.data.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.experiment.assemble import dtype_of
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.token_loader import TokenLoader
+
+
+class StackShape(NamedTuple):
+    """What a stack holds."""
+
+    n_layers: int
+    first: bool = False
+    last: bool = False
+
+
+# One and two layers tell a layer from what a stage takes besides; the others add one part each.
+STACKS = (
+    StackShape(n_layers=1),
+    StackShape(n_layers=2),
+    StackShape(n_layers=0, first=True),
+    StackShape(n_layers=0, last=True),
+)
+
+
+class StackCost(NamedTuple):
+    """Measurements of one micro-batch; see `StageCosts`."""
+
+    forward_ms: float
+    backward_ms: float
+    stored_bytes: float
+
+
+class OutOfMemoryError(RuntimeError):
+    """A micro-batch was too large for a stack."""
+
+
+class Stack:
+    """Some layers, with the embedding or the head, as a stage of their own."""
+
+    def __init__(self, config: ExperimentConfig, stack: StackShape, loader: TokenLoader) -> None:
+        """Builds the layers; `loader` must have been started with samples to load."""
+        self._shape = stack
+        self._width = config.model.hidden_size
+        self._dtype = dtype_of(config)
+        module = GptStage(
+            config.model,
+            range(stack.n_layers),
+            first=stack.first,
+            last=stack.last,
+            dtype=self._dtype,
+        )
+        self._optimizer = Optimizer(module, config.training, SingleRankCollectives())
+        self._stage = ModuleStage(module, loader, self._optimizer)
+
+    def run(self, microbatch: MicroBatch) -> StackCost:
+        """Passes a micro-batch forward, reading its tokens included, and backward.
+
+        Raises:
+            OutOfMemoryError: The stack is of no further use.
+        """
+        try:
+            return self._run(microbatch)
+        except (RuntimeError, MemoryError) as error:
+            # Only devices have an exception of their own for this.
+            if "memory" not in str(error) and not isinstance(error, MemoryError):
+                raise
+            raise OutOfMemoryError(str(error)) from error
+
+    def _run(self, microbatch: MicroBatch) -> StackCost:
+        shape = (microbatch.n_rows, microbatch.row_tokens, self._width)
+        activation = None if self._shape.first else torch.randn(shape, dtype=self._dtype)
+        gradient = None if self._shape.last else torch.randn(shape, dtype=self._dtype)
+        start_s = time.perf_counter()
+        self._stage.load(0, microbatch)
+        self._stage.forward(0, activation)
+        turn_s = time.perf_counter()
+        self._stage.backward(0, gradient)
+        end_s = time.perf_counter()
+        stored_bytes = self._stage.finish_iteration().peak_bytes
+        self._optimizer.gradients.clear()
+        return StackCost(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s), stored_bytes)
+
+
+@contextmanager
+def sample_loader(lengths: Sequence[int], vocab_size: int) -> Iterator[TokenLoader]:
+    """Reads samples of random tokens from a dataset on disk, as a run does.
+
+    Sample i has `lengths[i]` tokens.
+    """
+    random = np.random.default_rng(0)
+    halves = [(length // 2, length - length // 2) for length in lengths]
+    texts = [tuple(random.integers(0, vocab_size, n) for n in half) for half in halves]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "samples.h5"
+        with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0)) as writer:
+            writer.append(TokenBlock.of([(i, t, "profile") for i, t in texts], vocab_size))
+        with DatasetFile(path) as dataset:
+            loader = TokenLoader(dataset, dataset.eos_id, "token")
+            loader.start_iteration([Sample(i, *half) for i, half in enumerate(halves)])
+            yield loader

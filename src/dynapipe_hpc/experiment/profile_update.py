@@ -1,0 +1,48 @@
+"""Measures the end of an iteration."""
+
+import time
+from statistics import median
+
+from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.experiment.assemble import build_module
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.planner.cost.profile_table import UpdateProfile
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.optimizer import Optimizer
+
+REPETITIONS = 7
+
+
+def measure_update(job: Job, config: ExperimentConfig) -> UpdateProfile:
+    """Reduces gradients and steps the optimizer on this rank's stage; all ranks together.
+
+    A rank alone reduces nothing, so a table that it measured knows of no time for that.
+
+    Returns:
+        The median over ranks and repetitions on the first rank, zeros elsewhere.
+    """
+    collectives = (
+        SingleRankCollectives() if job.size == 1 else MpiCollectives(job.comm, config.cluster)
+    )
+    module = build_module(config, config.cluster.stage_of(job.rank))
+    optimizer = Optimizer(module, config.training, collectives)
+    times = [_update_ms(job, optimizer) for _ in range(1 + REPETITIONS)][1:]
+    n_bytes = optimizer.gradients.flat.nbytes
+    per_byte = [median(column) / n_bytes for column in zip(*times, strict=True)]
+    by_rank = job.gather(per_byte)
+    if not by_rank:
+        return UpdateProfile()
+    reduce, step = (median(column) for column in zip(*by_rank, strict=True))
+    return UpdateProfile(reduce_ms_per_byte=reduce, optimizer_ms_per_byte=step)
+
+
+def _update_ms(job: Job, optimizer: Optimizer) -> tuple[float, float]:
+    optimizer.gradients.flat.fill_(1e-3)
+    job.barrier()
+    start_s = time.perf_counter()
+    optimizer.reduce_gradients()
+    reduced_s = time.perf_counter()
+    optimizer.step()
+    end_s = time.perf_counter()
+    return 1e3 * (reduced_s - start_s), 1e3 * (end_s - reduced_s)
