@@ -1,0 +1,22 @@
+"""How plans wait between planning and execution."""
+
+from pydantic import Field
+
+from dynapipe_hpc.data.config_table import ConfigTable
+
+
+class StoreConfig(ConfigTable):
+    """The [store] table.
+
+    Attributes:
+        look_ahead: Iterations that may be planned before they are executed. Up to this number,
+            each is planned by another rank; beyond the number of ranks it is rounded up to a
+            multiple of it.
+        plan_bytes: Largest plan of one rank. A planning rank keeps `look_ahead` / planners
+            slots of this size for every rank of the job.
+        timeout_s: Longest wait for a plan.
+    """
+
+    look_ahead: int = Field(default=4, ge=1)
+    plan_bytes: int = Field(default=1_000_000, ge=1)
+    timeout_s: float = Field(default=300.0, gt=0)

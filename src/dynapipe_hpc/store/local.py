@@ -1,0 +1,105 @@
+"""Hands plans over inside one process."""
+
+import threading
+from collections import defaultdict
+
+from dynapipe_hpc.store import reasons
+from dynapipe_hpc.store.plan_store import PlannerFailedError
+from dynapipe_hpc.store.turns import Turns
+
+_Message = bytes | PlannerFailedError
+
+
+class LocalPlanStore:
+    """A store for ranks that are threads of one process, or for a process that is every rank.
+
+    It counts as the rings of `MpiPlanStore` do and refuses what that store refuses, except
+    for what only a process boundary can tell: who is calling.
+    """
+
+    def __init__(self, capacity: int, plan_bytes: int, n_ranks: int = 1) -> None:
+        """Serves `n_ranks` ranks, `capacity` plans of up to `plan_bytes` bytes ahead."""
+        self._turns = Turns(n_ranks, capacity)
+        self._plan_bytes = plan_bytes
+        self._changed = threading.Condition()
+        self._waiting: dict[tuple[int, int], _Message] = {}  # by (iteration, rank)
+        self._n_put: defaultdict[tuple[int, int], int] = defaultdict(int)  # by (planner, rank)
+        self._n_taken: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._next_take = [0] * n_ranks
+        self._closed = False
+
+    @property
+    def capacity(self) -> int:
+        """Plans of one rank that may wait to be taken."""
+        return self._turns.capacity
+
+    def planner_of(self, iteration: int) -> int:
+        """The rank that plans an iteration."""
+        return self._turns.planner_of(iteration)
+
+    def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
+        """Stores the plan of a rank; see `PlanStore`."""
+        if len(plan) > self._plan_bytes:
+            raise reasons.too_large(iteration, rank, len(plan), self._plan_bytes)
+        self._publish(iteration, rank, plan, timeout_s)
+
+    def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
+        """Stores a failure in place of a plan; see `PlanStore`."""
+        failure = reasons.planner_failed(iteration, self.planner_of(iteration), reason)
+        self._publish(iteration, rank, failure, timeout_s)
+
+    def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
+        """Takes the plan of a rank; see `PlanStore`."""
+        with self._changed:
+            self._check_use(rank)
+            message = self._receive(iteration, rank, timeout_s)
+        if isinstance(message, PlannerFailedError):
+            raise message
+        return message
+
+    def plans_ahead(self, rank: int) -> int:
+        """Plans of a rank that are ready to be taken, one after the other."""
+        with self._changed:
+            self._check_use(rank)
+            first = iteration = self._next_take[rank]
+            while (iteration, rank) in self._waiting:
+                iteration += 1
+            return iteration - first
+
+    def close(self) -> None:
+        """Ends the use of the store."""
+        with self._changed:
+            self._closed = True
+
+    def _publish(self, iteration: int, rank: int, message: _Message, timeout_s: float) -> None:
+        turns, ring = self._turns, (self.planner_of(iteration), rank)
+        position = turns.position_of(iteration)
+        with self._changed:
+            self._check_use(rank)
+            if position != self._n_put[ring]:
+                expected = turns.iteration_at(self._n_put[ring], like=iteration)
+                raise reasons.out_of_order("put", iteration, rank, expected)
+            if not self._changed.wait_for(
+                lambda: position - self._n_taken[ring] < turns.n_slots, timeout_s
+            ):
+                raise reasons.no_room(turns, iteration, rank, timeout_s, self._n_taken[ring])
+            self._waiting[iteration, rank] = message
+            self._n_put[ring] += 1
+            self._changed.notify_all()
+
+    def _receive(self, iteration: int, rank: int, timeout_s: float) -> _Message:
+        ring = (self.planner_of(iteration), rank)
+        if iteration != self._next_take[rank]:
+            raise reasons.out_of_order("take", iteration, rank, self._next_take[rank])
+        if not self._changed.wait_for(lambda: (iteration, rank) in self._waiting, timeout_s):
+            raise reasons.no_plan(self._turns, iteration, rank, timeout_s, self._n_put[ring])
+        self._n_taken[ring] += 1
+        self._next_take[rank] += 1
+        self._changed.notify_all()
+        return self._waiting.pop((iteration, rank))
+
+    def _check_use(self, rank: int) -> None:
+        if self._closed:
+            raise reasons.closed()
+        if not 0 <= rank < self._turns.n_ranks:
+            raise reasons.no_such_rank(rank, self._turns.n_ranks)

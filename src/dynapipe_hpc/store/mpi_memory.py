@@ -1,0 +1,75 @@
+"""Memory of one rank that every rank of a job reads and writes by itself."""
+
+import numpy as np
+from mpi4py import MPI
+
+from dynapipe_hpc.store import reasons
+from dynapipe_hpc.store.plan_store import PlanStoreError
+
+
+class MpiMemory:
+    """A passive-target window: the owner of the memory takes no part in an access.
+
+    The epoch lasts as long as the window, and each access is complete when its method
+    returns. Words are 8-byte integers, accessed atomically; plain bytes are not, and need a
+    word that says whose turn it is. Threads may share the object.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, n_bytes: int) -> None:
+        """Contributes `n_bytes` of this rank, which may be 0; all ranks of `comm` together.
+
+        Raises:
+            PlanStoreError: MPI does not allow several threads to communicate.
+        """
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise PlanStoreError(
+                "plans are made beside the execution, which needs MPI_THREAD_MULTIPLE, but MPI "
+                "grants less here; set MPI4PY_RC_THREAD_LEVEL=multiple or use another MPI library"
+            )
+        self._comm = comm.Dup()
+        # Memory that MPI allocates is the kind that it can access without the owner's help.
+        self._window = MPI.Win.Allocate(n_bytes, 1, comm=self._comm)
+        self._window.Lock_all()
+
+    def wait_for_all(self) -> None:
+        """Returns when all ranks have called it."""
+        self._comm.Barrier()
+
+    def read_word(self, owner: int, offset: int) -> int:
+        """The word at `offset` bytes in the memory of rank `owner`."""
+        window, word = self._opened(), np.empty(1, np.int64)
+        window.Fetch_and_op(np.zeros(1, np.int64), word, owner, offset, MPI.NO_OP)
+        window.Flush(owner)
+        return int(word[0])
+
+    def write_word(self, owner: int, offset: int, value: int) -> None:
+        """Changes the word at `offset` bytes in the memory of rank `owner`."""
+        window, word = self._opened(), np.array([value], np.int64)
+        window.Accumulate(word, owner, offset, MPI.REPLACE)
+        window.Flush(owner)
+
+    def read(self, owner: int, offset: int, n_bytes: int) -> bytes:
+        """The bytes at `offset` in the memory of rank `owner`."""
+        window, message = self._opened(), bytearray(n_bytes)
+        window.Get(message, owner, offset)
+        window.Flush(owner)
+        return bytes(message)
+
+    def write(self, owner: int, offset: int, message: bytes) -> None:
+        """Changes the bytes at `offset` in the memory of rank `owner`."""
+        window = self._opened()
+        window.Put(message, owner, offset)
+        window.Flush(owner)
+
+    def close(self) -> None:
+        """Releases the memory; all ranks together."""
+        window = self._opened()
+        self._comm.Barrier()
+        window.Unlock_all()
+        window.Free()
+        self._comm.Free()
+
+    def _opened(self) -> MPI.Win:
+        if not self._window:
+            raise reasons.closed()
+        return self._window

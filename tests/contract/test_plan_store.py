@@ -1,0 +1,217 @@
+"""What every plan store does. The MPI store runs on COMM_SELF: one rank, no launcher."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from dynapipe_hpc.store.local import LocalPlanStore
+from dynapipe_hpc.store.mpi import MpiPlanStore
+from dynapipe_hpc.store.plan_store import (
+    PlannerFailedError,
+    PlanStore,
+    PlanStoreError,
+    PlanStoreTimeoutError,
+)
+
+CAPACITY = 2
+PLAN_BYTES = 1001
+
+STORES: dict[str, Callable[[], PlanStore]] = {
+    "local": lambda: LocalPlanStore(CAPACITY, PLAN_BYTES),
+    "mpi": lambda: MpiPlanStore(MPI.COMM_SELF, CAPACITY, PLAN_BYTES),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Iterator[PlanStore]:
+    store = STORES[request.param]()
+    yield store
+    store.close()
+
+
+def test_plans_arrive_unchanged_and_in_order(store: PlanStore) -> None:
+    store.put(0, 0, b"zero", timeout_s=1)
+    store.put(1, 0, b"one", timeout_s=1)
+    assert [store.take(k, 0, timeout_s=1) for k in (0, 1)] == [b"zero", b"one"]
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 8, PLAN_BYTES])
+def test_plans_of_every_size_fit(store: PlanStore, n_bytes: int) -> None:
+    plan = np.random.default_rng(0).bytes(n_bytes)
+    store.put(0, 0, plan, timeout_s=1)
+    assert store.take(0, 0, timeout_s=1) == plan
+
+
+def test_a_short_plan_after_a_long_one_in_its_slot_is_not_mixed_with_it(store: PlanStore) -> None:
+    plans = [b"long" * 50, b"long" * 60, b"s", b""]
+    for iteration, plan in enumerate(plans):
+        store.put(iteration, 0, plan, timeout_s=1)
+        assert store.take(iteration, 0, timeout_s=1) == plan
+
+
+def test_one_rank_plans_every_iteration_of_a_job_of_one(store: PlanStore) -> None:
+    assert {store.planner_of(iteration) for iteration in range(10)} == {0}
+
+
+def test_put_waits_for_room(store: PlanStore) -> None:
+    assert store.capacity == CAPACITY
+    store.put(0, 0, b"a", timeout_s=1)
+    store.put(1, 0, b"b", timeout_s=1)
+    with pytest.raises(
+        PlanStoreTimeoutError,
+        match=r"no room for iteration 2 of rank 0 at planner 0 within 0.01 s: "
+        r"all 2 slots are full, and rank 0 last took nothing",
+    ):
+        store.put(2, 0, b"c", timeout_s=0.01)
+
+
+def test_what_a_rank_took_last_is_named(store: PlanStore) -> None:
+    for iteration in range(4):
+        store.put(iteration, 0, b"", timeout_s=1)
+        if iteration < 2:
+            store.take(iteration, 0, timeout_s=1)
+    with pytest.raises(PlanStoreTimeoutError, match="rank 0 last took iteration 1"):
+        store.put(4, 0, b"", timeout_s=0.01)
+
+
+def test_a_put_that_gave_up_can_be_tried_again(store: PlanStore) -> None:
+    for iteration in range(CAPACITY):
+        store.put(iteration, 0, b"early", timeout_s=1)
+    with pytest.raises(PlanStoreTimeoutError, match="no room"):
+        store.put(CAPACITY, 0, b"refused", timeout_s=0)
+    store.take(0, 0, timeout_s=1)
+    store.put(CAPACITY, 0, b"late", timeout_s=1)
+    assert [store.take(k, 0, timeout_s=1) for k in (1, 2)] == [b"early", b"late"]
+
+
+def test_take_waits_for_the_plan(store: PlanStore) -> None:
+    with pytest.raises(
+        PlanStoreTimeoutError,
+        match=r"no plan for iteration 0 of rank 0 from planner 0 within 0.01 s: "
+        r"planner 0 last put nothing for it",
+    ):
+        store.take(0, 0, timeout_s=0.01)
+
+
+def test_what_a_planner_put_last_is_named(store: PlanStore) -> None:
+    store.put(0, 0, b"", timeout_s=1)
+    store.take(0, 0, timeout_s=1)
+    with pytest.raises(PlanStoreTimeoutError, match="planner 0 last put iteration 0"):
+        store.take(1, 0, timeout_s=0.01)
+
+
+def test_a_take_that_gave_up_can_be_tried_again(store: PlanStore) -> None:
+    with pytest.raises(PlanStoreTimeoutError, match="no plan"):
+        store.take(0, 0, timeout_s=0)
+    store.put(0, 0, b"late", timeout_s=1)
+    assert store.take(0, 0, timeout_s=1) == b"late"
+
+
+def test_a_plan_is_not_taken_twice(store: PlanStore) -> None:
+    store.put(0, 0, b"", timeout_s=1)
+    store.take(0, 0, timeout_s=1)
+    with pytest.raises(PlanStoreError, match="cannot take iteration 0 of rank 0: iteration 1 is"):
+        store.take(0, 0, timeout_s=1)
+
+
+def test_a_plan_is_not_put_twice(store: PlanStore) -> None:
+    store.put(0, 0, b"", timeout_s=1)
+    with pytest.raises(PlanStoreError, match="cannot put iteration 0 of rank 0: iteration 1 is"):
+        store.put(0, 0, b"", timeout_s=1)
+
+
+@pytest.mark.parametrize("iteration", [-1, 1, 7])
+def test_no_iteration_is_skipped(store: PlanStore, iteration: int) -> None:
+    with pytest.raises(PlanStoreError, match=f"put iteration {iteration} .*: iteration 0 is next"):
+        store.put(iteration, 0, b"", timeout_s=1)
+    with pytest.raises(PlanStoreError, match=f"take iteration {iteration} .*: iteration 0 is next"):
+        store.take(iteration, 0, timeout_s=1)
+
+
+def test_a_failure_arrives_in_place_of_the_plan(store: PlanStore) -> None:
+    store.fail(0, 0, "sample 7 needs 9 GB", timeout_s=1)
+    store.put(1, 0, b"fine", timeout_s=1)
+    with pytest.raises(
+        PlannerFailedError, match="rank 0 could not plan iteration 0: sample 7 needs 9 GB"
+    ):
+        store.take(0, 0, timeout_s=1)
+    assert store.take(1, 0, timeout_s=1) == b"fine"
+
+
+def test_a_failure_keeps_its_place_in_the_order(store: PlanStore) -> None:
+    with pytest.raises(PlanStoreError, match="cannot put iteration 1 of rank 0: iteration 0 is"):
+        store.fail(1, 0, "too early", timeout_s=1)
+
+
+def test_a_long_reason_is_cut_between_letters(store: PlanStore) -> None:
+    store.fail(0, 0, "ü" * PLAN_BYTES, timeout_s=1)
+    with pytest.raises(PlannerFailedError, match=r"iteration 0: ü{500}"):
+        store.take(0, 0, timeout_s=1)
+
+
+def test_a_plan_larger_than_a_slot_is_refused(store: PlanStore) -> None:
+    with pytest.raises(
+        PlanStoreError,
+        match=r"plan of iteration 0 for rank 0 has 1002 bytes, but store.plan_bytes is 1001; raise",
+    ):
+        store.put(0, 0, bytes(PLAN_BYTES + 1), timeout_s=1)
+    store.put(0, 0, b"a smaller one", timeout_s=1)
+
+
+@pytest.mark.parametrize("rank", [-1, 1])
+def test_a_rank_outside_of_the_job_is_refused(store: PlanStore, rank: int) -> None:
+    reason = f"no rank {rank}; the store serves ranks 0 to 0"
+    with pytest.raises(PlanStoreError, match=reason):
+        store.put(0, rank, b"", timeout_s=1)
+    with pytest.raises(PlanStoreError, match=reason):
+        store.take(0, rank, timeout_s=1)
+    with pytest.raises(PlanStoreError, match=reason):
+        store.plans_ahead(rank)
+
+
+def test_plans_ahead_counts_what_can_be_taken(store: PlanStore) -> None:
+    counts = [store.plans_ahead(0)]
+    for iteration in range(CAPACITY):
+        store.put(iteration, 0, b"", timeout_s=1)
+        counts.append(store.plans_ahead(0))
+    store.take(0, 0, timeout_s=1)
+    assert [*counts, store.plans_ahead(0)] == [0, 1, 2, 1]
+
+
+@pytest.mark.parametrize("make_store", STORES.values(), ids=STORES)
+def test_a_closed_store_is_not_used(make_store: Callable[[], PlanStore]) -> None:
+    store = make_store()
+    store.close()
+    with pytest.raises(PlanStoreError, match="the plan store is closed"):
+        store.put(0, 0, b"", timeout_s=1)
+    with pytest.raises(PlanStoreError, match="the plan store is closed"):
+        store.take(0, 0, timeout_s=1)
+
+
+def test_a_planning_and_an_executing_thread_share_a_store(store: PlanStore) -> None:
+    plans = [np.random.default_rng(k).bytes(k % PLAN_BYTES) for k in range(300)]
+
+    def put_all() -> None:
+        for iteration, plan in enumerate(plans):
+            store.put(iteration, 0, plan, timeout_s=10)
+
+    with ThreadPoolExecutor(max_workers=1) as planner:
+        planning = planner.submit(put_all)
+        taken = [store.take(iteration, 0, timeout_s=10) for iteration in range(len(plans))]
+        planning.result()
+    assert taken == plans
+
+
+def test_a_waiting_put_goes_on_when_a_plan_is_taken(store: PlanStore) -> None:
+    for iteration in range(CAPACITY):
+        store.put(iteration, 0, b"", timeout_s=1)
+    with ThreadPoolExecutor(max_workers=1) as planner:
+        waiting = planner.submit(store.put, CAPACITY, 0, b"", 10)
+        time.sleep(0.05)
+        assert not waiting.done()
+        store.take(0, 0, timeout_s=1)
+        waiting.result(timeout=5)

@@ -1,0 +1,180 @@
+"""The MPI store between ranks; what it does within one is in the contract tests."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from dynapipe_hpc.store.mpi import MpiPlanStore
+from dynapipe_hpc.store.plan_store import (
+    PlannerFailedError,
+    PlanStoreError,
+    PlanStoreTimeoutError,
+)
+
+pytestmark = pytest.mark.mpi
+
+WORLD = MPI.COMM_WORLD
+RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
+PLAN_BYTES = 60_000
+LONG_S = 30
+
+needs_two_ranks = pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
+needs_one_node = pytest.mark.skipif(
+    WORLD.Split_type(MPI.COMM_TYPE_SHARED).Get_size() < N_RANKS, reason="needs shared memory"
+)
+
+PlanOf = Callable[[int, int], bytes]
+
+
+@pytest.fixture(params=[1, 2, 3, 8], ids=lambda capacity: f"look_ahead={capacity}")
+def store(request: pytest.FixtureRequest) -> Iterator[MpiPlanStore]:
+    store = MpiPlanStore(WORLD, request.param, PLAN_BYTES)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def narrow_store() -> Iterator[MpiPlanStore]:
+    store = MpiPlanStore(WORLD, 1, PLAN_BYTES)
+    yield store
+    store.close()
+
+
+def numbered_plan(iteration: int, rank: int) -> bytes:
+    return f"iteration {iteration} of rank {rank}".encode()
+
+
+def random_plan(iteration: int, rank: int) -> bytes:
+    random = np.random.default_rng((iteration, rank))
+    return random.bytes(int(random.integers(PLAN_BYTES + 1)))
+
+
+def put_own_share(store: MpiPlanStore, n_iterations: int, plan_of: PlanOf) -> None:
+    for iteration in range(n_iterations):
+        if store.planner_of(iteration) == RANK:
+            for rank in range(N_RANKS):
+                store.put(iteration, rank, plan_of(iteration, rank), LONG_S)
+
+
+def run_job(store: MpiPlanStore, n_iterations: int, plan_of: PlanOf) -> None:
+    """Plans in one thread and takes in another, on every rank."""
+    with ThreadPoolExecutor(max_workers=1) as planner:
+        planning = planner.submit(put_own_share, store, n_iterations, plan_of)
+        for iteration in range(n_iterations):
+            assert store.take(iteration, RANK, LONG_S) == plan_of(iteration, RANK)
+            assert store.plans_ahead(RANK) <= store.capacity
+        planning.result()
+
+
+def test_every_rank_gets_its_own_plans_in_order(store: MpiPlanStore) -> None:
+    run_job(store, 50, numbered_plan)
+
+
+def test_plans_of_all_sizes_arrive_unchanged(store: MpiPlanStore) -> None:
+    run_job(store, 50, random_plan)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_repeated_in_10000_iterations() -> None:
+    store = MpiPlanStore(WORLD, 4, PLAN_BYTES)
+    run_job(store, 10_000, random_plan)
+    with pytest.raises(PlanStoreTimeoutError, match="no plan for iteration 10000"):
+        store.take(10_000, RANK, timeout_s=0)
+    store.close()
+
+
+def test_all_plans_within_the_look_ahead_are_ready_at_once(store: MpiPlanStore) -> None:
+    put_own_share(store, store.capacity, numbered_plan)
+    WORLD.Barrier()
+    assert store.plans_ahead(RANK) == store.capacity
+
+
+def test_no_rank_is_planned_for_beyond_the_look_ahead(store: MpiPlanStore) -> None:
+    put_own_share(store, store.capacity, numbered_plan)
+    first_beyond = store.capacity
+    if store.planner_of(first_beyond) == RANK:
+        for rank in range(N_RANKS):
+            with pytest.raises(
+                PlanStoreTimeoutError, match=f"no room for iteration {first_beyond} of rank {rank}"
+            ):
+                store.put(first_beyond, rank, b"", timeout_s=0.01)
+
+
+@needs_two_ranks
+def test_a_slow_rank_holds_up_its_own_plans_only(narrow_store: MpiPlanStore) -> None:
+    if RANK == 0:
+        for rank in range(N_RANKS):
+            narrow_store.put(0, rank, b"", LONG_S)
+    if RANK != 1:
+        narrow_store.take(0, RANK, LONG_S)
+    WORLD.Barrier()
+    if RANK == 0:
+        narrow_store.put(1, 0, b"", timeout_s=1)
+        with pytest.raises(PlanStoreTimeoutError, match="rank 1 last took nothing"):
+            narrow_store.put(1, 1, b"", timeout_s=0.01)
+
+
+@needs_two_ranks
+def test_only_the_planner_puts(narrow_store: MpiPlanStore) -> None:
+    if RANK == 1:
+        with pytest.raises(
+            PlanStoreError, match="rank 1 cannot put iteration 0: rank 0 is its planner"
+        ):
+            narrow_store.put(0, 1, b"", timeout_s=1)
+
+
+@needs_two_ranks
+def test_a_rank_takes_only_its_own_plans(narrow_store: MpiPlanStore) -> None:
+    if RANK == 1:
+        with pytest.raises(PlanStoreError, match="rank 1 cannot take plans of rank 0"):
+            narrow_store.take(0, 0, timeout_s=1)
+
+
+def test_a_missing_plan_is_named_by_who_waits_for_whom(narrow_store: MpiPlanStore) -> None:
+    with pytest.raises(
+        PlanStoreTimeoutError,
+        match=f"no plan for iteration 0 of rank {RANK} from planner 0 within 0.01 s: "
+        "planner 0 last put nothing for it",
+    ):
+        narrow_store.take(0, RANK, timeout_s=0.01)
+
+
+def test_a_failure_reaches_every_rank(narrow_store: MpiPlanStore) -> None:
+    if RANK == 0:
+        for rank in range(N_RANKS):
+            narrow_store.fail(0, rank, "sample 7 needs 9 GB", LONG_S)
+    with pytest.raises(
+        PlannerFailedError, match="rank 0 could not plan iteration 0: sample 7 needs 9 GB"
+    ):
+        narrow_store.take(0, RANK, LONG_S)
+
+
+@needs_two_ranks
+@needs_one_node
+def test_plans_are_taken_while_their_planner_computes(narrow_store: MpiPlanStore) -> None:
+    if RANK == 0:
+        for rank in range(N_RANKS):
+            narrow_store.put(0, rank, numbered_plan(0, rank), LONG_S)
+    WORLD.Barrier()
+    start_s = time.monotonic()
+    if RANK == 0:
+        while time.monotonic() < start_s + 1.5:
+            pass  # computes, and never enters MPI
+    assert narrow_store.take(0, RANK, LONG_S) == numbered_plan(0, RANK)
+    waited_s = time.monotonic() - start_s
+    assert RANK == 0 or waited_s < 0.75, f"took the plan after {waited_s:.2f} s"
+
+
+def test_stores_of_one_job_do_not_meet() -> None:
+    stores = [MpiPlanStore(WORLD, 1, PLAN_BYTES) for _ in range(2)]
+    for number, store in enumerate(stores):
+        if RANK == 0:
+            for rank in range(N_RANKS):
+                store.put(0, rank, bytes([number]), LONG_S)
+    assert [store.take(0, RANK, LONG_S) for store in stores] == [b"\0", b"\1"]
+    for store in stores:
+        store.close()
