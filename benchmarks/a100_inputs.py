@@ -1,0 +1,47 @@
+"""The fixed inputs of planner benchmarks: an A100 layer profile and batches of sample lengths.
+
+Both are read from a folder with profiles/ (CSV) and lengths/ (JSON), which is not part of the
+project; docs/formats.md describes the CSV.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.import_csv import import_csv
+from dynapipe_hpc.planner.cost.profile_table import ProfileTable
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+
+GPT = ModelShape(
+    n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
+)
+LENGTHS = ("gpt_max2048_gbs16384", "gpt_max2048_gbs65536", "gpt_max2048_gbs262144")
+
+
+def a100_cluster(n_replicas: int) -> Cluster:
+    """Four stages of 40 GB."""
+    return Cluster(n_replicas=n_replicas, n_stages=4, device_memory_bytes=40_000_000_000)
+
+
+def a100_cost(folder: Path, cluster: Cluster) -> ProfiledCost:
+    """The cost of the 16-layer model."""
+    return ProfiledCost(_table(folder / "profiles"), GPT, cluster, ProfiledConfig(path=folder))
+
+
+def batches(folder: Path, name: str) -> list[list[Sample]]:
+    """The batches of a file of lengths."""
+    text = (folder / "lengths" / f"{name}.json").read_text(encoding="utf-8")
+    return [
+        [Sample(i, tokens - 1, 1) for i, tokens in enumerate(batch)]
+        for batch in json.loads(text)["batches"]
+    ]
+
+
+@cache
+def _table(profiles: Path) -> ProfileTable:
+    name = "a100_40gb_gpt_6.7b"
+    return import_csv(profiles / f"{name}.csv", profiles / f"{name}_parameters.csv", GPT)

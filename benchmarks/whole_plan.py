@@ -1,0 +1,116 @@
+"""How long does one plan take, from samples to the bytes of all ranks, and where?
+
+    python benchmarks/whole_plan.py [FOLDER] [--json OUT.json]
+
+FOLDER (default ../shared) holds the inputs, see a100_inputs.py. Medians of one thread over all
+batches of a file, in ms, each step alone; `whole` is the planner's own way
+through all of them, with every memory share tried.
+"""
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.codec import encode
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.replicas import balance_replicas
+from dynapipe_hpc.planner.batch.rules import batch_rules
+from dynapipe_hpc.planner.comm.rank_plans import rank_plans
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from measured import median_ms, print_table, write_json
+
+SCHEDULES = list(RULES.values())
+COLUMNS = {
+    "samples": "{:.0f}",
+    "micro-batches": "{:.0f}",
+    "instructions": "{:.0f}",
+    "bytes_of_largest": "{:.0f}",
+    "split": "{:.2f}",
+    "balance": "{:.2f}",
+    "schedule": "{:.2f}",
+    "transfers": "{:.2f}",
+    "check": "{:.2f}",
+    "encode": "{:.2f}",
+    "whole": "{:.2f}",
+}
+
+
+def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
+    """Times every step on what the step before it made."""
+    rule = DynamicBatches()
+    microbatches = rule(samples, planner.cost, planner.cluster)
+    pipelines = schedule(planner, microbatches)
+    plans = write(planner, pipelines)
+    return {
+        "samples": len(samples),
+        "micro-batches": len(microbatches),
+        "instructions": sum(len(plan.instructions) for plan in plans),
+        "bytes_of_largest": max(len(encode(plan)) for plan in plans),
+        "split": median_ms(lambda: rule(samples, planner.cost, planner.cluster)),
+        "balance": median_ms(
+            lambda: balance_replicas(microbatches, planner.cost, planner.cluster.n_replicas)
+        ),
+        "schedule": median_ms(lambda: schedule(planner, microbatches)),
+        "transfers": median_ms(lambda: write(planner, pipelines)),
+        "check": median_ms(lambda: check_plans(plans)),
+        "encode": median_ms(lambda: encode_all(plans)),
+        "whole": median_ms(lambda: encode_all(planner.make_plans(0, samples))),
+    }
+
+
+def schedule(planner: Planner, microbatches: Sequence[MicroBatch]) -> list[Pipeline]:
+    n_replicas = planner.cluster.n_replicas
+    return [
+        schedule_pipeline(
+            microbatches[replica::n_replicas], planner.cost, planner.cluster, SCHEDULES
+        )
+        for replica in range(n_replicas)
+    ]
+
+
+def write(planner: Planner, pipelines: Sequence[Pipeline]) -> list[RankPlan]:
+    return rank_plans(0, pipelines, planner.cluster, planner.cost, planner.hidden_size)
+
+
+def encode_all(plans: Sequence[RankPlan]) -> list[bytes]:
+    return [encode(plan) for plan in plans]
+
+
+def measure_all(folder: Path) -> dict[str, dict[str, float]]:
+    results = {}
+    for name in LENGTHS:
+        for n_replicas in (1, 2):
+            cluster = a100_cluster(n_replicas)
+            rules = batch_rules(DynamicConfig(), cluster.n_stages, GPT.max_tokens)
+            planner = Planner(
+                a100_cost(folder, cluster), cluster, GPT.hidden_size, rules, SCHEDULES
+            )
+            measured = [measure(planner, samples) for samples in batches(folder, name)]
+            results[f"{name} x{n_replicas}"] = {
+                column: statistics.median(m[column] for m in measured) for column in COLUMNS
+            }
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("../shared"))
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results = measure_all(arguments.folder)
+    print_table(results, COLUMNS)
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
+if __name__ == "__main__":
+    main()
