@@ -59,6 +59,7 @@ test: test-cpp test-python test-mpi test-mpich
 
 test-python: setup
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
 
 test-cpp: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --workflow --preset strict
@@ -69,11 +70,11 @@ test-mpi: setup
 
 # The plan store under a second MPI implementation, which needs an environment of its own.
 test-mpich: .venv-mpich/.ready
-	tests/mpi/run.sh .venv-mpich/bin 1 2 4
+	PYTEST_ARGS=tests/mpi/test_plan_store.py tests/mpi/run.sh .venv-mpich/bin 1 2 4
 
 .venv-mpich/.ready: constraints.txt
 	$(PYTHON) -m venv .venv-mpich
-	.venv-mpich/bin/pip install --quiet --constraint constraints.txt mpi4py mpich numpy pydantic pytest pytest-timeout
+	.venv-mpich/bin/pip install --quiet --constraint constraints.txt mpi4py mpich numpy pydantic pytest pytest-timeout hypothesis
 	touch $@
 
 check: setup

@@ -60,3 +60,11 @@ def test_leaving_early_stops_a_planner_that_waits_for_room() -> None:
     ):
         pass
     assert not [thread for thread in threading.enumerate() if thread.name == "planner"]
+
+
+def test_a_plan_that_the_store_refuses_reaches_every_rank_as_a_failure() -> None:
+    store = LocalPlanStore(capacity=2, plan_bytes=100, n_ranks=2)
+    with PlanAhead(make_plans, store, range(3), CLUSTER.n_ranks):
+        for rank in range(CLUSTER.n_ranks):
+            with pytest.raises(PlannerFailedError, match=r"store\.plan_bytes"):
+                store.take(0, rank, timeout_s=10)

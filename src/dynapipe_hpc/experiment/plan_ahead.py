@@ -3,13 +3,19 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Self
+from contextlib import suppress
+from typing import Self, TypeVar
 
 from dynapipe_hpc.plan.codec import encode
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.store.plan_store import PlanStore, PlanStoreTimeoutError
 
+T = TypeVar("T")
 _POLL_S = 0.5
+
+
+class _StoppedError(Exception):
+    """Planning is not needed any more."""
 
 
 class PlanAhead:
@@ -51,11 +57,11 @@ class PlanAhead:
     def _plan_all(self) -> None:
         for iteration in self._iterations:
             try:
-                plans = self._plan(iteration)
-            except Exception as error:  # whatever it is, executors must not wait for the plan
-                self._publish(iteration, f"{type(error).__name__}: {error}")
+                self._publish(iteration, self._plan(iteration))
+            except _StoppedError:
                 return
-            if not self._publish(iteration, plans):
+            except Exception as error:  # whatever it is, executors must not wait for the plan
+                self._fail(iteration, f"{type(error).__name__}: {error}")
                 return
 
     def _plan(self, iteration: int) -> list[bytes]:
@@ -64,20 +70,21 @@ class PlanAhead:
         self.planning_ms[iteration] = 1e3 * (time.thread_time() - started_s)
         return plans
 
-    def _publish(self, iteration: int, plans: Sequence[bytes] | str) -> bool:
-        """Stores plans, or the reason why there are none; False if told to stop meanwhile."""
-        for rank in range(self._n_ranks):
-            while not self._try_to_publish(iteration, rank, plans):
-                if self._stopped.is_set():
-                    return False
-        return True
+    def _publish(self, iteration: int, plans: Sequence[bytes]) -> None:
+        # The largest first: if the store refuses it, no rank has got a plan yet.
+        for rank in sorted(range(self._n_ranks), key=lambda r: -len(plans[r])):
+            self._insist(self._store.put, iteration, rank, plans[rank])
 
-    def _try_to_publish(self, iteration: int, rank: int, plans: Sequence[bytes] | str) -> bool:
-        try:
-            if isinstance(plans, str):
-                self._store.fail(iteration, rank, plans, _POLL_S)
-            else:
-                self._store.put(iteration, rank, plans[rank], _POLL_S)
-        except PlanStoreTimeoutError:
-            return False
-        return True
+    def _fail(self, iteration: int, reason: str) -> None:
+        with suppress(_StoppedError):
+            for rank in range(self._n_ranks):
+                self._insist(self._store.fail, iteration, rank, reason)
+
+    def _insist(
+        self, store: Callable[[int, int, T, float], None], iteration: int, rank: int, what: T
+    ) -> None:
+        """Tries until there is room, or nobody wants it any more."""
+        while not self._stopped.is_set():
+            with suppress(PlanStoreTimeoutError):
+                return store(iteration, rank, what, _POLL_S)
+        raise _StoppedError
