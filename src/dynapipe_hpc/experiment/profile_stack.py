@@ -72,6 +72,11 @@ class Stack:
         self._optimizer = Optimizer(module, config.training, SingleRankCollectives())
         self._stage = ModuleStage(module, loader, self._optimizer)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the weights."""
+        return self._optimizer.gradients.flat.nbytes
+
     def run(self, microbatch: MicroBatch) -> StackCost:
         """Passes a micro-batch forward, reading its tokens included, and backward.
 

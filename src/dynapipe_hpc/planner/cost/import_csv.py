@@ -23,8 +23,7 @@ MEGABYTE = 1e6
 ELEMENT_BYTES = 2  # measured in float16
 STATE_FACTOR = 8  # float16 weights and gradients; float32 weights and two moments
 LOGIT_BYTES = 4  # the loss keeps its softmax in float32
-GPT_KINDS = {"encoder": LAYER, "embedding": EMBEDDING, "postprocess": HEAD}
-T5_KINDS = {**GPT_KINDS, "encoder": "encoder", "decoder": "decoder"}
+KINDS = ("encoder", "decoder", "embedding", "postprocess")
 
 T = TypeVar("T")
 
@@ -56,21 +55,21 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
         InputError: A file cannot be read; names file and line.
     """
     measured = _read(profiles, _measurement)
+    sizes = dict(_read(parameters, _weight_bytes))
     is_t5 = any(m.key.kind == "decoder" for m in measured)
-    kinds = T5_KINDS if is_t5 else GPT_KINDS
-    weight_bytes = {_named(key, kinds): size for key, size in _read(parameters, _weight_bytes)}
     layers: dict[LayerKey, LayerProfile] = {}
     for key in dict.fromkeys(m.key for m in measured):
         points = [m for m in measured if m.key == key]
-        named = _named(key, kinds)
-        embedding = named._replace(kind=EMBEDDING)
-        # The head has a copy of the embedding's weights.
-        held_bytes = weight_bytes[embedding if named.kind == HEAD else named]
-        logit_bytes = LOGIT_BYTES * shape.vocab_size if named.kind == HEAD else None
-        layers[named] = _profile(points, held_bytes, logit_bytes)
+        embedding_bytes = _size_of(key._replace(kind="embedding"), sizes, parameters)
+        if key.kind == "postprocess":  # it has a copy of the embedding's weights
+            logit_bytes = LOGIT_BYTES * shape.vocab_size
+            layers[key._replace(kind=HEAD)] = _profile(points, embedding_bytes, logit_bytes)
+            continue
+        layer = _profile(points, _size_of(key, sizes, parameters))
+        layers[key if is_t5 else key._replace(kind=LAYER)] = layer
         if key.kind == "encoder":
-            layers[embedding] = _free(layers[named], weight_bytes[embedding])
-            layers[named._replace(kind=STAGE)] = _free(layers[named], 0.0)
+            layers[key._replace(kind=EMBEDDING)] = _free(layer, embedding_bytes)
+            layers[key._replace(kind=STAGE)] = _free(layer, 0.0)
     return ProfileTable(
         model=fingerprint_of(shape),
         layers=layers,
@@ -95,7 +94,7 @@ def _parse(row: dict[str, str], parse: Callable[[dict[str, str]], T], where: str
     try:
         return parse(row)
     except KeyError as error:
-        raise InputError(f"{where}: no column or layer {error}") from None
+        raise InputError(f"{where}: no column {error}") from None
     except (ValueError, TypeError) as error:
         raise InputError(f"{where}: not a measurement: {error}") from None
 
@@ -120,17 +119,19 @@ def _weight_bytes(row: dict[str, str]) -> tuple[LayerKey, float]:
 
 
 def _key(row: dict[str, str]) -> LayerKey:
-    if row["layer"] not in T5_KINDS:
-        raise ValueError(f"layer is '{row['layer']}', not one of {', '.join(T5_KINDS)}")
+    if row["layer"] not in KINDS:
+        raise ValueError(f"layer is '{row['layer']}', not one of {', '.join(KINDS)}")
     return LayerKey(int(row["tensor_parallel"]), row["recompute"], row["layer"])
 
 
-def _named(key: LayerKey, kinds: dict[str, str]) -> LayerKey:
-    return key._replace(kind=kinds[key.kind])
+def _size_of(key: LayerKey, sizes: dict[LayerKey, float], path: Path) -> float:
+    if key not in sizes:
+        raise InputError(f"{path}: has no weights of {key}")
+    return sizes[key]
 
 
 def _profile(
-    points: list[Measurement], weight_bytes: float, logit_bytes: int | None
+    points: list[Measurement], weight_bytes: float, logit_bytes: int | None = None
 ) -> LayerProfile:
     """Puts points on a grid; with `logit_bytes` per token, of the head."""
     sizes = np.array([point.size for point in points]).T

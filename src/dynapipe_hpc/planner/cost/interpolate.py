@@ -36,9 +36,10 @@ class Interpolator:
         """
         lengths, at_length = _distinct(row_tokens, self._row_tokens[-1])
         by_length = self._at_lengths(lengths)
-        row, weight = _locate(self._rows, np.arange(n_rows.max() + 1))
-        low = row[n_rows] * len(lengths) + at_length
-        upper_share = weight[n_rows, np.newaxis]
+        rows, at_row = _distinct(n_rows, self._rows[-1])
+        row, weight = _locate(self._rows, rows)
+        low = row[at_row] * len(lengths) + at_length
+        upper_share = weight[at_row, np.newaxis]
         result = np.empty((len(by_length), len(n_rows), by_length.shape[-1]))
         for values, out in zip(by_length, result, strict=True):
             _blend(values, low, low + len(lengths), upper_share, out)
@@ -49,7 +50,8 @@ class Interpolator:
         left, weight = _locate(self._row_tokens, lengths)
         low, high = self._values[:, :, left], self._values[:, :, left + 1]
         between: FloatArray = low + weight[:, np.newaxis] * (high - low)
-        return between.reshape(len(between), -1, between.shape[-1])
+        n_quantities, n_rows, n_lengths, n_stages = between.shape
+        return between.reshape(n_quantities, n_rows * n_lengths, n_stages)
 
 
 def _distinct(values: IntArray, limit: int) -> tuple[IntArray, IntArray]:

@@ -1,0 +1,79 @@
+"""What every `CostModel` promises."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.measured_layers import SHAPE, linear_table
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+
+CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
+MODELS: dict[str, Callable[[], CostModel]] = {
+    "analytic": lambda: AnalyticCost(SHAPE, CLUSTER, AnalyticConfig()),
+    "profiled": lambda: ProfiledCost(
+        linear_table(), SHAPE, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
+    ),
+}
+SIZES = st.tuples(st.integers(1, 12), st.integers(1, 80))
+
+
+@pytest.fixture(params=list(MODELS), scope="module")
+def cost(request: pytest.FixtureRequest) -> CostModel:
+    return MODELS[request.param]()
+
+
+def everything(cost: CostModel, sizes: list[tuple[int, int]]) -> FloatArray:
+    """All quantities, shape (5, n_microbatches, n_stages)."""
+    costs = cost.stage_costs(*np.array(sizes).T)
+    return np.stack(
+        [
+            costs.forward_ms,
+            costs.backward_ms,
+            costs.stored_bytes,
+            costs.forward_transient_bytes,
+            costs.backward_transient_bytes,
+        ]
+    )
+
+
+@given(size=SIZES, more_rows=st.integers(0, 5), longer=st.integers(0, 40))
+def test_a_larger_micro_batch_never_costs_less(
+    cost: CostModel, size: tuple[int, int], more_rows: int, longer: int
+) -> None:
+    smaller, larger = everything(cost, [size, (size[0] + more_rows, size[1] + longer)]).swapaxes(
+        0, 1
+    )
+    assert (larger >= smaller * (1 - 1e-12)).all()
+
+
+@given(size=SIZES)
+def test_costs_are_positive_and_finite_or_all_infinite(
+    cost: CostModel, size: tuple[int, int]
+) -> None:
+    found = everything(cost, [size])
+    assert (found > 0).all()
+    assert (np.isinf(found).all(axis=0) | np.isfinite(found).all(axis=0)).all()
+
+
+@given(sizes=st.lists(SIZES, min_size=1, max_size=20))
+def test_arrays_hold_a_row_per_micro_batch_and_a_column_per_stage(
+    cost: CostModel, sizes: list[tuple[int, int]]
+) -> None:
+    costs = cost.stage_costs(*np.array(sizes).T)
+    assert everything(cost, sizes).shape == (5, len(sizes), 3)
+    assert costs.boundary_bytes.shape == (len(sizes),)
+    assert (costs.n_microbatches, costs.n_stages) == (len(sizes), 3)
+
+
+def test_the_model_itself_takes_memory_and_time(cost: CostModel) -> None:
+    assert cost.static_bytes.shape == (3,)
+    assert (cost.static_bytes > 0).all()
+    assert cost.update_ms > 0

@@ -1,0 +1,52 @@
+"""A cost table whose entries one can compute by hand."""
+
+import numpy as np
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.profile_table import (
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    UpdateProfile,
+    fingerprint_of,
+)
+from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, STAGE
+
+SHAPE = ModelShape(
+    n_layers=6, hidden_size=8, n_heads=2, ffn_size=32, vocab_size=50, max_tokens=1024
+)
+ROWS = np.array([1, 2, 4, 8])
+ROW_TOKENS = np.array([16, 32, 64])
+# Per padded token, by kind: forward and backward take it as ms, memory as bytes.
+PER_TOKEN = {STAGE: 0.0, LAYER: 1.0, EMBEDDING: 0.5, HEAD: 3.0}
+
+
+def linear_grid(per_token: float, max_tokens: int = 256) -> FloatArray:
+    """Proportional to padded tokens, and NaN beyond `max_tokens`."""
+    tokens = np.outer(ROWS, ROW_TOKENS).astype(np.float64)
+    tokens[tokens > max_tokens] = np.nan
+    return per_token * tokens
+
+
+def linear_layer(per_token: float, parameter_bytes: float = 100.0) -> LayerProfile:
+    """Backward is twice forward; stored, and both transients, ten times as many bytes as ms."""
+    grid = linear_grid(per_token)
+    return LayerProfile(
+        parameter_bytes, (ROWS, ROW_TOKENS), grid, 2 * grid, 10 * grid, 10 * grid, 20 * grid
+    )
+
+
+def linear_table(**layers: LayerProfile) -> ProfileTable:
+    """All kinds of layers of `SHAPE`, some of them replaced."""
+    every = {kind: linear_layer(per_token) for kind, per_token in PER_TOKEN.items()} | layers
+    return ProfileTable(
+        model=fingerprint_of(SHAPE),
+        layers={LayerKey(1, "none", kind): layer for kind, layer in every.items()},
+        element_bytes=4,
+        state_factor=4.0,
+        update=UpdateProfile(reduce_ms_per_byte=0.5, optimizer_ms_per_byte=0.25, overhead_ms=7.0),
+        link=Link(latency_ms=0.5, bytes_per_ms=1e5),
+        provenance={"source": "made up"},
+    )

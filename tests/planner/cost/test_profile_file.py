@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tests.oracles.measured_layers import linear_table
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.planner.cost.profile_file import read_table, write_table
+from dynapipe_hpc.planner.cost.profile_table import QUANTITIES
+
+
+def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    written, path = linear_table(), tmp_path / "costs.h5"
+    write_table(written, path)
+    found = read_table(path)
+    assert found.model == written.model
+    assert found.update == written.update
+    assert found.link == written.link
+    assert found.provenance == written.provenance
+    assert (found.element_bytes, found.state_factor) == (4, 4.0)
+    assert found.layers.keys() == written.layers.keys()
+    for key, layer in written.layers.items():
+        assert found.layers[key].parameter_bytes == layer.parameter_bytes
+        for axis, expected in zip(found.layers[key].axes, layer.axes, strict=True):
+            np.testing.assert_array_equal(axis, expected)
+        for quantity in QUANTITIES:
+            np.testing.assert_array_equal(found.layers[key].grid(quantity), layer.grid(quantity))
+
+
+def test_a_table_replaces_another_whole(tmp_path: Path) -> None:
+    path = tmp_path / "costs.h5"
+    path.write_text("an older file")
+    write_table(linear_table(), path)
+    assert read_table(path).element_bytes == 4
+    assert [found.name for found in tmp_path.iterdir()] == ["costs.h5"]
+
+
+def test_a_missing_table_is_named_with_the_way_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"none.h5: cannot be read as a cost table.*dynapipe-hpc profile"
+    ):
+        read_table(tmp_path / "none.h5")
+
+
+def test_a_text_file_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "costs.h5"
+    path.write_text("no table")
+    with pytest.raises(InputError, match=r"costs.h5: cannot be read as a cost table"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({}, "is 'None' version None, not 'dynapipe-hpc cost table' version 1"),
+        (
+            {"format": "dynapipe-hpc cost table", "schema_version": 2},
+            "is 'dynapipe-hpc cost table' version 2, not",
+        ),
+    ],
+)
+def test_another_file_or_version_is_refused(
+    tmp_path: Path, attributes: dict[str, str | int], message: str
+) -> None:
+    path = tmp_path / "other.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs.update(attributes)
+    with pytest.raises(InputError, match=message):
+        read_table(path)

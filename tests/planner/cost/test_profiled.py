@@ -1,0 +1,152 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.oracles.measured_layers import SHAPE, linear_grid, linear_layer, linear_table
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+
+CONFIG = ProfiledConfig(path=Path("costs.h5"))
+THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
+
+
+def costs_of(n_rows: int, row_tokens: int, cost: ProfiledCost | None = None) -> StageCosts:
+    model = cost or ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
+    return model.stage_costs(np.array([n_rows]), np.array([row_tokens]))
+
+
+def test_stages_add_up_their_layers_with_embedding_first_and_head_last() -> None:
+    costs = costs_of(2, 32)
+    assert costs.forward_ms.tolist() == [[64 * 2.5, 64 * 2.0, 64 * 5.0]]
+    assert costs.backward_ms.tolist() == [[64 * 5.0, 64 * 4.0, 64 * 10.0]]
+    assert costs.stored_bytes.tolist() == [[640 * 2.5, 640 * 2.0, 640 * 5.0]]
+
+
+def test_transient_memory_is_that_of_the_largest_part_of_a_stage() -> None:
+    costs = costs_of(2, 32)
+    assert costs.forward_transient_bytes.tolist() == [[640.0, 640.0, 1920.0]]
+    assert costs.backward_transient_bytes.tolist() == [[1280.0, 1280.0, 3840.0]]
+
+
+def test_a_boundary_tensor_has_one_number_per_token_and_channel() -> None:
+    assert costs_of(3, 40).boundary_bytes.tolist() == [3 * 40 * 8 * 4]
+
+
+@pytest.mark.parametrize(("n_rows", "row_tokens"), [(1, 16), (3, 16), (1, 40), (2, 24), (3, 20)])
+def test_between_measured_points_costs_are_interpolated(n_rows: int, row_tokens: int) -> None:
+    # A product of rows and tokens is what bilinear interpolation reproduces exactly.
+    assert costs_of(n_rows, row_tokens).forward_ms[0, 1] == pytest.approx(2 * n_rows * row_tokens)
+
+
+def test_below_the_shortest_measured_row_its_cost_holds() -> None:
+    assert costs_of(4, 1).forward_ms.tolist() == costs_of(4, 16).forward_ms.tolist()
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "row_tokens"),
+    [
+        pytest.param(9, 16, id="more rows than measured"),
+        pytest.param(1, 65, id="longer rows than measured"),
+        pytest.param(1000, 1000, id="far beyond"),
+        pytest.param(8, 64, id="out of memory when measured"),
+        pytest.param(5, 64, id="between a measured and an infeasible point"),
+        pytest.param(8, 33, id="barely towards an infeasible point"),
+    ],
+)
+def test_nothing_is_extrapolated(n_rows: int, row_tokens: int) -> None:
+    costs = costs_of(n_rows, row_tokens)
+    for grid in (costs.forward_ms, costs.backward_ms, costs.stored_bytes):
+        assert np.isinf(grid).all()
+
+
+def test_a_point_beside_an_infeasible_one_is_feasible() -> None:
+    assert costs_of(4, 64).forward_ms[0, 1] == 512
+    assert costs_of(8, 32).forward_ms[0, 1] == 512
+
+
+def test_only_the_stage_with_the_layer_that_ran_out_of_memory_is_infeasible() -> None:
+    small = linear_grid(3.0, max_tokens=64)
+    head = replace(linear_layer(3.0), forward_ms=small)
+    cost = ProfiledCost(linear_table(head=head), SHAPE, THREE_STAGES, CONFIG)
+    assert np.isinf(costs_of(4, 32, cost).forward_ms).tolist() == [[False, False, True]]
+
+
+def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
+    rng = np.random.default_rng(0)
+    n_rows, row_tokens = rng.integers(1, 12, 200), rng.integers(1, 80, 200)
+    cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
+    together = cost.stage_costs(n_rows, row_tokens).work_ms
+    alone = [
+        costs_of(int(r), int(t), cost).work_ms[0] for r, t in zip(n_rows, row_tokens, strict=True)
+    ]
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_no_micro_batches_cost_nothing() -> None:
+    nothing = np.array([], dtype=np.int64)
+    cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
+    assert cost.stage_costs(nothing, nothing).forward_ms.shape == (0, 3)
+
+
+def test_static_memory_is_weights_times_the_state_factor() -> None:
+    cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
+    assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 400]
+
+
+def test_the_configuration_overrides_the_state_factor() -> None:
+    config = CONFIG.model_copy(update={"state_factor": 2.0})
+    cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, config)
+    assert cost.static_bytes.tolist() == [2 * 400, 2 * 300, 2 * 400]
+
+
+@pytest.mark.parametrize(("n_replicas", "per_byte"), [(1, 0.25), (2, 0.75)])
+def test_the_update_waits_for_the_largest_stage_and_for_replicas(
+    n_replicas: int, per_byte: float
+) -> None:
+    cluster = THREE_STAGES.model_copy(update={"n_replicas": n_replicas})
+    assert ProfiledCost(linear_table(), SHAPE, cluster, CONFIG).update_ms == 400 * per_byte + 7
+
+
+def test_noise_is_repaired_and_its_share_told() -> None:
+    noisy = linear_grid(1.0)
+    noisy[1, 1] = 10.0
+    layer = replace(linear_layer(1.0), forward_ms=noisy)
+    cost = ProfiledCost(linear_table(layer=layer), SHAPE, THREE_STAGES, CONFIG)
+    assert 0 < cost.repaired < 0.05
+    assert ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG).repaired == 0
+
+
+def test_a_table_of_another_model_is_refused_with_both_values() -> None:
+    shape = SHAPE.model_copy(update={"hidden_size": 16, "vocab_size": 60})
+    with pytest.raises(
+        InputError,
+        match=r"costs.h5: costs of another model: hidden_size is 8 there and 16 in \[model\], "
+        r"vocab_size is 50 there and 60 in \[model\]; measure this one",
+    ):
+        ProfiledCost(linear_table(), shape, THREE_STAGES, CONFIG)
+
+
+def test_a_table_fits_models_of_any_depth() -> None:
+    shape = SHAPE.model_copy(update={"n_layers": 3})
+    cost = ProfiledCost(linear_table(), shape, THREE_STAGES, CONFIG)
+    assert costs_of(1, 16, cost).forward_ms[0, 1] == 16
+
+
+def test_a_mode_that_was_not_measured_is_named() -> None:
+    config = CONFIG.model_copy(update={"recompute": "full"})
+    with pytest.raises(
+        InputError,
+        match=r"holds no measurements of tensor_parallel=1/recompute=full/layer, only of: "
+        r"tensor_parallel=1/recompute=none/stage; .*change planner.cost",
+    ):
+        ProfiledCost(linear_table(), SHAPE, THREE_STAGES, config)
+
+
+def test_an_infeasible_cost_is_infinite_not_large() -> None:
+    assert math.isinf(costs_of(8, 64).work_ms[0, 0])
