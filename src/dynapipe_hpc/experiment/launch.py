@@ -1,12 +1,13 @@
 """The ranks of this job, and how they end together."""
 
+import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
 from typing import NoReturn, TypeVar
 
 from mpi4py import MPI
@@ -14,6 +15,8 @@ from mpi4py import MPI
 from dynapipe_hpc.data.errors import InputError, RunError
 
 T = TypeVar("T")
+
+INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def open_job() -> Iterator[Job]:
     Without this, the peers of a rank that raised would wait for it for ever.
     """
     job = Job(MPI.COMM_WORLD)
-    signal.signal(signal.SIGTERM, _terminate)
+    _end_on_signals(job)
     try:
         yield job
     except SystemExit:
@@ -91,17 +94,30 @@ def open_job() -> Iterator[Job]:
         _abort(job, error)
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+def _end_on_signals(job: Job) -> None:
+    """Answers Ctrl-C and SIGTERM at once, also while the main thread is inside of C code."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    threading.Thread(target=_end, args=(job, reading), name="signals", daemon=True).start()
+
+
+def _end(job: Job, reading: int) -> NoReturn:
+    number = signal.Signals(os.read(reading, 1)[0])
+    if job.is_first:
+        sys.stderr.write(f"dynapipe-hpc: ended by {number.name}\n")
+        sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def _abort(job: Job, error: BaseException) -> NoReturn:
-    if not isinstance(error, RunError | KeyboardInterrupt):
+    if not isinstance(error, RunError):
         traceback.print_exception(error)
-    reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
     sys.stderr.write(
-        f"dynapipe-hpc: rank {job.rank} on {MPI.Get_processor_name()} ends the job: {reason}\n"
+        f"dynapipe-hpc: rank {job.rank} on {MPI.Get_processor_name()} ends the job: {error}\n"
     )
     sys.stderr.flush()
-    job.comm.Abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+    job.comm.Abort(1)
     raise AssertionError("MPI_Abort returned")

@@ -1,0 +1,188 @@
+"""The main job as a user starts it: real ranks, a real dataset, and everything that goes wrong."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+BIN = Path(sys.prefix) / "bin"
+LONGEST_END_S = 10
+START_S = 30
+
+CONFIG = """
+[data]
+dataset = "corpus.h5"
+max_tokens = 256
+tokens_per_batch = 1024
+
+[model]
+n_layers = 4
+hidden_size = 32
+n_heads = 4
+ffn_size = 64
+vocab_size = 257
+max_tokens = 256
+
+[cluster]
+n_replicas = 2
+n_stages = 2
+device_memory_bytes = 100_000_000
+
+[planner.cost]
+kind = "analytic"
+
+[planner.batch]
+rule = "dynamic"
+
+[training]
+iterations = 4
+learning_rate = 1e-3
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a configuration and its dataset."""
+    path = tmp_path_factory.mktemp("job")
+    for verb in (
+        "demo-corpus corpus.jsonl --samples 200 --seed 3",
+        "preprocess corpus.jsonl corpus.h5",
+    ):
+        subprocess.run([str(BIN / "dynapipe-hpc"), *verb.split()], cwd=path, check=True)
+    (path / "config.toml").write_text(CONFIG)
+    return path
+
+
+def start(folder: Path, n_ranks: int, *arguments: str) -> "subprocess.Popen[str]":
+    command = [BIN / "mpiexec", "-n", str(n_ranks), BIN / "dynapipe-hpc", "run", "config.toml"]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.Popen(
+        [*command, *arguments],
+        cwd=folder,
+        env={**os.environ, **root, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(folder: Path, n_ranks: int, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    with start(folder, n_ranks, *arguments) as job:
+        out, err = job.communicate(timeout=120)
+    return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+
+
+def losses(run_folder: Path) -> list[float]:
+    with (run_folder / "iterations.csv").open() as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -> None:
+    job = run(folder, 4, "-o", str(tmp_path / "run"))
+    assert job.returncode == 0, job.stderr
+    lines = [line for line in job.stdout.splitlines() if line.startswith("iteration")]
+    assert len(lines) == 4
+    for word in ("loss", "real tokens/s", "padding efficiency", "predicted", "plans ahead"):
+        assert word in lines[-1]
+    assert losses(tmp_path / "run")[-1] < losses(tmp_path / "run")[0]
+    events = json.loads((tmp_path / "run" / "trace.json").read_text())
+    assert {event["ph"] for event in events} >= {"M", "X"}
+    assert (tmp_path / "run" / "plans" / "0003.txt").read_text().count("rank ") == 4
+
+
+def test_the_split_into_stages_and_micro_batches_does_not_change_the_losses(
+    folder: Path, tmp_path: Path
+) -> None:
+    exact = ["--set", "training.dtype=float64"]
+    one = ["--set", "cluster.n_stages=1", "--set", "cluster.n_replicas=1"]
+    naive = [*one, "--set", "planner.batch={rule='naive_padding', rows_per_microbatch=100}"]
+    unsplit = run(folder, 1, *exact, *naive, "-o", str(tmp_path / "unsplit"))
+    assert unsplit.returncode == 0, unsplit.stderr
+    split = run(folder, 4, *exact, "-o", str(tmp_path / "split"))
+    assert split.returncode == 0, split.stderr
+    assert losses(tmp_path / "split") == pytest.approx(losses(tmp_path / "unsplit"), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "arguments", "message"),
+    [
+        (2, [], "needs 4 ranks .* but this job has 2; start it with mpiexec -n 4"),
+        (4, ["--set", "data.dataset=none.h5"], "none.h5"),
+        (4, ["--set", "data.dataset=corpus.jsonl"], "corpus.jsonl"),
+        (4, ["--set", "model.vocab_size=100"], "model.vocab_size is 100"),
+        (4, ["--set", "cluster.n_stage=2"], "did you mean 'n_stages'"),
+    ],
+)
+def test_wrong_input_ends_all_ranks_with_one_message(
+    folder: Path, tmp_path: Path, n_ranks: int, arguments: list[str], message: str
+) -> None:
+    job = run(folder, n_ranks, *arguments, "-o", str(tmp_path / "run"))
+    told = [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc:")]
+    assert job.returncode == 2
+    assert len(told) == 1
+    assert re.search(message, told[0])
+    assert "Traceback" not in job.stderr
+
+
+def test_a_sample_that_cannot_fit_is_named(folder: Path, tmp_path: Path) -> None:
+    job = run(
+        folder, 4, "--set", "cluster.device_memory_bytes=1_000_000", "-o", str(tmp_path / "run")
+    )
+    assert job.returncode == 1
+    assert "cluster.device_memory_bytes is 1,000,000; raise it" in job.stderr
+    assert "Traceback" not in job.stderr
+
+
+def test_an_exception_on_one_rank_ends_all_of_them(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "corpus.h5"
+    copy.write_bytes((folder / "corpus.h5").read_bytes())
+    with h5py.File(copy, "r+") as file:
+        file["inputs/tokens"][::100] = 60_000  # no token has this number
+    started = time.monotonic()
+    job = run(folder, 4, "--set", f"data.dataset={copy}", "-o", str(tmp_path / "run"))
+    assert job.returncode == 1
+    assert time.monotonic() - started < LONGEST_END_S + START_S
+    assert re.search(r"rank \d on .* ends the job: iteration 0, rank \d, instruction", job.stderr)
+    assert "index out of range" in job.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("n_ranks", [1, 4])
+def test_an_interruption_ends_all_ranks_soon(
+    folder: Path, tmp_path: Path, number: signal.Signals, n_ranks: int
+) -> None:
+    sizes = ["--set", f"cluster.n_stages={n_ranks}", "--set", "cluster.n_replicas=1"]
+    arguments = [*sizes, "--set", "training.iterations=100000", "-o", str(tmp_path / "run")]
+    with start(folder, n_ranks, *arguments) as job:
+        assert job.stdout is not None
+        job.stdout.readline()
+        started = time.monotonic()
+        job.send_signal(number)
+        job.communicate(timeout=60)
+    assert time.monotonic() - started < LONGEST_END_S
+    assert job.returncode != 0
+
+
+def test_a_process_started_alone_says_why_it_was_ended(folder: Path, tmp_path: Path) -> None:
+    sizes = ["--set", "cluster.n_stages=1", "--set", "cluster.n_replicas=1"]
+    arguments = [*sizes, "--set", "training.iterations=100000", "-o", str(tmp_path / "run")]
+    command = [str(BIN / "dynapipe-hpc"), "run", "config.toml", *arguments]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        job.stdout.readline()
+        job.send_signal(signal.SIGINT)
+        _, err = job.communicate(timeout=60)
+    assert job.returncode == 130
+    assert err.endswith("dynapipe-hpc: ended by SIGINT\n")
