@@ -1,0 +1,80 @@
+"""`dynapipe-hpc demo-corpus`, `preprocess` and `inspect` as they are called."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+MAIN = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main())"
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-c", MAIN, *map(str, arguments)]
+
+
+def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), capture_output=True, check=False, text=True, timeout=60
+    )
+
+
+def test_a_demo_corpus_becomes_a_dataset(tmp_path: Path) -> None:
+    corpus, dataset = tmp_path / "d.jsonl", tmp_path / "d.h5"
+    made = call("demo-corpus", corpus, "--samples", "50", "--max-bytes", "512")
+    assert (made.stdout, made.stderr) == (f"{corpus}: 50 samples\n", "")
+    written = call("preprocess", corpus, dataset, "--workers", "1")
+    assert written.stdout.startswith(f"{dataset}: 50 samples, ")
+    assert (written.returncode, written.stderr) == (0, "")
+    shown = call("inspect", dataset)
+    assert "samples    50 of " in shown.stdout
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_skipped_lines_are_reported(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"inputs": "a", "targets": "b"}\nnonsense\n')
+    refused = call("preprocess", source, tmp_path / "x.h5")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"dynapipe-hpc: {source}:2: not JSON")
+    assert "Traceback" not in refused.stderr
+    accepted = call("preprocess", source, tmp_path / "x.h5", "--skip-bad")
+    assert f"skipped 1 bad lines, the first: {source}:2: not JSON" in accepted.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+def test_an_interrupted_run_leaves_no_half_file(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """A terminal sends the signal to all processes of the run, workers included."""
+    source = tmp_path / "endless.jsonl"
+    os.mkfifo(source)
+    process = subprocess.Popen(
+        command("preprocess", source, tmp_path / "x.h5", "--workers", "2"),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    # Opening waits until the run reads, which it does with the output begun.
+    feeder = threading.Thread(target=feed, args=(source.open("w"),), daemon=True)
+    feeder.start()
+    assert len(list(tmp_path.iterdir())) == 2
+    os.killpg(process.pid, number)
+    _, errors = process.communicate(timeout=30)
+    feeder.join(timeout=30)
+    assert process.returncode == code
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def feed(pipe: TextIO) -> None:
+    with suppress(BrokenPipeError), pipe:
+        while True:
+            pipe.write('{"inputs": "a", "targets": "b"}\n' * 1000)
