@@ -2,12 +2,13 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.tokenize_lines import Lines, TokenizedLines, tokenize_lines
@@ -52,9 +53,18 @@ _settings: list[tuple[Tokenizer, bool]] = []
 def _prepare(tokenizer: Tokenizer, skip_bad: bool) -> None:
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_first_process, daemon=True).start()
     # The workers are the parallelism.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     _settings.append((tokenizer, skip_bad))
+
+
+def _end_with_the_first_process() -> None:
+    """A first process that was killed could not end its workers, which would wait for ever."""
+    first = parent_process()
+    if first is not None:
+        first.join()
+        os._exit(1)
 
 
 def _tokenize(lines: Lines) -> TokenizedLines:
