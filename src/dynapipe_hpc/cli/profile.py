@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
 
-REPETITION_S = 15.0
+REPETITION_S = 18.0
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
