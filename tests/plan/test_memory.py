@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.oracles.example_plans import plans_of_grid
 
-from dynapipe_hpc.plan.memory import peak_bytes
+from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan
 
 
@@ -27,3 +27,11 @@ def test_stored_bytes_stay_until_backward_and_transient_bytes_come_on_top(
         limit=0, static=1000, stored=(10, 20), forward_transient=(1, 2), backward_transient=(7, 5)
     )
     assert peak_bytes(replace(plan, memory=memory)) == peak
+
+
+def test_the_stored_peak_leaves_out_what_cannot_be_counted_while_a_plan_runs() -> None:
+    plan = plans_of_grid("rank 0 | F0 B0 F1 B1", n_microbatches=2)[0]
+    memory = MemoryPlan(
+        limit=0, static=1000, stored=(10, 20), forward_transient=(1, 2), backward_transient=(7, 5)
+    )
+    assert stored_peak_bytes(replace(plan, memory=memory)) == 20

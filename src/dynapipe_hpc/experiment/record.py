@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.plan.memory import peak_bytes
+from dynapipe_hpc.plan.memory import stored_peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.iteration_record import IterationRecord
 
@@ -52,7 +52,7 @@ def record_of(
         padded_tokens=sum(microbatch.padded_tokens for microbatch in microbatches),
         predicted_ms=reports[0].plan.prediction.iteration_ms,
         measured_ms=measured_ms,
-        predicted_peak_bytes=max(_activation_peak_bytes(report.plan) for report in reports),
+        predicted_peak_bytes=max(stored_peak_bytes(report.plan) for report in reports),
         measured_peak_bytes=max(report.trace.peak_bytes for report in reports),
         planning_ms=sum(report.planning_ms for report in reports),
         waited_ms=max(report.waited_ms for report in reports),
@@ -70,7 +70,3 @@ def line_of(record: IterationRecord) -> str:
         f"predicted {record.predicted_ms:,.0f} ms, measured {record.measured_ms:,.0f} ms, "
         f"{record.plans_ahead} plans ahead"
     )
-
-
-def _activation_peak_bytes(plan: RankPlan) -> int:
-    return peak_bytes(plan) - plan.memory.static

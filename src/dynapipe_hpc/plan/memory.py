@@ -1,5 +1,7 @@
 """The memory that a plan needs."""
 
+from dataclasses import replace
+
 from dynapipe_hpc.plan.instruction import Backward, Forward
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
@@ -21,3 +23,13 @@ def peak_bytes(plan: RankPlan) -> int:
                 peak = max(peak, held + memory.backward_transient[i])
                 held -= memory.stored[i]
     return peak
+
+
+def stored_peak_bytes(plan: RankPlan) -> int:
+    """Largest sum of stored bytes at any moment: what can be counted while a plan runs.
+
+    Without static memory, and without what a pass needs only while it runs.
+    """
+    none = (0,) * len(plan.microbatches)
+    stored = replace(plan.memory, static=0, forward_transient=none, backward_transient=none)
+    return peak_bytes(replace(plan, memory=stored))

@@ -120,8 +120,8 @@ def _prediction(comparison: Comparison) -> list[Row]:
         Row("iteration time, measured", "ms", tuple(_number(r.measured_ms) for r in runs)),
         Row("iteration time, predicted", "ms", tuple(_number(r.predicted_ms) for r in runs)),
         Row("  median error", "%", tuple(_percent(r.time_error) for r in runs)),
-        Row("peak memory, measured", "MiB", tuple(_mib(r.measured_peak_bytes) for r in runs)),
-        Row("peak memory, predicted", "MiB", tuple(_mib(r.predicted_peak_bytes) for r in runs)),
+        Row("peak activations, measured", "MiB", tuple(_mib(r.measured_peak_bytes) for r in runs)),
+        Row("peak activations, predicted", "MiB", tuple(_mib(r.predicted_peak_bytes) for r in runs)),
         Row("  median error", "%", tuple(_percent(r.peak_error) for r in runs)),
     ]
 
