@@ -4,7 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracles.measured_layers import SHAPE, linear_grid, linear_layer, linear_table
+from tests.oracles.measured_layers import (
+    ROW_TOKENS,
+    ROWS,
+    SHAPE,
+    linear_grid,
+    linear_layer,
+    linear_table,
+)
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
@@ -146,6 +153,14 @@ def test_a_mode_that_was_not_measured_is_named() -> None:
         r"tensor_parallel=1/recompute=none/stage; .*change planner.cost",
     ):
         ProfiledCost(linear_table(), SHAPE, THREE_STAGES, config)
+
+
+def test_layers_measured_at_other_points_are_refused() -> None:
+    head = replace(linear_layer(3.0), axes=(ROWS, 2 * ROW_TOKENS))
+    with pytest.raises(
+        InputError, match=r"costs.h5: 'head' was measured with other rows or lengths"
+    ):
+        ProfiledCost(linear_table(head=head), SHAPE, THREE_STAGES, CONFIG)
 
 
 def test_an_infeasible_cost_is_infinite_not_large() -> None:

@@ -1,5 +1,8 @@
 """Costs measured layer by layer."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
@@ -16,7 +19,7 @@ from dynapipe_hpc.planner.cost.profile_table import (
     check_model,
 )
 from dynapipe_hpc.planner.cost.stage_grids import stage_grids
-from dynapipe_hpc.planner.cost.stage_parts import parts_of_stages
+from dynapipe_hpc.planner.cost.stage_parts import LAYER, parts_of_stages
 
 
 class ProfiledCost:
@@ -48,8 +51,8 @@ class ProfiledCost:
         self._boundary_bytes_per_token = shape.hidden_size * table.element_bytes
         self._update = table.update
         self._n_replicas = cluster.n_replicas
+        rows, row_tokens = _common_axes(layers, config.path)
         grids, self._repaired = stage_grids(layers, counts)
-        rows, row_tokens = next(iter(layers.values())).axes
         self._interpolate = Interpolator(rows, row_tokens, grids)
 
     @property
@@ -85,3 +88,14 @@ def _layer(table: ProfileTable, config: ProfiledConfig, kind: str) -> LayerProfi
             "change planner.cost or measure them with 'dynapipe-hpc profile'"
         )
     return table.layers[key]
+
+
+def _common_axes(layers: Mapping[str, LayerProfile], path: Path) -> tuple[IntArray, ...]:
+    axes = layers[LAYER].axes
+    for kind, layer in layers.items():
+        if not all(map(np.array_equal, layer.axes, axes)):
+            raise InputError(
+                f"{path}: '{kind}' was measured with other rows or lengths than '{LAYER}'; "
+                "measure them together with 'dynapipe-hpc profile'"
+            )
+    return axes

@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.planner.cost.profile_file import read_table
+
+CONFIG = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
+PROFILE = """\
+tensor_parallel,recompute,layer,microbatch_size,input_tokens,target_tokens,\
+forward_ms,backward_ms,stored_activation_mb,peak_activation_mb
+1,none,encoder,1,16,0,1.5,2.5,3,10
+1,none,encoder,2,16,0,2,3,6,20
+1,none,postprocess,1,16,0,1,2,,
+1,none,postprocess,2,16,0,2,4,,
+"""
+PARAMETERS = (
+    "tensor_parallel,recompute,layer,parameter_mb\n1,none,encoder,400\n1,none,embedding,50\n"
+)
+
+
+def test_an_import_writes_the_table_and_says_what_is_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(PROFILE)
+    (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
+    table = tmp_path / "a.h5"
+    assert (
+        main(["profile", str(CONFIG), "--from-csv", str(tmp_path / "a.csv"), "-o", str(table)]) == 0
+    )
+    assert read_table(table).model["hidden_size"] == 4096
+    said = capsys.readouterr().out
+    assert "tensor_parallel=1/recompute=none/layer: 2 points of 1..2 x 16..16, 4 to 5 ms" in said
+    assert "0.0% repaired" in said
+
+
+def test_a_missing_profile_is_an_input_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing, table = str(tmp_path / "a.csv"), str(tmp_path / "a.h5")
+    assert main(["profile", str(CONFIG), "--from-csv", missing, "-o", table]) == 2
+    assert f"{missing}: cannot be read" in capsys.readouterr().err
