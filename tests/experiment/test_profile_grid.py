@@ -1,6 +1,7 @@
 import pytest
 from tests.oracles.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 
 
@@ -44,3 +45,8 @@ def test_the_largest_micro_batch_leaves_two_per_stage_and_replica(
 def test_micro_batches_come_smallest_first() -> None:
     sizes = [m.padded_tokens for m in ProfileGrid.of(tiny_experiment()).microbatches()]
     assert sizes == sorted(sizes)
+
+
+def test_a_limit_below_the_longest_row_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"--microbatch-tokens is 24, but one row of .* takes 32"):
+        ProfileGrid.of(tiny_experiment(), max_tokens=24)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.batch.row_length import padded
@@ -34,11 +35,19 @@ class ProfileGrid:
             config: The run.
             max_tokens: As the attribute. The default is a replica's share of the global batch
                 cut into two micro-batches per stage, and the longest row at least.
+
+        Raises:
+            InputError: `max_tokens` is less than the longest row.
         """
         longest = padded(config.data.max_tokens)
         n_microbatches = config.cluster.n_ranks * MICROBATCHES_PER_STAGE
         share = config.data.tokens_per_batch // n_microbatches
-        limit = max_tokens or max(longest, share)
+        limit = max(longest, share) if max_tokens is None else max_tokens
+        if limit < longest:
+            raise InputError(
+                f"--microbatch-tokens is {limit}, but one row of data.max_tokens takes {longest}; "
+                "raise the one or lower the other"
+            )
         shortest = min(SHORTEST_ROW, longest)
         row_tokens = (*_powers_of_two(shortest, longest - 1), longest)
         return cls(tuple(_powers_of_two(1, max(1, limit // shortest))), row_tokens, limit)
