@@ -6,8 +6,6 @@ FOLDER (default ../shared) holds the inputs, see a100_inputs.py. Medians of one 
 batches of a file.
 """
 
-import argparse
-import statistics
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import split_samples
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from measured import median_ms, print_table, write_json
+from measured import median_ms, medians, run_over_inputs
 
 COLUMNS = {
     "samples": "{:.0f}",
@@ -60,22 +58,9 @@ def measure_all(folder: Path) -> dict[str, dict[str, float]]:
             cluster = a100_cluster(n_replicas)
             cost = a100_cost(folder, cluster)
             measured = [measure(samples, cost, cluster) for samples in batches(folder, name)]
-            results[f"{name} x{n_replicas}"] = {
-                column: statistics.median(m[column] for m in measured) for column in COLUMNS
-            }
+            results[f"{name} x{n_replicas}"] = medians(measured, COLUMNS)
     return results
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("../shared"))
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    results = measure_all(arguments.folder)
-    print_table(results, COLUMNS)
-    if arguments.json:
-        write_json(arguments.json, results)
-
-
 if __name__ == "__main__":
-    main()
+    run_over_inputs(__doc__, measure_all, COLUMNS)

@@ -1,12 +1,15 @@
 """How benchmarks time things and write what they found."""
 
+import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from dynapipe_hpc.experiment.machine import machine_facts
+
+Rows = Mapping[str, Mapping[str, float]]
 
 
 def median_ms(work: Callable[[], object], n_repeats: int = 15) -> float:
@@ -19,7 +22,26 @@ def median_ms(work: Callable[[], object], n_repeats: int = 15) -> float:
     return statistics.median(times_ms)
 
 
-def print_table(rows: Mapping[str, Mapping[str, float]], forms: Mapping[str, str]) -> None:
+def run_over_inputs(
+    doc: str, measure_all: Callable[[Path], Rows], columns: Mapping[str, str]
+) -> None:
+    """A planner benchmark as a command: [FOLDER of the inputs] [--json OUT.json]."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("../shared"))
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results = measure_all(arguments.folder)
+    print_table(results, columns)
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
+def medians(rows: Sequence[Mapping[str, float]], columns: Iterable[str]) -> dict[str, float]:
+    """Per column, the median over rows."""
+    return {column: statistics.median(row[column] for row in rows) for column in columns}
+
+
+def print_table(rows: Rows, forms: Mapping[str, str]) -> None:
     """Prints a row per name; `forms` names the columns and how to write their numbers."""
     width = max(len(name) for name in rows)
     print(" " * width, *forms)

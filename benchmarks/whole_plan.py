@@ -7,8 +7,6 @@ batches of a file, in ms, each step alone; `whole` is the planner's own way
 through all of them, with every memory share tried.
 """
 
-import argparse
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
-from measured import median_ms, print_table, write_json
+from measured import median_ms, medians, run_over_inputs
 
 SCHEDULES = list(RULES.values())
 COLUMNS = {
@@ -95,22 +93,9 @@ def measure_all(folder: Path) -> dict[str, dict[str, float]]:
                 a100_cost(folder, cluster), cluster, GPT.hidden_size, rules, SCHEDULES
             )
             measured = [measure(planner, samples) for samples in batches(folder, name)]
-            results[f"{name} x{n_replicas}"] = {
-                column: statistics.median(m[column] for m in measured) for column in COLUMNS
-            }
+            results[f"{name} x{n_replicas}"] = medians(measured, COLUMNS)
     return results
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("../shared"))
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    results = measure_all(arguments.folder)
-    print_table(results, COLUMNS)
-    if arguments.json:
-        write_json(arguments.json, results)
-
-
 if __name__ == "__main__":
-    main()
+    run_over_inputs(__doc__, measure_all, COLUMNS)

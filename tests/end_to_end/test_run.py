@@ -64,10 +64,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(folder: Path, n_ranks: int, *arguments: str) -> "subprocess.Popen[str]":
-    command = [BIN / "mpiexec", "-n", str(n_ranks), BIN / "dynapipe-hpc", "run", "config.toml"]
+    launch = [str(BIN / "mpiexec"), "-n", str(n_ranks)]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.Popen(
-        [*command, *arguments],
+        [*launch, str(BIN / "dynapipe-hpc"), "run", "config.toml", *arguments],
         cwd=folder,
         env={**os.environ, **root, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,

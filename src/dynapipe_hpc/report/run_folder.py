@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
@@ -122,9 +123,8 @@ class RunFolder:
 
 def write_whole(path: Path, text: str) -> None:
     """Writes a file beside its place and renames it, so that nobody sees half of it."""
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def _read_config(path: Path) -> str:
