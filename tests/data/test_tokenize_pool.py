@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy.typing as npt
 import pytest
 
 from dynapipe_hpc.data.errors import RunError
@@ -26,7 +25,7 @@ class DyingTokenizer:
     vocab_size: int = 2
     eos_id: int = 1
 
-    def encode(self, texts: Sequence[str]) -> list[npt.ArrayLike]:
+    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         os.kill(os.getpid(), signal.SIGKILL)
         return [[0] for _ in texts]
 

@@ -4,7 +4,6 @@ import json
 import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given
@@ -28,7 +27,7 @@ def word_level(path: Path, *words: str) -> Path:
 
 
 def encode(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
-    return [np.asarray(tokens).tolist() for tokens in tokenizer.encode(texts)]
+    return [list(tokens) for tokens in tokenizer.encode(texts)]
 
 
 @given(st.text())

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -29,11 +30,10 @@ class TokenSequences:
     lengths: npt.NDArray[np.int64]
 
     @classmethod
-    def join(cls, sequences: Sequence[npt.ArrayLike], dtype: np.dtype[np.unsignedinteger]) -> Self:
+    def join(cls, sequences: Sequence[Sequence[int]], dtype: np.dtype[np.unsignedinteger]) -> Self:
         """Joins the sequences in order."""
-        arrays = [np.asarray(sequence, dtype) for sequence in sequences]
-        lengths = np.array([len(array) for array in arrays], np.int64)
-        return cls(np.concatenate([np.empty(0, dtype), *arrays]), lengths)
+        tokens: TokenArray = np.fromiter(chain.from_iterable(sequences), dtype)
+        return cls(tokens, np.array([len(sequence) for sequence in sequences], np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TokenBlock:
     @classmethod
     def of(
         cls,
-        samples: Sequence[tuple[npt.ArrayLike, npt.ArrayLike, str]],
+        samples: Sequence[tuple[Sequence[int], Sequence[int], str]],
         vocab_size: int,
     ) -> Self:
         """Makes a block of (input tokens, target tokens, task) triples."""

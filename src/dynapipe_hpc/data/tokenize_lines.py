@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.data.tokenizers import Tokenizer
@@ -88,7 +85,7 @@ def tokenize_lines(lines: Lines, tokenizer: Tokenizer, skip_bad: bool) -> Tokeni
 def _tokenize(texts: Sequence[_Text], tokenizer: Tokenizer) -> TokenBlock:
     inputs = tokenizer.encode([text.inputs for text in texts])
     targets = tokenizer.encode([text.targets for text in texts])
-    ended: list[npt.ArrayLike] = [np.append(tokens, tokenizer.eos_id) for tokens in targets]
+    ended = [[*tokens, tokenizer.eos_id] for tokens in targets]
     tasks = [text.task for text in texts]
     return TokenBlock.of(list(zip(inputs, ended, tasks, strict=True)), tokenizer.vocab_size)
 

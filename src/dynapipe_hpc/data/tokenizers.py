@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import tokenizers
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
@@ -38,7 +36,7 @@ class Tokenizer(Protocol):
     def eos_id(self) -> int:
         """The token that ends every target."""
 
-    def encode(self, texts: Sequence[str]) -> list[npt.ArrayLike]:
+    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text, with no special tokens around them."""
 
 
@@ -51,9 +49,9 @@ class ByteTokenizer:
     vocab_size: int = 257
     eos_id: int = 256
 
-    def encode(self, texts: Sequence[str]) -> list[npt.ArrayLike]:
+    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text."""
-        return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+        return [text.encode() for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class VocabularyTokenizer:
     eos_id: int
     model: tokenizers.Tokenizer
 
-    def encode(self, texts: Sequence[str]) -> list[npt.ArrayLike]:
+    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text."""
         return [e.ids for e in self.model.encode_batch_fast(texts, add_special_tokens=False)]
 
