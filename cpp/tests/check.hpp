@@ -7,7 +7,7 @@ namespace check {
 
 inline int failures = 0;
 
-inline void that(bool holds, const char *what, const char *file, int line) {
+inline void that(bool holds, const char* what, const char* file, int line) {
     if (!holds) {
         ++failures;
         std::cerr << file << ':' << line << ": failed: " << what << '\n';
