@@ -114,7 +114,7 @@ def sample_loader(lengths: Sequence[int], vocab_size: int) -> Iterator[TokenLoad
     """
     random = np.random.default_rng(0)
     halves = [(length // 2, length - length // 2) for length in lengths]
-    texts = [tuple(random.integers(0, vocab_size, n) for n in half) for half in halves]
+    texts = [[random.integers(0, vocab_size, n).tolist() for n in half] for half in halves]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "samples.h5"
         with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0)) as writer:
