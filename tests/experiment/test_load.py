@@ -93,7 +93,9 @@ def test_a_bare_word_in_an_override_is_a_string(complete: Path) -> None:
         ("cluster.n_stages=0", "cluster.n_stages = 0: .*greater than or equal to 1"),
         ("planner.batch.rule=pack", "planner.batch: .*'dense_packing'"),
         ("training.dtype=float8", "training.dtype = 'float8': .*'float32'"),
-        ("data.max_tokens=128", r"data.max_tokens \(128\) exceeds model.max_tokens \(64\)"),
+        ("data.max_tokens=128", r"data.max_tokens \(128\) needs rows of 128 .* at least 128 or"),
+        ("data.max_tokens=65", r"data.max_tokens \(65\) needs rows of 72 .* at least 72 or"),
+        ("model.max_tokens=63", r"multiple of 8, but model.max_tokens \(63\) is less; raise it to"),
         ("cluster.n_stages=8", r"cluster.n_stages \(8\) exceeds model.n_layers \(4\)"),
         ("model.n_heads=5", r"hidden_size \(32\) must be a multiple of n_heads \(5\)"),
         ("nonsense", "--set nonsense: expected table.key=value"),
@@ -102,6 +104,10 @@ def test_a_bare_word_in_an_override_is_a_string(complete: Path) -> None:
 def test_a_wrong_value_is_named(complete: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(complete, [override])
+
+
+def test_samples_are_as_long_as_rounding_up_allows(complete: Path) -> None:
+    assert load_config(complete, ["data.max_tokens=57"]).data.max_tokens == 57
 
 
 def test_a_missing_table_is_named(complete: Path) -> None:

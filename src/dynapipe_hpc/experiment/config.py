@@ -8,6 +8,7 @@ from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.store.config import StoreConfig
@@ -27,11 +28,13 @@ class ExperimentConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _samples_fit_the_model(self) -> Self:
-        if self.data.max_tokens > self.model.max_tokens:
+        row_tokens = padded(self.data.max_tokens)
+        if row_tokens > self.model.max_tokens:
             raise ValueError(
-                f"data.max_tokens ({self.data.max_tokens}) exceeds model.max_tokens "
-                f"({self.model.max_tokens}), the longest row of the model; lower the one or "
-                "raise the other"
+                f"data.max_tokens ({self.data.max_tokens}) needs rows of {row_tokens} tokens, "
+                f"padded to a multiple of {ROW_MULTIPLE}, but model.max_tokens "
+                f"({self.model.max_tokens}) is less; raise it to at least {row_tokens} or "
+                "lower data.max_tokens"
             )
         return self
 
