@@ -31,7 +31,7 @@ def test_the_table_reads_like_this(tmp_path: Path) -> None:
         "planning one iteration          20.0     20.0  ms",
         "waited for plans, in all        3.00     0.00  ms",
         "  after the warm-up             2.25     0.00  ms",
-        "fewest plans ahead                 2        2",
+        "plans ahead, median                2        2",
         "",
         "iterations                        12       12",
         "  of them steady                   9        9",

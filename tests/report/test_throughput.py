@@ -39,6 +39,11 @@ def test_one_slow_iteration_does_not_move_the_median() -> None:
     assert summarise("x", records).real_tokens_per_s == 2000
 
 
+def test_the_end_with_nothing_left_to_plan_does_not_count_as_falling_behind() -> None:
+    records = [record(i, plans_ahead=min(4, 19 - i)) for i in range(20)]
+    assert summarise("x", records).plans_ahead == 4
+
+
 def test_the_error_of_a_prediction_has_no_sign() -> None:
     records = [record(0, predicted_ms=400.0), record(1, predicted_ms=600.0)]
     assert summarise("x", records).time_error == pytest.approx(0.2)

@@ -134,7 +134,7 @@ def _planning(comparison: Comparison) -> list[Row]:
         Row("planning one iteration", "ms", tuple(_number(r.planning_ms) for r in runs)),
         Row("waited for plans, in all", "ms", tuple(_number(r.waited_ms) for r in runs)),
         Row("  after the warm-up", "ms", tuple(_number(r.steady_waited_ms) for r in runs)),
-        Row("fewest plans ahead", "", tuple(f"{r.plans_ahead}" for r in runs)),
+        Row("plans ahead, median", "", tuple(f"{r.plans_ahead:g}" for r in runs)),
     ]
 
 

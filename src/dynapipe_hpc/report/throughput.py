@@ -27,7 +27,7 @@ class RunSummary:
         peak_error: Median of |predicted - measured| / measured peak memory; NaN where
             nothing was measured.
         planning_ms: Median time of planning an iteration on one core.
-        plans_ahead: Fewest plans that were ready beyond the one being executed.
+        plans_ahead: Median plans that were ready beyond the one being executed.
         waited_ms: Time waited for plans, over all iterations.
         steady_waited_ms: The part of it after the warm-up.
         first_loss: Loss of the first iteration.
@@ -47,7 +47,7 @@ class RunSummary:
     measured_peak_bytes: int
     peak_error: float
     planning_ms: float
-    plans_ahead: int
+    plans_ahead: float
     waited_ms: float
     steady_waited_ms: float
     first_loss: float
@@ -87,7 +87,7 @@ def summarise(name: str, records: Sequence[IterationRecord]) -> RunSummary:
             lambda r: relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes)
         ),
         planning_ms=typical(lambda r: r.planning_ms),
-        plans_ahead=min(r.plans_ahead for r in steady),
+        plans_ahead=typical(lambda r: r.plans_ahead),
         waited_ms=sum(r.waited_ms for r in records),
         steady_waited_ms=sum(r.waited_ms for r in steady),
         first_loss=records[0].loss,
