@@ -26,20 +26,14 @@ def sampler_of(
 
 
 def fill_batches(samples: list[Sample], budget: int) -> list[list[Sample]]:
-    """The definition, sample by sample; a last batch that is not the only one is dropped."""
+    """The definition, sample by sample; a last batch with room left counts only alone."""
     batches: list[list[Sample]] = [[]]
     for sample in samples:
         if sum(s.tokens for s in batches[-1]) + sample.tokens > budget:
             batches.append([])
         batches[-1].append(sample)
-    return batches[:-1] or batches
-
-
-def first_epoch(sampler: TokenBudgetSampler) -> list[list[Sample]]:
-    batches: list[list[Sample]] = []
-    while sampler.epoch_of(len(batches)) == 0:
-        batches.append(sampler.iteration(len(batches)))
-    return batches
+    is_full = sum(sample.tokens for sample in batches[-1]) == budget
+    return batches if is_full or len(batches) == 1 else batches[:-1]
 
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=60)
@@ -50,10 +44,18 @@ def test_batches_agree_with_filling_them_one_by_one(
     lengths: list[tuple[int, int]], max_tokens: int, more: int, seed: int
 ) -> None:
     budget = max_tokens + more
-    # One batch that holds everything shows the order of the epoch.
-    epoch = sampler_of(lengths, max_tokens, max_tokens * len(lengths), seed).iteration(0)
-    batches = first_epoch(sampler_of(lengths, max_tokens, budget, seed))
-    assert batches == fill_batches(epoch, budget)
+    # A batch that holds everything shows the order of its epoch.
+    whole = sampler_of(lengths, max_tokens, max_tokens * len(lengths), seed)
+    expected = [batch for k in range(3) for batch in fill_batches(whole.iteration(k), budget)]
+    sampler = sampler_of(lengths, max_tokens, budget, seed)
+    assert [sampler.iteration(k) for k in range(len(expected))] == expected
+
+
+@given(LENGTHS, st.integers(1, 16))
+def test_an_epoch_visits_every_sample_and_cuts_it(
+    lengths: list[tuple[int, int]], max_tokens: int
+) -> None:
+    epoch = sampler_of(lengths, max_tokens, max_tokens * len(lengths)).iteration(0)
     assert sorted(sample.sample_id for sample in epoch) == list(range(len(lengths)))
     for sample in epoch:
         expected = truncated(lengths[sample.sample_id], max_tokens)
@@ -82,7 +84,13 @@ def test_the_input_gives_way_to_the_target(lengths: tuple[int, int], cut: tuple[
 
 def test_a_batch_is_full_to_the_token() -> None:
     sampler = sampler_of([(7, 1)] * 10, budget=32)
-    assert [len(batch) for batch in first_epoch(sampler)] == [4, 4]
+    assert [len(sampler.iteration(k)) for k in range(4)] == [4, 4, 4, 4]
+
+
+def test_a_last_batch_without_room_left_is_kept() -> None:
+    sampler = sampler_of([(9, 1)] * 20, budget=50)
+    visited = [sample.sample_id for k in range(4) for sample in sampler.iteration(k)]
+    assert sorted(visited) == list(range(20))
 
 
 def test_a_dataset_smaller_than_a_batch_is_one_batch() -> None:
@@ -94,7 +102,7 @@ def test_iterations_can_be_asked_for_in_any_order() -> None:
     lengths = [(i % 13, 1 + i % 5) for i in range(100)]
     one, other = sampler_of(lengths), sampler_of(lengths)
     forwards = [one.iteration(k) for k in range(200)]
-    assert one.epoch_of(199) > 2
+    assert sum(map(len, forwards)) > 2 * len(lengths)
     assert [other.iteration(k) for k in reversed(range(200))] == forwards[::-1]
 
 
@@ -146,5 +154,5 @@ def test_real_lengths_fill_the_budget() -> None:
     batches = json.loads((SHARED_LENGTHS / "gpt_max2048_gbs65536.json").read_text())["batches"]
     lengths = [(n - 1, 1) for batch in batches for n in batch]
     sampler = sampler_of(lengths, max_tokens=2048, budget=16384)
-    for batch in first_epoch(sampler):
-        assert 16384 - 2048 < sum(sample.tokens for sample in batch) <= 16384
+    for k in range(100):
+        assert 16384 - 2048 < sum(sample.tokens for sample in sampler.iteration(k)) <= 16384

@@ -31,9 +31,9 @@ class TokenBudgetSampler:
     """Fills every batch with samples until the next one would exceed the token budget.
 
     An epoch visits the samples in an order drawn from (seed, epoch). A batch never spans
-    two epochs, so it holds no sample twice; what an epoch leaves over, less than a batch, is
-    left out of that epoch (another order leaves out others), unless it is the epoch's only
-    batch. Iterations count through the epochs without end.
+    two epochs, so it holds no sample twice. An epoch's last batch, if it has room left, is left
+    out (another epoch's order leaves out others), unless it is the only one. Iterations count
+    through the epochs without end.
 
     Everything follows from lengths and configuration, so all ranks compute the same batches
     without talking. Any thread may ask for any iteration: the epochs in use are kept, and an
@@ -83,11 +83,6 @@ class TokenBudgetSampler:
             batch = k - self._first_iterations[number]
         return [self._sample(i) for i in epoch.order[epoch.starts[batch] : epoch.starts[batch + 1]]]
 
-    def epoch_of(self, k: int) -> int:
-        """The epoch that iteration k >= 0 belongs to, from 0."""
-        with self._lock:
-            return self._epoch_of(k)
-
     def _epoch_of(self, k: int) -> int:
         while k >= self._first_iterations[-1]:
             newest = len(self._first_iterations) - 1
@@ -126,10 +121,11 @@ def _order(n_samples: int, seed: int, epoch: int) -> Tokens:
 
 
 def _starts(lengths: Tokens, budget: int) -> list[int]:
-    """Where each batch starts in `lengths`, and where the last one ends."""
-    ends = np.cumsum(lengths)
+    """Where each batch starts in `lengths`, and where the last one that counts ends."""
+    ends = np.concatenate(([0], np.cumsum(lengths)))
     starts = [0]
     while starts[-1] < len(lengths):
-        before = ends[starts[-1] - 1] if starts[-1] else 0
-        starts.append(int(np.searchsorted(ends, before + budget, side="right")))
-    return starts if len(starts) == 2 else starts[:-1]
+        limit = ends[starts[-1]] + budget
+        starts.append(int(np.searchsorted(ends, limit, side="right")) - 1)
+    last_is_full = ends[-1] - ends[starts[-2]] == budget
+    return starts if last_is_full or len(starts) == 2 else starts[:-1]
