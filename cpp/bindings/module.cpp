@@ -3,12 +3,14 @@
 namespace py = pybind11;
 
 void bind_cyclic_schedule(py::module_& m);
+void bind_list_scheduler(py::module_& m);
 void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
 
 PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
     bind_cyclic_schedule(m);
+    bind_list_scheduler(m);
     bind_simulate(m);
     bind_split_samples(m);
 }

@@ -19,6 +19,20 @@ def cyclic_schedule(
     limit_bytes: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.int32]: ...
 
+# Returns pass codes of shape (n_stages, n_passes).
+def list_schedule(
+    forward_ms: npt.NDArray[np.float64],
+    backward_ms: npt.NDArray[np.float64],
+    stored_bytes: npt.NDArray[np.float64],
+    forward_transient_bytes: npt.NDArray[np.float64],
+    backward_transient_bytes: npt.NDArray[np.float64],
+    boundary_bytes: npt.NDArray[np.float64],
+    limit_bytes: npt.NDArray[np.float64],
+    latency_ms: float,
+    bytes_per_ms: float,
+    full_duplex: bool,
+) -> npt.NDArray[np.int32]: ...
+
 # Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started).
 def simulate(
     order: npt.NDArray[np.int32],

@@ -3,17 +3,18 @@
 import pytest
 from pydantic import ValidationError
 
+from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.config import RULES, ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 
 
 def test_all_rules_are_tried_by_default() -> None:
-    assert [RULES[name] for name in ScheduleConfig().rules] == [one_f_one_b, cyclic]
+    assert [RULES[name] for name in ScheduleConfig().rules] == [one_f_one_b, cyclic, adaptive]
 
 
 def test_an_unknown_rule_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValidationError, match="Input should be '1f1b' or 'cyclic'"):
+    with pytest.raises(ValidationError, match="Input should be '1f1b', 'cyclic' or 'adaptive'"):
         ScheduleConfig.model_validate({"rules": ["gpipe"]})
 
 

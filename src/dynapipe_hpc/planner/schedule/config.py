@@ -6,13 +6,14 @@ from typing import Literal
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
-RuleName = Literal["1f1b", "cyclic"]
+RuleName = Literal["1f1b", "cyclic", "adaptive"]
 
-RULES: Mapping[RuleName, ScheduleRule] = {"1f1b": one_f_one_b, "cyclic": cyclic}
+RULES: Mapping[RuleName, ScheduleRule] = {"1f1b": one_f_one_b, "cyclic": cyclic, "adaptive": adaptive}
 
 
 class ScheduleConfig(ConfigTable):
@@ -22,4 +23,4 @@ class ScheduleConfig(ConfigTable):
         rules: Rules to try; the schedule that ends first in the simulation is used.
     """
 
-    rules: tuple[RuleName, ...] = Field(default=("1f1b", "cyclic"), min_length=1)
+    rules: tuple[RuleName, ...] = Field(default=("1f1b", "cyclic", "adaptive"), min_length=1)

@@ -1,13 +1,16 @@
 """The paper's memory-aware cyclic schedule."""
 
 from dynapipe_hpc import _kernels
+from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
 from dynapipe_hpc.planner.schedule.pass_codes import decode_passes
-from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
 
 
-def cyclic(costs: StageCosts, activation_limit_bytes: FloatArray) -> Schedule:
+def cyclic(
+    costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT
+) -> Schedule:
     """Starts micro-batches as early as memory allows, so that stages have work in store.
 
     In every cycle each stage runs one backward and then one forward pass, of those that were

@@ -8,6 +8,7 @@ from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
 from dynapipe_hpc.planner.schedule.schedule_rule import (
+    INSTANT,
     Direction,
     InfeasibleScheduleError,
     Pass,
@@ -16,7 +17,9 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 from dynapipe_hpc.planner.schedule.simulate import simulate
 
 
-def one_f_one_b(costs: StageCosts, activation_limit_bytes: FloatArray) -> Schedule:
+def one_f_one_b(
+    costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT
+) -> Schedule:
     """Fills the pipeline, then alternates strictly between backward and forward passes.
 
     Stage s of n begins with n - s forward passes and never keeps more micro-batches than that,
@@ -52,7 +55,7 @@ def _alternating(forwards: list[Pass], backwards: list[Pass], n_warm_up: int) ->
 
 def _check_peaks(schedule: Schedule, costs: StageCosts, activation_limit_bytes: FloatArray) -> None:
     # Memory depends on the order of passes alone, so any link will do.
-    peaks = simulate(schedule, costs, Link(), np.zeros(costs.n_stages)).peak_bytes
+    peaks = simulate(schedule, costs, INSTANT, np.zeros(costs.n_stages)).peak_bytes
     stage = int(np.argmax(peaks - activation_limit_bytes))
     if peaks[stage] > activation_limit_bytes[stage]:
         raise InfeasibleScheduleError(

@@ -57,7 +57,7 @@ def schedule_pipeline(
     reasons: list[str] = []
     for rule in rules:
         try:
-            schedule = rule(costs, room_bytes)
+            schedule = rule(costs, room_bytes, cluster.link)
         except InfeasibleScheduleError as error:
             reasons.append(str(error))
             continue

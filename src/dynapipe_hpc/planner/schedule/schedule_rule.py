@@ -1,11 +1,16 @@
 """The order in which every stage runs its passes."""
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+
+INSTANT = Link(latency_ms=0.0, bytes_per_ms=math.inf)
+"""A link whose transfers take no time."""
 
 
 class InfeasibleScheduleError(InputError):
@@ -45,12 +50,15 @@ class ScheduleRule(Protocol):
     the order of its passes alone, not on time, so a rule can tell and none leaves it to others.
     """
 
-    def __call__(self, costs: StageCosts, activation_limit_bytes: FloatArray) -> Schedule:
+    def __call__(
+        self, costs: StageCosts, activation_limit_bytes: FloatArray, link: Link = INSTANT, /
+    ) -> Schedule:
         """Orders micro-batches 0, 1, ... which enter the pipeline in this order.
 
         Args:
             costs: Of the replica's micro-batches.
             activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+            link: Between neighbouring stages, for rules that look at times.
 
         Raises:
             InfeasibleScheduleError: The rule has no order within the limit.

@@ -1,0 +1,45 @@
+"""The adaptive schedule: list scheduling with memory-aware injection."""
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
+from dynapipe_hpc.planner.schedule.pass_codes import decode_passes
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
+
+
+def adaptive(
+    costs: StageCosts, activation_limit_bytes: FloatArray, link: Link = INSTANT
+) -> Schedule:
+    """Lets every stage run what has arrived, backward passes first, as memory allows.
+
+    Unlike the cyclic schedule it looks at times: a stage is idle only while nothing that it may
+    run has arrived, whatever the micro-batches cost.
+
+    Args:
+        costs: Of the replica's micro-batches.
+        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+        link: Between neighbouring stages.
+
+    Raises:
+        InfeasibleScheduleError: A micro-batch does not fit on a stage alone. Whenever all do,
+            a schedule is found.
+
+    Source:
+        The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
+        doi:10.1145/3627703.3629585, in simulated time instead of cycles.
+    """
+    check_each_fits(costs, activation_limit_bytes)
+    codes = _kernels.list_schedule(
+        costs.forward_ms,
+        costs.backward_ms,
+        costs.stored_bytes,
+        costs.forward_transient_bytes,
+        costs.backward_transient_bytes,
+        costs.boundary_bytes,
+        activation_limit_bytes,
+        link.latency_ms,
+        link.bytes_per_ms,
+        link.full_duplex,
+    )
+    return decode_passes(codes)

@@ -1,0 +1,66 @@
+"""List scheduling, slowly: a clock that visits every moment at which anything happens."""
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+
+
+class ListSchedule:
+    """Runs micro-batches 0, 1, ... and records what every stage does. Times must be positive."""
+
+    def __init__(self, costs: StageCosts, limit_bytes: FloatArray, link: Link) -> None:
+        self.costs, self.limit_bytes, self.link = costs, limit_bytes, link
+        stages = range(costs.n_stages)
+        self.done: list[list[Pass]] = [[] for _ in stages]
+        self.busy_until_ms = [0.0 for _ in stages]
+        self.link_until_ms: dict[tuple[int, int], float] = {}
+        self.arrival_ms = {
+            (0, Pass(Direction.FORWARD, i)): 0.0 for i in range(costs.n_microbatches)
+        }
+        n_passes = 2 * costs.n_microbatches
+        now_ms = 0.0
+        while any(len(done) < n_passes for done in self.done):
+            for stage in stages:
+                self.start_something(stage, now_ms)
+            moments = [*self.busy_until_ms, *self.arrival_ms.values()]
+            now_ms = min((m for m in moments if m > now_ms), default=now_ms)
+        self.makespan_ms = max(self.busy_until_ms)
+        self.schedule = Schedule(tuple(tuple(done) for done in self.done))
+
+    def start_something(self, stage: int, now_ms: float) -> None:
+        if self.busy_until_ms[stage] > now_ms:
+            return
+        for direction in (Direction.BACKWARD, Direction.FORWARD):
+            n = sum(p.direction == direction for p in self.done[stage])
+            next_pass = Pass(direction, n)
+            arrived = self.arrival_ms.get((stage, next_pass), now_ms + 1) <= now_ms
+            if arrived and (direction == Direction.BACKWARD or self.may_enter(stage, n)):
+                self.run(stage, next_pass, now_ms)
+                return
+
+    def may_enter(self, stage: int, i: int) -> bool:
+        """Whether micro-batch i fits, now and while each one in flight goes back."""
+        stored = self.costs.stored_bytes[:, stage]
+        n_back = sum(p.direction == Direction.BACKWARD for p in self.done[stage])
+        needs = [stored[n_back : i + 1].sum() + self.costs.forward_transient_bytes[i, stage]]
+        needs += [
+            stored[j : i + 1].sum() + self.costs.backward_transient_bytes[j, stage]
+            for j in range(n_back, i + 1)
+        ]
+        return bool(max(needs) <= self.limit_bytes[stage])
+
+    def run(self, stage: int, pass_: Pass, now_ms: float) -> None:
+        backward = pass_.direction == Direction.BACKWARD
+        times_ms = self.costs.backward_ms if backward else self.costs.forward_ms
+        end_ms = now_ms + times_ms[pass_.microbatch, stage]
+        self.done[stage].append(pass_)
+        self.busy_until_ms[stage] = end_ms
+        target = stage - 1 if backward else stage + 1
+        if target == self.costs.n_stages:
+            self.arrival_ms[stage, Pass(Direction.BACKWARD, pass_.microbatch)] = end_ms
+        elif target >= 0:
+            way = (stage, target if self.link.full_duplex else 0)
+            start_ms = max(end_ms, self.link_until_ms.get(way, 0.0))
+            n_bytes = self.costs.boundary_bytes[pass_.microbatch]
+            arrival_ms = start_ms + (self.link.latency_ms + n_bytes / self.link.bytes_per_ms)
+            self.link_until_ms[way] = self.arrival_ms[target, pass_] = arrival_ms

@@ -1,0 +1,95 @@
+"""The adaptive schedule: in pictures, against a slow clock, and beside the other rules."""
+
+from dataclasses import replace
+from textwrap import dedent
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.list_schedule import ListSchedule
+from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, InfeasibleScheduleError
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.text import format_schedule
+
+LINKS = st.builds(
+    Link,
+    latency_ms=st.integers(0, 5),
+    bytes_per_ms=st.sampled_from([1, 4]),
+    full_duplex=st.booleans(),
+)
+
+
+def makespan_ms(costs: StageCosts, link: Link, limit_bytes: float) -> float:
+    limit = np.full(costs.n_stages, float(limit_bytes))
+    timeline = simulate(adaptive(costs, limit, link), costs, link, np.zeros(costs.n_stages))
+    return timeline.makespan_ms
+
+
+def test_a_stage_runs_what_has_arrived_and_backward_passes_first() -> None:
+    schedule = adaptive(equal_stages([1] * 5, 3), np.full(3, 3.0))
+    assert format_schedule(schedule) == dedent("""\
+        F0 F1 F2 B0 F3 B1 F4 B2 B3 B4
+        F0 F1 F2 B0 B1 F3 B2 F4 B3 B4
+        F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
+
+
+def test_a_stage_does_not_wait_for_a_slow_microbatch_while_it_has_others() -> None:
+    # Micro-batch 1 is slow: 1F1B's stage 0 waits for its gradient before it goes on.
+    costs = equal_stages([1, 9, 1, 1, 1, 1], 3)
+    strict = one_f_one_b(costs, no_limit(costs))
+    waiting_ms = simulate(strict, costs, INSTANT, np.zeros(3)).makespan_ms
+    assert makespan_ms(costs, INSTANT, np.inf) < waiting_ms
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("n_microbatches", [8, 16])
+def test_with_as_much_memory_as_1f1b_it_is_as_fast(n_microbatches: int, limit: int) -> None:
+    # Four equal stages, forward 1 ms and backward 2 ms: with k >= 4 in flight 3 (m + 3) ms.
+    costs = equal_stages([1] * n_microbatches, 4)
+    bound_ms = 3 * (n_microbatches + 3)
+    found_ms = makespan_ms(costs, INSTANT, limit)
+    assert found_ms == bound_ms if limit >= 4 else found_ms > bound_ms
+
+
+@st.composite
+def positive_costs(draw: st.DrawFn) -> StageCosts:
+    costs = draw(drawn_costs())
+    return replace(costs, forward_ms=costs.forward_ms + 1, backward_ms=costs.backward_ms + 1)
+
+
+@given(positive_costs(), LINKS, st.sampled_from([0.0, 3.0, np.inf]))
+def test_the_kernel_agrees_with_a_slow_clock(
+    costs: StageCosts, link: Link, more_bytes: float
+) -> None:
+    limit = tightest_limit(costs) + more_bytes
+    expected = ListSchedule(costs, limit, link)
+    schedule = adaptive(costs, limit, link)
+    assert schedule == expected.schedule
+    timeline = simulate(schedule, costs, link, np.zeros(costs.n_stages))
+    assert timeline.makespan_ms == expected.makespan_ms
+    assert np.all(timeline.peak_bytes <= limit)
+
+
+@given(positive_costs(), st.floats(0.1, 10))
+def test_fractions_of_bytes_do_not_make_it_stop(costs: StageCosts, scale: float) -> None:
+    uneven = replace(
+        costs,
+        stored_bytes=costs.stored_bytes * scale,
+        forward_transient_bytes=costs.forward_transient_bytes * scale / 3,
+        backward_transient_bytes=costs.backward_transient_bytes * scale / 7,
+    )
+    schedule = adaptive(uneven, tightest_limit(uneven))
+    assert all(len(passes) == 2 * costs.n_microbatches for passes in schedule.passes)
+
+
+def test_a_microbatch_that_does_not_fit_alone_is_named() -> None:
+    costs = equal_stages([1, 1], 2, stored_bytes=[1, 5])
+    with pytest.raises(InfeasibleScheduleError, match="micro-batch 1 alone needs 5 bytes"):
+        adaptive(costs, np.full(2, 4.0))
