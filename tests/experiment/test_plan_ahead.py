@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from queue import Queue
 
 import pytest
 from tests.oracles.length_samples import samples_of
@@ -68,3 +69,24 @@ def test_a_plan_that_the_store_refuses_reaches_every_rank_as_a_failure() -> None
         for rank in range(CLUSTER.n_ranks):
             with pytest.raises(PlannerFailedError, match=r"store\.plan_bytes"):
                 store.take(0, rank, timeout_s=10)
+
+
+class BreakingStore(LocalPlanStore):
+    """Serves one rank of an iteration and not the other."""
+
+    def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
+        if self.plans_ahead(1 - rank):
+            raise ConnectionError("the other rank is gone")
+        super().put(iteration, rank, plan, timeout_s)
+
+
+def test_a_failure_after_a_rank_was_served_ends_the_thread_as_an_uncaught_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uncaught: Queue[threading.ExceptHookArgs] = Queue()
+    monkeypatch.setattr(threading, "excepthook", uncaught.put)
+    store = BreakingStore(capacity=2, plan_bytes=100_000, n_ranks=2)
+    with PlanAhead(make_plans, store, range(3), CLUSTER.n_ranks):
+        error = uncaught.get(timeout=10).exc_value
+    assert isinstance(error, ConnectionError)
+    assert store.plans_ahead(0) + store.plans_ahead(1) == 1

@@ -82,10 +82,12 @@ class Job:
 def open_job() -> Iterator[Job]:
     """Joins the job; what goes wrong on one rank later ends all of them, with its cause.
 
-    Without this, the peers of a rank that raised would wait for it for ever.
+    An error that leaves a thread counts as one that leaves the block. Without this, the peers
+    of a rank that raised would wait for it for ever.
     """
     job = Job(MPI.COMM_WORLD)
     _end_on_signals(job)
+    _end_on_errors_of_threads(job)
     try:
         yield job
     except SystemExit:
@@ -110,6 +112,13 @@ def _end(job: Job, reading: int) -> NoReturn:
         sys.stderr.write(f"dynapipe-hpc: ended by {number.name}\n")
         sys.stderr.flush()
     os._exit(INTERRUPTED)
+
+
+def _end_on_errors_of_threads(job: Job) -> None:
+    def abort(uncaught: threading.ExceptHookArgs) -> None:
+        _abort(job, uncaught.exc_value or uncaught.exc_type())
+
+    threading.excepthook = abort
 
 
 def _abort(job: Job, error: BaseException) -> NoReturn:

@@ -24,6 +24,11 @@ class PlanAhead:
     The store's capacity is the only brake: the thread waits where `put` waits, and otherwise
     plans on while the rank executes earlier iterations.
 
+    An iteration that cannot be planned, or whose plans the store refuses, ends the planning:
+    all ranks get the reason in place of a plan. If some have got their plan already, it is too
+    late for that, as they would wait for the others while executing it; such an error leaves
+    the thread uncaught, and `open_job` ends the job.
+
     Attributes:
         planning_ms: Per iteration planned here, the processor time it took.
     """
@@ -55,14 +60,23 @@ class PlanAhead:
         self._thread.join()
 
     def _plan_all(self) -> None:
-        for iteration in self._iterations:
-            try:
-                self._publish(iteration, self._plan(iteration))
-            except _StoppedError:
-                return
-            except Exception as error:  # whatever it is, executors must not wait for the plan
-                self._fail(iteration, f"{type(error).__name__}: {error}")
-                return
+        with suppress(_StoppedError):
+            for iteration in self._iterations:
+                self._serve(iteration)
+
+    def _serve(self, iteration: int) -> None:
+        try:
+            plans = self._plan(iteration)
+            # The largest: if the store refuses any plan, it is this one.
+            first, *others = sorted(range(self._n_ranks), key=lambda rank: -len(plans[rank]))
+            self._insist(self._store.put, iteration, first, plans[first])
+        except _StoppedError:
+            raise
+        except Exception as error:  # whatever it is, executors must not wait for the plan
+            self._fail(iteration, f"{type(error).__name__}: {error}")
+            raise _StoppedError from error
+        for rank in others:
+            self._insist(self._store.put, iteration, rank, plans[rank])
 
     def _plan(self, iteration: int) -> list[bytes]:
         started_s = time.thread_time()
@@ -70,15 +84,9 @@ class PlanAhead:
         self.planning_ms[iteration] = 1e3 * (time.thread_time() - started_s)
         return plans
 
-    def _publish(self, iteration: int, plans: Sequence[bytes]) -> None:
-        # The largest first: if the store refuses it, no rank has got a plan yet.
-        for rank in sorted(range(self._n_ranks), key=lambda r: -len(plans[r])):
-            self._insist(self._store.put, iteration, rank, plans[rank])
-
     def _fail(self, iteration: int, reason: str) -> None:
-        with suppress(_StoppedError):
-            for rank in range(self._n_ranks):
-                self._insist(self._store.fail, iteration, rank, reason)
+        for rank in range(self._n_ranks):
+            self._insist(self._store.fail, iteration, rank, reason)
 
     def _insist(
         self, store: Callable[[int, int, T, float], None], iteration: int, rank: int, what: T

@@ -92,7 +92,7 @@ class _Rank:
         try:
             plan = self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
         except PlannerFailedError:
-            # Every rank gets this answer for this iteration, so they can end in good order.
+            # `PlanAhead` fails an iteration for all ranks or none: they can end in good order.
             with self.job.agreeing():
                 raise
         return decode(plan)
