@@ -1,11 +1,12 @@
 """Files that appear whole or not at all."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.data.replacing import check_replaceable, replacing
 
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
@@ -37,3 +38,11 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder; name a file in it"), replacing(tmp_path):
         pass
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("root may write everywhere")
+    with pytest.raises(InputError, match="cannot be written"):
+        check_replaceable(tmp_path / "x")

@@ -53,7 +53,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.launch import open_job
     from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.experiment.profile import profile
+    from dynapipe_hpc.experiment.profile import check_job, profile
     from dynapipe_hpc.experiment.profile_grid import ProfileGrid
     from dynapipe_hpc.planner.cost.describe_table import describe_table
     from dynapipe_hpc.planner.cost.profile_file import write_table
@@ -62,6 +62,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         with job.agreeing():
             config = load_config(arguments.config, arguments.overrides)
             grid = ProfileGrid.of(config, arguments.microbatch_tokens)
+            check_job(job, config, arguments.output)
         with share_progress("profile", shown=job.is_first) as on_progress:
             table = profile(job, config, grid, REPETITION_S, on_progress)
         with job.agreeing():

@@ -16,12 +16,9 @@ def replacing(path: Path) -> Iterator[Path]:
     what it was before.
 
     Raises:
-        InputError: There is no folder to write into, or `path` is a folder itself.
+        InputError: As `check_replaceable`.
     """
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: its folder '{path.parent}' does not exist; create it first")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; name a file in it")
+    check_replaceable(path)
     # The process id, because two runs that write the same file must not share the one beside.
     beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -29,3 +26,17 @@ def replacing(path: Path) -> Iterator[Path]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def check_replaceable(path: Path) -> None:
+    """Checks early that a file can be written.
+
+    Raises:
+        InputError: There is no folder that may be written, or `path` is a folder itself.
+    """
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: its folder '{path.parent}' does not exist; create it first")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: its folder '{path.parent}' cannot be written; choose another")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file in it")

@@ -1,10 +1,12 @@
 """Measures what a run's layers, links and updates take on this machine."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from dynapipe_hpc.data.replacing import check_replaceable
 from dynapipe_hpc.experiment.assemble import check_size, dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
@@ -22,6 +24,19 @@ QUICKER_ROUNDS = 0.25
 ADAMW_STATE_FACTOR = 4  # weights, gradients and two moments, of one type
 
 
+def check_job(job: Job, config: ExperimentConfig, output: Path) -> None:
+    """Refuses what would show only after minutes of measuring, or never.
+
+    Raises:
+        InputError: The job has neither one rank nor those of the configuration, or the first
+            rank cannot write `output`.
+    """
+    if job.size > 1:
+        check_size(job, config.cluster)
+    if job.is_first:
+        check_replaceable(output)
+
+
 def profile(
     job: Job,
     config: ExperimentConfig,
@@ -35,7 +50,7 @@ def profile(
     and memory as they do in a run.
 
     Args:
-        job: One rank alone, or as many as the configuration needs.
+        job: The ranks, after `check_job`.
         config: The model and how it is trained.
         grid: The micro-batches to measure.
         repetition_s: Time for the rounds over the grid after the first, which warms up.
@@ -43,12 +58,7 @@ def profile(
 
     Returns:
         The table on the first rank, None elsewhere.
-
-    Raises:
-        InputError: The job has another number of ranks.
     """
-    if job.size > 1:
-        check_size(job, config.cluster)
     torch.set_num_threads(config.training.threads)
     rounds = _measure_layers(job, config, grid, repetition_s, on_progress)
     update = measure_update(job, config)

@@ -1,0 +1,63 @@
+"""Profiling as a user starts it on several ranks, and what can go wrong before it measures."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.oracles.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.planner.cost.profile_file import read_table
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+BIN = Path(sys.prefix) / "bin"
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+START_S = 15
+
+
+def profile(
+    folder: Path, n_ranks: int, *arguments: str, limit_s: float | None = None
+) -> "subprocess.CompletedProcess[str]":
+    (folder / "config.toml").write_text(to_toml(tiny_experiment(n_stages=2)))
+    launch = [str(BIN / "mpiexec"), "-n", str(n_ranks)]
+    return subprocess.run(
+        [*launch, str(BIN / "dynapipe-hpc"), "profile", "config.toml", *arguments],
+        check=False,
+        timeout=limit_s,
+        cwd=folder,
+        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_ranks_of_a_run_make_one_table(tmp_path: Path) -> None:
+    job = profile(tmp_path, 2, "-o", "costs.h5")
+    assert job.returncode == 0, job.stderr
+    assert read_table(tmp_path / "costs.h5").link is not None
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "output", "message"),
+    [
+        (3, "costs.h5", "needs 2 ranks .* but this job has 3; start it with mpiexec -n 2"),
+        (2, "none/costs.h5", "its folder 'none' does not exist"),
+        (2, ".", "is a folder"),
+    ],
+)
+def test_wrong_input_ends_all_ranks_with_one_message_before_they_measure(
+    tmp_path: Path, n_ranks: int, output: str, message: str
+) -> None:
+    much = ["--set", "data.tokens_per_batch=65536"]  # which takes longer than to start
+    job = profile(tmp_path, n_ranks, "-o", output, *much, limit_s=START_S)
+    told = [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc:")]
+    assert job.returncode == 2
+    assert len(told) == 1
+    assert re.search(message, told[0])
+    assert "Traceback" not in job.stderr
