@@ -25,27 +25,24 @@ class ActivationMemory:
         self.live_bytes = 0
         self.peak_bytes = 0
 
+    def keep(self, microbatch: int, tensor: Tensor) -> None:
+        """Charges a boundary tensor unless it is charged already.
+
+        One that is part of a larger buffer must be kept before it is saved, so that no more
+        than the part counts.
+        """
+        self._charge(microbatch, tensor, tensor.nbytes)
+
     @contextmanager
     def recording(self, microbatch: int) -> Iterator[None]:
         """Charges what autograd saves inside the block to a micro-batch."""
-        kept = self._kept.setdefault(microbatch, {})
 
         def pack(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in self._weights:
-                kept[storage.data_ptr()] = storage.nbytes()
+            self._charge(microbatch, tensor, tensor.untyped_storage().nbytes())
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             yield
-        self._add(sum(kept.values()))
-
-    def keep(self, microbatch: int, tensor: Tensor) -> None:
-        """Charges a boundary tensor, which may be part of a larger buffer."""
-        kept = self._kept.setdefault(microbatch, {})
-        address = tensor.untyped_storage().data_ptr()
-        self._add(tensor.nbytes - kept.get(address, 0))
-        kept[address] = tensor.nbytes
 
     def release(self, microbatch: int) -> None:
         """Takes a micro-batch off the account."""
@@ -55,6 +52,11 @@ class ActivationMemory:
         """Starts a new peak at what is kept now."""
         self.peak_bytes = self.live_bytes
 
-    def _add(self, n_bytes: int) -> None:
+    def _charge(self, microbatch: int, tensor: Tensor, n_bytes: int) -> None:
+        kept = self._kept.setdefault(microbatch, {})
+        address = tensor.untyped_storage().data_ptr()
+        if address in kept or address in self._weights:
+            return
+        kept[address] = n_bytes
         self.live_bytes += n_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)

@@ -59,10 +59,10 @@ class ModuleStage:
         """Runs the layers; keeps their graph, and on the last stage adds up the loss."""
         batch = self._loaded.pop(index, None)
         inputs = _inputs(activation, batch)
+        self._memory.keep(index, inputs)
         with self._memory.recording(index):
             output: Tensor = self._module(inputs, *_answers(batch))
         self._kept[index] = _Kept(inputs, output)
-        self._memory.keep(index, inputs)
         self._memory.keep(index, output)
         if not self._module.is_last:
             return output.detach()
