@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
@@ -11,13 +12,13 @@ from dynapipe_hpc.report.iteration_record import IterationRecord
 
 
 @dataclass(frozen=True, slots=True)
-class RankReport:
-    """What one rank says of an iteration.
+class Execution:
+    """One iteration on one rank.
 
     Attributes:
-        plan: That it executed.
+        plan: What was executed.
         trace: What that took.
-        waited_ms: Time until it had the plan.
+        waited_ms: Time until the rank had the plan.
         planning_ms: Time in which it had planned the iteration; 0 if another rank did.
         plans_ahead: Plans that were ready beyond this one.
     """
@@ -27,6 +28,59 @@ class RankReport:
     waited_ms: float
     planning_ms: float
     plans_ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """What one rank tells of an iteration: numbers, as every rank sends them every time.
+
+    Attributes:
+        iteration: Number of the iteration.
+        loss: The rank's part.
+        gradient_norm: Over all stages, before clipping.
+        learning_rate: Of the step.
+        n_microbatches: Of the replica, told by its first stage; 0 from the others.
+        padded_tokens: Likewise.
+        predicted_ms: Of the whole iteration.
+        predicted_peak_bytes: Stored activations.
+        measured_peak_bytes: Likewise.
+        waited_ms: As in `Execution`.
+        planning_ms: As in `Execution`.
+        plans_ahead: As in `Execution`.
+    """
+
+    iteration: int
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    n_microbatches: int
+    padded_tokens: int
+    predicted_ms: float
+    predicted_peak_bytes: int
+    measured_peak_bytes: int
+    waited_ms: float
+    planning_ms: float
+    plans_ahead: int
+
+    @classmethod
+    def of(cls, execution: Execution) -> Self:
+        """The numbers of an execution."""
+        plan, trace = execution.plan, execution.trace
+        own = plan.microbatches if plan.stage == 0 else ()
+        return cls(
+            iteration=trace.iteration,
+            loss=trace.loss,
+            gradient_norm=trace.gradient_norm,
+            learning_rate=trace.learning_rate,
+            n_microbatches=len(own),
+            padded_tokens=sum(microbatch.padded_tokens for microbatch in own),
+            predicted_ms=plan.prediction.iteration_ms,
+            predicted_peak_bytes=stored_peak_bytes(plan),
+            measured_peak_bytes=trace.peak_bytes,
+            waited_ms=execution.waited_ms,
+            planning_ms=execution.planning_ms,
+            plans_ahead=execution.plans_ahead,
+        )
 
 
 def record_of(
@@ -39,21 +93,20 @@ def record_of(
         samples: The global batch.
         measured_ms: Time of the whole iteration.
     """
-    pipelines = [report.plan.microbatches for report in reports if report.plan.stage == 0]
-    microbatches = [microbatch for pipeline in pipelines for microbatch in pipeline]
+    first = reports[0]
     return IterationRecord(
-        iteration=reports[0].trace.iteration,
-        loss=sum(report.trace.loss for report in reports),
-        gradient_norm=reports[0].trace.gradient_norm,
-        learning_rate=reports[0].trace.learning_rate,
+        iteration=first.iteration,
+        loss=sum(report.loss for report in reports),
+        gradient_norm=first.gradient_norm,
+        learning_rate=first.learning_rate,
         n_samples=len(samples),
-        n_microbatches=len(microbatches),
+        n_microbatches=sum(report.n_microbatches for report in reports),
         real_tokens=sum(sample.tokens for sample in samples),
-        padded_tokens=sum(microbatch.padded_tokens for microbatch in microbatches),
-        predicted_ms=reports[0].plan.prediction.iteration_ms,
+        padded_tokens=sum(report.padded_tokens for report in reports),
+        predicted_ms=first.predicted_ms,
         measured_ms=measured_ms,
-        predicted_peak_bytes=max(stored_peak_bytes(report.plan) for report in reports),
-        measured_peak_bytes=max(report.trace.peak_bytes for report in reports),
+        predicted_peak_bytes=max(report.predicted_peak_bytes for report in reports),
+        measured_peak_bytes=max(report.measured_peak_bytes for report in reports),
         planning_ms=sum(report.planning_ms for report in reports),
         waited_ms=max(report.waited_ms for report in reports),
         plans_ahead=min(report.plans_ahead for report in reports),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.sampler import TokenBudgetSampler
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.assemble import Worker, build_worker, check_size
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -14,10 +15,11 @@ from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.plan_ahead import PlanAhead
-from dynapipe_hpc.experiment.record import RankReport, line_of, record_of
+from dynapipe_hpc.experiment.record import Execution, RankReport, line_of, record_of
 from dynapipe_hpc.experiment.source import Source, open_source
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
@@ -48,12 +50,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         _planning(config, source, store, job) as planning,
         closing(log) if log is not None else nullcontext(),
     ):
-        rank = _Rank(job, config, worker, store, planning)
-        for iteration in range(config.training.iterations):
-            samples = source.sampler.iteration(iteration)
-            reports = job.gather(rank.run(iteration, samples))
-            if log is not None:
-                log.add(reports, samples)
+        _train(_Rank(job, config, worker, store, planning), source.sampler, log)
     # Not after an error: closing takes all ranks, and the others may be elsewhere.
     store.close()
 
@@ -77,7 +74,7 @@ class _Rank:
     store: PlanStore
     planning: PlanAhead
 
-    def run(self, iteration: int, samples: Sequence[Sample]) -> RankReport:
+    def run(self, iteration: int, samples: Sequence[Sample]) -> Execution:
         """Takes the plan of an iteration and executes it."""
         started_s = time.perf_counter()
         plan = self._take(iteration)
@@ -86,7 +83,7 @@ class _Rank:
         self.worker.loader.start_iteration(samples)
         trace = run_plan(plan, self.worker.stage, self.worker.transport)
         planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
-        return RankReport(plan, trace, waited_ms, planning_ms, plans_ahead)
+        return Execution(plan, trace, waited_ms, planning_ms, plans_ahead)
 
     def _take(self, iteration: int) -> RankPlan:
         try:
@@ -103,19 +100,27 @@ class _Log:
 
     def __init__(self, config: ExperimentConfig, output: Path, n_ranks: int) -> None:
         self._folder = RunFolder.create(output, to_toml(config), machine_facts(n_ranks))
-        self._n_traced = config.report.trace_iterations
-        self._last_s = time.perf_counter()
 
-    def add(self, reports: Sequence[RankReport], samples: Sequence[Sample]) -> None:
-        """Adds an iteration that ends now and began when the one before it ended."""
-        now_s = time.perf_counter()
-        record = record_of(reports, samples, 1e3 * (now_s - self._last_s))
-        self._last_s = now_s
+    def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
+        """Adds an iteration, with the plans and traces of all ranks or of none."""
         self._folder.add(record)
-        if record.iteration < self._n_traced:
-            self._folder.add_trace([r.plan for r in reports], [r.trace for r in reports])
+        if traced:
+            self._folder.add_trace([e.plan for e in traced], [e.trace for e in traced])
         print(line_of(record), flush=True)
 
     def close(self) -> None:
         """Ends the run folder."""
         self._folder.close()
+
+
+def _train(rank: _Rank, sampler: TokenBudgetSampler, log: _Log | None) -> None:
+    for iteration in range(rank.config.training.iterations):
+        started_s = time.perf_counter()
+        samples = sampler.iteration(iteration)
+        execution = rank.run(iteration, samples)
+        reports = rank.job.gather(RankReport.of(execution))
+        measured_ms = 1e3 * (time.perf_counter() - started_s)
+        is_traced = iteration < rank.config.report.trace_iterations
+        traced = rank.job.gather(execution) if is_traced else []
+        if log is not None:
+            log.add(record_of(reports, samples, measured_ms), traced)

@@ -21,7 +21,7 @@ class IterationRecord:
         real_tokens: Tokens of the samples.
         padded_tokens: Tokens computed, padding included.
         predicted_ms: The planner's time of the iteration.
-        measured_ms: Time of the iteration, waiting for plans included, on the slowest rank.
+        measured_ms: Its time until all ranks have ended, waiting for plans included.
         predicted_peak_bytes: The planner's peak memory of activations, largest over ranks.
         measured_peak_bytes: Measured peak memory of activations, largest over ranks.
         planning_ms: Time that one core spent planning this iteration.
