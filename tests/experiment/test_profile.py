@@ -1,16 +1,26 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from mpi4py import MPI
 from tests.oracles.tiny_experiment import tiny_experiment
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_full_backward_hook
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.profile import profile
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.experiment.profile_rounds import measure_rounds
-from dynapipe_hpc.experiment.profile_stack import Stack, StackShape, sample_loader
+from dynapipe_hpc.experiment.profile_stack import (
+    OutOfMemoryError,
+    Stack,
+    StackShape,
+    sample_loader,
+)
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
@@ -73,6 +83,44 @@ def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
         microbatches = [MicroBatch(((0,),), 16), TOO_LARGE]
         found = measure_rounds(ALONE, stacks, microbatches, 0.0, lambda _: None)
     assert found.shape == (2, 1, 1, 3)
+
+
+@contextmanager
+def large_backward_passes_run_out_of_memory(rows: int) -> Iterator[None]:
+    """Asks for memory that no machine has, in the backward pass of so many rows or more."""
+
+    def ask(module: nn.Module, _: object, gradients: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Linear) and len(gradients[0]) >= rows:
+            torch.empty(1 << 60)
+
+    handle = register_module_full_backward_hook(ask)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
+    small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
+    with sample_loader([16], CONFIG.model.vocab_size) as loader:
+        stack = Stack(CONFIG, StackShape(n_layers=1), loader)
+        stored_bytes = stack.run(small).stored_bytes
+        with large_backward_passes_run_out_of_memory(rows=4), pytest.raises(OutOfMemoryError):
+            stack.run(large)
+        assert stack.run(small).stored_bytes == stored_bytes
+        assert stack.run(large).stored_bytes == 2 * stored_bytes
+
+
+def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
+    small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
+    with sample_loader([16], CONFIG.model.vocab_size) as loader:
+        stacks = [Stack(CONFIG, StackShape(n_layers=n), loader) for n in (1, 2)]
+        stored_bytes = [stack.run(small).stored_bytes for stack in stacks]
+        with large_backward_passes_run_out_of_memory(rows=4):
+            found = measure_rounds(ALONE, stacks, [small, large], 0.0, lambda _: None)
+    assert found.shape == (2, 1, 2, 3)
+    assert found[..., 2].tolist() == [[stored_bytes]] * 2
+    assert (found > 0).all()
 
 
 def test_progress_rises_to_one() -> None:

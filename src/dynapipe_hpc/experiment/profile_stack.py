@@ -62,15 +62,15 @@ class Stack:
         self._shape = stack
         self._width = config.model.hidden_size
         self._dtype = dtype_of(config)
-        module = GptStage(
+        self._loader = loader
+        self._module = GptStage(
             config.model,
             range(stack.n_layers),
             first=stack.first,
             last=stack.last,
             dtype=self._dtype,
         )
-        self._optimizer = Optimizer(module, config.training, SingleRankCollectives())
-        self._stage = ModuleStage(module, loader, self._optimizer)
+        self._optimizer = Optimizer(self._module, config.training, SingleRankCollectives())
 
     @property
     def weight_bytes(self) -> int:
@@ -81,7 +81,7 @@ class Stack:
         """Passes a micro-batch forward, reading its tokens included, and backward.
 
         Raises:
-            OutOfMemoryError: The stack is of no further use.
+            OutOfMemoryError: The micro-batch is too large; smaller ones can still run.
         """
         try:
             return self._run(microbatch)
@@ -95,14 +95,16 @@ class Stack:
         shape = (microbatch.n_rows, microbatch.row_tokens, self._width)
         activation = None if self._shape.first else torch.randn(shape, dtype=self._dtype)
         gradient = None if self._shape.last else torch.randn(shape, dtype=self._dtype)
-        start_s = time.perf_counter()
-        self._stage.load(0, microbatch)
-        self._stage.forward(0, activation)
-        turn_s = time.perf_counter()
-        self._stage.backward(0, gradient)
-        end_s = time.perf_counter()
-        stored_bytes = self._stage.finish_iteration().peak_bytes
+        # Whatever a micro-batch that ran out of memory left behind does not count any more.
+        stage = ModuleStage(self._module, self._loader, self._optimizer)
         self._optimizer.gradients.clear()
+        start_s = time.perf_counter()
+        stage.load(0, microbatch)
+        stage.forward(0, activation)
+        turn_s = time.perf_counter()
+        stage.backward(0, gradient)
+        end_s = time.perf_counter()
+        stored_bytes = stage.finish_iteration().peak_bytes
         return StackCost(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s), stored_bytes)
 
 
