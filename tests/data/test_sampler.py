@@ -2,19 +2,17 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.shared_folder import shared_folder
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.sampler import TokenBudgetSampler
-
-SHARED_LENGTHS = Path(__file__).parents[2] / "../shared/lengths"
 
 
 def sampler_of(
@@ -149,9 +147,10 @@ def test_iterations_count_from_zero() -> None:
         sampler_of([(1, 1)]).iteration(-1)
 
 
-@pytest.mark.skipif(not SHARED_LENGTHS.is_dir(), reason="needs the shared sample lengths")
 def test_real_lengths_fill_the_budget() -> None:
-    batches = json.loads((SHARED_LENGTHS / "gpt_max2048_gbs65536.json").read_text())["batches"]
+    batches = json.loads((shared_folder("lengths") / "gpt_max2048_gbs65536.json").read_text())[
+        "batches"
+    ]
     lengths = [(n - 1, 1) for batch in batches for n in batch]
     sampler = sampler_of(lengths, max_tokens=2048, budget=16384)
     for k in range(100):

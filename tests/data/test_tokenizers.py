@@ -8,13 +8,12 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.shared_folder import shared_folder
 from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.tokenizers import ByteTokenizer, Tokenizer, load_tokenizer
-
-SHARED_TOKENIZERS = Path(__file__).parents[2] / "../shared/tokenizers"
 
 
 def word_level(path: Path, *words: str) -> Path:
@@ -88,10 +87,10 @@ def test_a_vocabulary_and_its_merges_are_a_tokenizer(tmp_path: Path) -> None:
     assert (tokenizer.name, tokenizer.vocab_size) == ("vocab.json merges.txt", 5)
 
 
-@pytest.mark.skipif(not SHARED_TOKENIZERS.is_dir(), reason="needs the shared tokenizers")
 def test_gpt2_splits_as_it_is_known_to() -> None:
     names = ("gpt2-vocab.json", "gpt2-merges.txt")
-    tokenizer = load_tokenizer([SHARED_TOKENIZERS / name for name in names])
+    folder = shared_folder("tokenizers")
+    tokenizer = load_tokenizer([folder / name for name in names])
     assert encode(tokenizer, "Hello world") == [[15496, 995]]
     assert (tokenizer.vocab_size, tokenizer.eos_id) == (50257, 50256)
 

@@ -1,10 +1,10 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
+from tests.oracles.shared_folder import shared_folder
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -16,7 +16,6 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
-SHARED = Path("../shared")
 GPT = ModelShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
@@ -49,12 +48,10 @@ def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> li
 
 @pytest.mark.parametrize("share", [0.25, 1.0])
 def test_nothing_that_fits_is_missed_on_a_measured_table(share: float) -> None:
-    if not SHARED.exists():
-        pytest.skip("needs the A100 profiles in ../shared")
-    profiles = SHARED / "profiles" / "a100_40gb_gpt_6.7b.csv"
+    profiles = shared_folder("profiles") / "a100_40gb_gpt_6.7b.csv"
     table = import_csv(profiles, profiles.with_stem(f"{profiles.stem}_parameters"), GPT)
     cost = ProfiledCost(table, GPT, A100S, ProfiledConfig(path=profiles))
-    lengths = json.loads((SHARED / "lengths" / "gpt_max2048_gbs16384.json").read_text())
+    lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
     samples = order_samples(samples_of(lengths["batches"][0]))
 
     found = candidates(samples, cost, A100S, share).work_ms
