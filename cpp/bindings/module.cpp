@@ -3,6 +3,7 @@
 namespace py = pybind11;
 
 void bind_cyclic_schedule(py::module_& m);
+void bind_improve_plan(py::module_& m);
 void bind_list_scheduler(py::module_& m);
 void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
@@ -10,6 +11,7 @@ void bind_split_samples(py::module_& m);
 PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
     bind_cyclic_schedule(m);
+    bind_improve_plan(m);
     bind_list_scheduler(m);
     bind_simulate(m);
     bind_split_samples(m);

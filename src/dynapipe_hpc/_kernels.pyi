@@ -33,6 +33,24 @@ def list_schedule(
     full_duplex: bool,
 ) -> npt.NDArray[np.int32]: ...
 
+# Returns (per replica its windows of shape (n, 3): first, size, mode; makespan_ms).
+def improve_plan(
+    forward_ms: npt.NDArray[np.float64],
+    backward_ms: npt.NDArray[np.float64],
+    stored_bytes: npt.NDArray[np.float64],
+    forward_transient_bytes: npt.NDArray[np.float64],
+    backward_transient_bytes: npt.NDArray[np.float64],
+    boundary_bytes: npt.NDArray[np.float64],
+    length_of_sample: npt.NDArray[np.int32],
+    start: list[npt.NDArray[np.uint32]],
+    limit_bytes: npt.NDArray[np.float64],
+    latency_ms: float,
+    bytes_per_ms: float,
+    full_duplex: bool,
+    n_moves: int,
+    seed: int,
+) -> tuple[list[npt.NDArray[np.uint32]], float]: ...
+
 # Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started).
 def simulate(
     order: npt.NDArray[np.int32],

@@ -4,6 +4,7 @@ from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.planner.batch.config import BatchConfig
 from dynapipe_hpc.planner.cost.config import CostConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.search.config import SearchConfig
 
 
 class PlannerConfig(ConfigTable):
@@ -13,8 +14,10 @@ class PlannerConfig(ConfigTable):
         cost: Where predicted times and memory come from.
         batch: How samples form micro-batches.
         schedule: How micro-batches pass through the pipeline.
+        search: How long the best of these plans is improved; only dynamic micro-batches are.
     """
 
     cost: CostConfig
     batch: BatchConfig
     schedule: ScheduleConfig = ScheduleConfig()
+    search: SearchConfig = SearchConfig()

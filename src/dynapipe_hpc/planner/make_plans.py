@@ -11,6 +11,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
@@ -20,6 +21,8 @@ from dynapipe_hpc.planner.cost.from_config import cost_model_of, link_of
 from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
+from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.improve import improve
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Planner:
         hidden_size: Width of the tensors between stages.
         batch_rules: Ways to form micro-batches, all of which are tried.
         schedule_rules: Ways to order passes, all of which are tried.
+        search: How the best plan of these is improved; None leaves it as it is, and baselines
+            their own micro-batches.
     """
 
     cost: CostModel
@@ -39,6 +44,7 @@ class Planner:
     hidden_size: int
     batch_rules: Sequence[BatchRule]
     schedule_rules: Sequence[ScheduleRule]
+    search: SearchConfig | None = None
 
     @classmethod
     def of(
@@ -52,6 +58,7 @@ class Planner:
             shape.hidden_size,
             batch_rules(config.batch, cluster.n_stages, max_tokens),
             [RULES[name] for name in config.schedule.rules],
+            config.search if isinstance(config.batch, DynamicConfig) else None,
         )
 
     def make_plans(self, iteration: int, samples: Sequence[Sample]) -> list[RankPlan]:
@@ -71,7 +78,7 @@ class Planner:
             InfeasibleScheduleError: No candidate keeps within memory.
             TooFewMicroBatchesError: A replica would have nothing to do.
         """
-        pipelines = min(self._candidates(samples), key=_slowest_ms)
+        pipelines = self._improved(min(self._candidates(samples), key=_slowest_ms), samples)
         plans = rank_plans(iteration, pipelines, self.cluster, self.cost, self.hidden_size)
         check_plans(plans)
         return plans
@@ -81,21 +88,28 @@ class Planner:
         candidates, errors = [], []
         ways = (tuple(rule(samples, self.cost, self.cluster)) for rule in self.batch_rules)
         for microbatches in dict.fromkeys(ways):  # rules often agree
+            replicas = balance_replicas(microbatches, self.cost, self.cluster.n_replicas)
             try:
-                candidates.append(self._pipelines(microbatches))
+                candidates.append(
+                    self._pipelines([[microbatches[i] for i in replica] for replica in replicas])
+                )
             except InfeasibleScheduleError as error:
                 errors.append(error)
         if not candidates:
             raise errors[-1]
         return candidates
 
-    def _pipelines(self, microbatches: Sequence[MicroBatch]) -> list[Pipeline]:
-        replicas = balance_replicas(microbatches, self.cost, self.cluster.n_replicas)
+    def _improved(self, pipelines: list[Pipeline], samples: Sequence[Sample]) -> list[Pipeline]:
+        if self.search is None or self.search.moves == 0:
+            return pipelines
+        replicas = [pipeline.microbatches for pipeline in pipelines]
+        changed = improve(replicas, samples, self.cost, self.cluster, self.search)
+        return min(pipelines, self._pipelines(changed), key=_slowest_ms)
+
+    def _pipelines(self, replicas: Sequence[Sequence[MicroBatch]]) -> list[Pipeline]:
         return [
-            schedule_pipeline(
-                [microbatches[i] for i in replica], self.cost, self.cluster, self.schedule_rules
-            )
-            for replica in replicas
+            schedule_pipeline(microbatches, self.cost, self.cluster, self.schedule_rules)
+            for microbatches in replicas
         ]
 
 

@@ -30,20 +30,35 @@ class Candidates:
 
     Attributes:
         length_of_sample: Shape (n_samples,), the row of each sample in the tables.
-        work_ms: Shape (n_lengths, max_rows), forward and backward on the slowest stage.
-        fill_ms: Shape (n_lengths, max_rows), forward and backward on all other stages.
+        known: Shape (n_lengths, max_rows), which entries may be used.
+        costs: Of the known entries, row by row.
     """
 
     length_of_sample: npt.NDArray[np.int32]
-    work_ms: FloatArray
-    fill_ms: FloatArray
+    known: BoolArray
+    costs: StageCosts
+
+    @property
+    def work_ms(self) -> FloatArray:
+        """Shape (n_lengths, max_rows), forward and backward on the slowest stage."""
+        return self.table(bottleneck_ms(self.costs))
+
+    @property
+    def fill_ms(self) -> FloatArray:
+        """Shape (n_lengths, max_rows), forward and backward on all other stages."""
+        return self.table(fill_ms(self.costs))
+
+    def table(self, entries: FloatArray) -> FloatArray:
+        """Entries of the known, infinite elsewhere, shape (n_lengths, max_rows, ...)."""
+        table = np.full(self.known.shape + entries.shape[1:], np.inf)
+        table[self.known] = entries
+        return table
 
     def of_at_most(self, max_rows: int) -> Self:
         """Those of at most `max_rows` samples."""
-        work_ms, fill_ms = (
-            np.ascontiguousarray(table[:, :max_rows]) for table in (self.work_ms, self.fill_ms)
-        )
-        return type(self)(self.length_of_sample, work_ms, fill_ms)
+        few = self.known[:, :max_rows]
+        kept = np.flatnonzero(np.nonzero(self.known)[1] < max_rows)
+        return type(self)(self.length_of_sample, np.ascontiguousarray(few), self.costs.take(kept))
 
 
 def candidates(
@@ -69,8 +84,8 @@ def candidates(
     first = np.flatnonzero(starts_length)
     lookup = _Lookup(row_tokens[first], cost, activation_room_bytes(cost, cluster), memory_share)
     lookup.check_samples(samples, first, cluster)
-    work_ms, fill_ms = lookup.tables(len(samples) - first)
-    return Candidates(np.cumsum(starts_length, dtype=np.int32) - 1, work_ms, fill_ms)
+    known, costs = lookup.known(len(samples) - first)
+    return Candidates(np.cumsum(starts_length, dtype=np.int32) - 1, known, costs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,8 +112,8 @@ class _Lookup:
                 "cut long samples with data.max_tokens",
             )
 
-    def tables(self, max_rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Work and fill, up to `max_rows` rows of each length.
+    def known(self, max_rows: IntArray) -> tuple[BoolArray, StageCosts]:
+        """What may be used and what that costs, up to `max_rows` rows of each length.
 
         More rows never cost less, so the most rows that fit lie between two powers of two;
         only up to the larger one is looked up row by row.
@@ -114,8 +129,7 @@ class _Lookup:
         costs, n_rows = self._costs(wanted, rows)
         allowed = self._allowed(costs, n_rows)
         wanted[wanted] = allowed
-        costs = costs.take(np.flatnonzero(allowed))
-        return _table(wanted, bottleneck_ms(costs)), _table(wanted, fill_ms(costs))
+        return wanted, costs.take(np.flatnonzero(allowed))
 
     def _costs(self, wanted: BoolArray, rows: IntArray) -> tuple[StageCosts, IntArray]:
         """Costs and row counts of the wanted entries of a table of shape (lengths, rows)."""
@@ -127,10 +141,3 @@ class _Lookup:
         keeps_its_share = costs.stored_bytes <= self.memory_share * self.room_bytes
         may_be_kept = keeps_its_share.all(axis=1) | (n_rows == 1)
         return np.asarray(fits(costs, self.room_bytes) & may_be_kept)
-
-
-def _table(known: BoolArray, entries: FloatArray) -> FloatArray:
-    """A table of the known entries, infinite elsewhere."""
-    table = np.full(known.shape, np.inf)
-    table[known] = entries
-    return table

@@ -55,7 +55,7 @@ def split_samples(
     if len(sizes) < cluster.n_replicas <= len(samples):
         sizes = _sizes(choice.of_at_most(len(samples) // cluster.n_replicas), cluster.n_replicas)
     ends = np.cumsum(sizes)
-    return [_padded_microbatch(samples[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
+    return [padded_microbatch(samples[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
 
 
 def _sizes(choice: Candidates, n_replicas: int) -> list[int]:
@@ -65,7 +65,7 @@ def _sizes(choice: Candidates, n_replicas: int) -> list[int]:
     return sizes
 
 
-def _padded_microbatch(samples: Sequence[Sample]) -> MicroBatch:
+def padded_microbatch(samples: Sequence[Sample]) -> MicroBatch:
     """One sample per row, as long as the first, which is the longest."""
     return MicroBatch(
         rows=tuple((sample.sample_id,) for sample in samples),

@@ -1,0 +1,1 @@
+"""In: the best plan that rules have found. Out: a better one, by local search."""

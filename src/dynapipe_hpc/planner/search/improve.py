@@ -1,0 +1,78 @@
+"""Improves the plan of an iteration by local search on the simulated makespan."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes
+from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.search.config import SearchConfig
+
+Windows = npt.NDArray[np.uint32]
+_ONLY_MODE = 0
+
+
+def improve(
+    replicas: Sequence[Sequence[MicroBatch]],
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    config: SearchConfig,
+) -> list[list[MicroBatch]]:
+    """Changes micro-batches, their order and their replicas for a shorter iteration.
+
+    Args:
+        replicas: Per replica its padded micro-batches of neighbouring samples, in the order in
+            which they enter the pipeline.
+        samples: All samples of the iteration, in any order.
+        cost: Predicts time and memory.
+        cluster: Whose memory limits what may be in flight, and whose link takes time.
+        config: How many changes are tried.
+
+    Returns:
+        The same samples in the best micro-batches found, by the makespan of the adaptive
+        schedule; never worse by that measure.
+    """
+    ordered = order_samples(samples)
+    choice = candidates(ordered, cost, cluster, memory_share=1.0)
+    found, _ = _kernels.improve_plan(
+        _table(choice, choice.costs.forward_ms),
+        _table(choice, choice.costs.backward_ms),
+        _table(choice, choice.costs.stored_bytes),
+        _table(choice, choice.costs.forward_transient_bytes),
+        _table(choice, choice.costs.backward_transient_bytes),
+        _table(choice, choice.costs.boundary_bytes),
+        choice.length_of_sample,
+        _windows(replicas, ordered),
+        activation_room_bytes(cost, cluster),
+        cluster.link.latency_ms,
+        cluster.link.bytes_per_ms,
+        cluster.link.full_duplex,
+        config.moves,
+        config.seed,
+    )
+    return [
+        [padded_microbatch(ordered[first : first + size]) for first, size, _ in windows.tolist()]
+        for windows in found
+    ]
+
+
+def _table(choice: Candidates, quantity: FloatArray) -> FloatArray:
+    """The kernel's table of one mode, shape (1, n_lengths, max_rows, ...)."""
+    return choice.table(quantity)[None]
+
+
+def _windows(replicas: Sequence[Sequence[MicroBatch]], ordered: Sequence[Sample]) -> list[Windows]:
+    place = {sample.sample_id: i for i, sample in enumerate(ordered)}
+    return [
+        np.array([(place[m.sample_ids[0]], m.n_rows, _ONLY_MODE) for m in replica], np.uint32)
+        for replica in replicas
+    ]
