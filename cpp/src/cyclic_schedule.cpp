@@ -6,8 +6,8 @@
 namespace dynapipe {
 namespace {
 
-/// One stage: what it has run and what it keeps. Micro-batches pass first in, first out, so that
-/// those from n_backward to n_forward are the ones in flight.
+/// One stage and what it has run. Micro-batches pass first in, first out, so that those from
+/// n_backward to n_forward are the ones in flight.
 class Stage {
   public:
     Stage(const StageMemory& memory, std::size_t stage, double limit_bytes)
@@ -20,28 +20,19 @@ class Stage {
     /// Whether the next micro-batch may enter: it fits now, and leaves room for the backward
     /// pass of each one before it, and for its own.
     [[nodiscard]] bool has_room() const {
-        double kept = kept_bytes_ + of(memory_.stored_bytes, n_forward_);
-        if (kept + of(memory_.forward_transient_bytes, n_forward_) > limit_bytes_) {
-            return false;
-        }
-        for (std::size_t i = n_backward_; i <= n_forward_; ++i) {
-            if (kept + of(memory_.backward_transient_bytes, i) > limit_bytes_) {
+        double kept_bytes = 0.0;  // of micro-batch i and those behind it
+        for (std::size_t i = n_forward_ + 1; i-- > n_backward_;) {
+            kept_bytes += of(memory_.stored_bytes, i);
+            if (kept_bytes + of(memory_.backward_transient_bytes, i) > limit_bytes_) {
                 return false;
             }
-            kept -= of(memory_.stored_bytes, i);
         }
-        return true;
+        return kept_bytes + of(memory_.forward_transient_bytes, n_forward_) <= limit_bytes_;
     }
 
-    void run_forward() {
-        kept_bytes_ += of(memory_.stored_bytes, n_forward_);
-        order_.push_back(pass_code(n_forward_++, false));
-    }
+    void run_forward() { order_.push_back(pass_code(n_forward_++, false)); }
 
-    void run_backward() {
-        kept_bytes_ -= of(memory_.stored_bytes, n_backward_);
-        order_.push_back(pass_code(n_backward_++, true));
-    }
+    void run_backward() { order_.push_back(pass_code(n_backward_++, true)); }
 
   private:
     [[nodiscard]] double of(std::span<const double> costs, std::size_t microbatch) const {
@@ -51,7 +42,6 @@ class Stage {
     StageMemory memory_;
     std::size_t stage_;
     double limit_bytes_;
-    double kept_bytes_ = 0.0;
     std::size_t n_forward_ = 0;
     std::size_t n_backward_ = 0;
     std::vector<PassCode> order_;

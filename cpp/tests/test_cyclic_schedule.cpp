@@ -61,6 +61,10 @@ int main() {
     CHECK(order_on_two_stages({1, 1, 3}, 0, 3) ==
           "F0 F1 B0 B1 F2 B2 \n"
           "F0 B0 F1 B1 F2 B2 \n");
+    // In binary, 0.1 + 0.3 - 0.1 - 0.3 is more than nothing.
+    CHECK(order_on_two_stages({0.1, 0.3, 0.4}, 0, 0.4) ==
+          "F0 F1 B0 B1 F2 B2 \n"
+          "F0 B0 F1 B1 F2 B2 \n");
     CHECK(order_on_two_stages({}, 0, 1).empty());
     CHECK(refuses({4, 1}, 0, 3));
     CHECK(refuses({3, 1}, 1, 3));

@@ -19,7 +19,10 @@ namespace dynapipe {
 ///     stored_bytes + max(forward_transient_bytes, backward_transient_bytes) <= limit_bytes,
 ///
 /// and that is enough: the first micro-batch not yet finished can always go on, because on the
-/// stage that it is to enter nothing else is kept. In particular 0 is no exception.
+/// stage that it is to enter nothing else is kept. In particular 0 is no exception. This holds for
+/// fractions of bytes as well: what is kept is added up anew for every decision, so that nothing
+/// remains of micro-batches that have left. A stage with several fractions may exceed its limit by
+/// the rounding error of their sum, and by nothing with whole bytes.
 ///
 /// @param limit_bytes  (n_stages,): what activations may occupy; may be infinite.
 /// @return             row-major (n_stages, 2 * n_microbatches).

@@ -18,6 +18,8 @@ from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import format_schedule
 
+SUM_ROUNDING = 1e-14  # relative, of a dozen terms
+
 
 def picture_of(stored_bytes: list[int], limit_bytes: list[float]) -> str:
     costs = equal_stages([1] * len(stored_bytes), len(limit_bytes), stored_bytes)
@@ -71,6 +73,16 @@ def test_what_fits_alone_is_enough(costs: StageCosts) -> None:
     limit = tightest_limit(costs)
     timeline = simulate(cyclic(costs, limit), costs, Link(), np.zeros(costs.n_stages))
     assert (timeline.peak_bytes <= limit).all()
+
+
+def test_what_fits_alone_in_fractions_of_bytes_is_enough() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(3000):
+        shape = random.integers(1, (9, 6))
+        costs = StageCosts(*random.random((5, *shape)), np.zeros(shape[0]))
+        limit = tightest_limit(costs)
+        timeline = simulate(cyclic(costs, limit), costs, Link(), np.zeros(shape[1]))
+        assert (timeline.peak_bytes <= limit * (1 + SUM_ROUNDING)).all()
 
 
 @given(st.integers(1, 12), st.integers(1, 6))
