@@ -10,6 +10,9 @@ from dynapipe_hpc.plan.instruction import Instruction
 class MemoryPlan:
     """The memory account of a rank, in bytes.
 
+    Tensors in transfer are not in it: a receive buffer before the pass that reads it, and sent
+    gradients, of which up to two wait for the peer.
+
     Attributes:
         limit: What the rank may use.
         static: Weights, gradients and optimizer state.
