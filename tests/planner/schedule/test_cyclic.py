@@ -79,7 +79,7 @@ def test_what_fits_alone_in_fractions_of_bytes_is_enough() -> None:
     random = np.random.default_rng(0)
     for _ in range(3000):
         shape = random.integers(1, (9, 6))
-        costs = StageCosts(*random.random((5, *shape)), np.zeros(shape[0]))
+        costs = StageCosts(*[*random.random((5, *shape)), np.zeros(shape[0])])
         limit = tightest_limit(costs)
         timeline = simulate(cyclic(costs, limit), costs, Link(), np.zeros(shape[1]))
         assert (timeline.peak_bytes <= limit * (1 + SUM_ROUNDING)).all()
