@@ -4,10 +4,11 @@
 
 FOLDER (default ../shared) holds the inputs, see a100_inputs.py. Medians of one thread over all
 batches of a file, in ms, each step alone; `whole` is the planner's own way
-through all of them, with every memory share tried.
+through all of them, with every memory share tried. `predicted` is the iteration that it plans.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches
@@ -24,6 +25,8 @@ from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.improve import improve
 from measured import median_ms, medians, run_over_inputs
 
 SCHEDULES = list(RULES.values())
@@ -35,10 +38,13 @@ COLUMNS = {
     "split": "{:.2f}",
     "balance": "{:.2f}",
     "schedule": "{:.2f}",
+    "search": "{:.2f}",
     "transfers": "{:.2f}",
     "check": "{:.2f}",
     "encode": "{:.2f}",
     "whole": "{:.2f}",
+    "predicted": "{:.1f}",
+    "without_search": "{:.1f}",
 }
 
 
@@ -58,10 +64,13 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
             lambda: balance_replicas(microbatches, planner.cost, planner.cluster.n_replicas)
         ),
         "schedule": median_ms(lambda: schedule(planner, microbatches)),
+        "search": median_ms(lambda: search(planner, samples, pipelines)),
         "transfers": median_ms(lambda: write(planner, pipelines)),
         "check": median_ms(lambda: check_plans(plans)),
         "encode": median_ms(lambda: encode_all(plans)),
         "whole": median_ms(lambda: encode_all(planner.make_plans(0, samples))),
+        "predicted": predicted_ms(planner, samples),
+        "without_search": predicted_ms(replace(planner, search=None), samples),
     }
 
 
@@ -73,6 +82,15 @@ def schedule(planner: Planner, microbatches: Sequence[MicroBatch]) -> list[Pipel
         )
         for replica in range(n_replicas)
     ]
+
+
+def search(planner: Planner, samples: list[Sample], pipelines: Sequence[Pipeline]) -> object:
+    replicas = [pipeline.microbatches for pipeline in pipelines]
+    return improve(replicas, samples, planner.cost, planner.cluster, SearchConfig())
+
+
+def predicted_ms(planner: Planner, samples: list[Sample]) -> float:
+    return planner.make_plans(0, samples)[0].prediction.iteration_ms
 
 
 def write(planner: Planner, pipelines: Sequence[Pipeline]) -> list[RankPlan]:
@@ -90,7 +108,12 @@ def measure_all(folder: Path) -> dict[str, dict[str, float]]:
             cluster = a100_cluster(n_replicas)
             rules = batch_rules(DynamicConfig(), cluster.n_stages, GPT.max_tokens)
             planner = Planner(
-                a100_cost(folder, cluster), cluster, GPT.hidden_size, rules, SCHEDULES
+                a100_cost(folder, cluster),
+                cluster,
+                GPT.hidden_size,
+                rules,
+                SCHEDULES,
+                SearchConfig(),
             )
             measured = [measure(planner, samples) for samples in batches(folder, name)]
             results[f"{name} x{n_replicas}"] = medians(measured, COLUMNS)

@@ -14,5 +14,5 @@ class SearchConfig(ConfigTable):
         seed: Of the random changes.
     """
 
-    moves: int = Field(default=10_000, ge=0)
+    moves: int = Field(default=5_000, ge=0)
     seed: int = Field(default=0, ge=0)
