@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
 PIP_INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
 # Open MPI refuses to start as root unless told twice.
@@ -62,14 +63,15 @@ test-python: setup
 	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
 
 test-cpp: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --workflow --preset strict
-	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --workflow --preset sanitize
+	pybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) $(IN_VENV) cmake --workflow --preset strict
+	$(IN_VENV) cmake --workflow --preset sanitize
 
 test-mpi: setup
 	tests/mpi/run.sh $(BIN) 1 2 4
 
 # The plan store under a second MPI implementation, which needs an environment of its own.
 test-mpich: .venv-mpich/.ready
+	PYTHONPATH=src .venv-mpich/bin/python -m pytest tests/contract/test_plan_store.py
 	PYTEST_ARGS=tests/mpi/test_plan_store.py tests/mpi/run.sh .venv-mpich/bin 1 2 4
 
 .venv-mpich/.ready: constraints.txt
