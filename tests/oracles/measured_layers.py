@@ -46,7 +46,7 @@ def linear_table(**layers: LayerProfile) -> ProfileTable:
         layers={LayerKey(1, "none", kind): layer for kind, layer in every.items()},
         element_bytes=4,
         state_factor=4.0,
-        update=UpdateProfile(reduce_ms_per_byte=0.5, optimizer_ms_per_byte=0.25, overhead_ms=7.0),
+        update=UpdateProfile(reduce_ms_per_byte=0.5, optimizer_ms_per_byte=0.25),
         link=Link(latency_ms=0.5, bytes_per_ms=1e5),
         provenance={"source": "made up"},
     )

@@ -117,7 +117,7 @@ def test_the_update_waits_for_the_largest_stage_and_for_replicas(
     n_replicas: int, per_byte: float
 ) -> None:
     cluster = THREE_STAGES.model_copy(update={"n_replicas": n_replicas})
-    assert ProfiledCost(linear_table(), SHAPE, cluster, CONFIG).update_ms == 400 * per_byte + 7
+    assert ProfiledCost(linear_table(), SHAPE, cluster, CONFIG).update_ms == 400 * per_byte
 
 
 def test_noise_is_repaired_and_its_share_told() -> None:

@@ -64,12 +64,13 @@ def read_table(path: Path) -> ProfileTable:
         ) from None
     with file:
         _check_format(file, path)
+        update = _plain(file["update"])
         return ProfileTable(
             model=_plain(file["model"]),
             layers=dict(_read_layers(file["layers"])),
             element_bytes=int(file.attrs["element_bytes"]),
             state_factor=float(file.attrs["state_factor"]),
-            update=UpdateProfile(**_plain(file["update"])),
+            update=UpdateProfile(*(update[name] for name in UpdateProfile._fields)),
             link=Link(**_plain(file["link"])) if "link" in file else None,
             provenance=_plain(file["provenance"]),
         )

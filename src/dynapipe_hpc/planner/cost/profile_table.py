@@ -98,12 +98,10 @@ class UpdateProfile(NamedTuple):
     Attributes:
         reduce_ms_per_byte: Adding up gradients over replicas, per byte of weights.
         optimizer_ms_per_byte: The optimizer's step, per byte of weights.
-        overhead_ms: What an iteration takes beside its passes and updates.
     """
 
     reduce_ms_per_byte: float = 0.0
     optimizer_ms_per_byte: float = 0.0
-    overhead_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,10 +67,10 @@ class ProfiledCost:
 
     @property
     def update_ms(self) -> float:
-        """Reduction and step on the largest stage, and what an iteration takes besides."""
+        """Reduction and step on the largest stage."""
         reduce_ms = self._update.reduce_ms_per_byte if self._n_replicas > 1 else 0.0
         per_byte = reduce_ms + self._update.optimizer_ms_per_byte
-        return float(self._weight_bytes.max() * per_byte + self._update.overhead_ms)
+        return float(self._weight_bytes.max() * per_byte)
 
     def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
