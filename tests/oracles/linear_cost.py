@@ -26,6 +26,10 @@ class LinearCost:
     longest_row: int = 1_000_000
 
     @property
+    def description(self) -> str:
+        return "by hand"
+
+    @property
     def static_bytes(self) -> FloatArray:
         return np.full(len(self.launch_ms), self.model_bytes)
 

@@ -11,7 +11,7 @@ from dynapipe_hpc.plan.text import grid
 
 
 def show_plan(config: ExperimentConfig, iteration: int) -> str:
-    """Plans an iteration and describes it: micro-batches, prediction, instructions.
+    """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
     Raises:
         InputError: A file cannot be used, or a sample cannot run.
@@ -20,7 +20,13 @@ def show_plan(config: ExperimentConfig, iteration: int) -> str:
     samples = source.sampler.iteration(iteration)
     plans = source.planner.make_plans(iteration, samples)
     return "\n".join(
-        [*_summary(samples, plans), *_microbatches(plans), *_ranks(plans), grid(plans)]
+        [
+            f"costs {source.planner.cost.description}",
+            *_summary(samples, plans),
+            *_microbatches(plans),
+            *_ranks(plans),
+            grid(plans),
+        ]
     )
 
 

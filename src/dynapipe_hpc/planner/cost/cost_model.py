@@ -67,6 +67,11 @@ class CostModel(Protocol):
     """
 
     @property
+    def description(self) -> str:
+        """Where the numbers come from, for people."""
+        ...
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
         ...

@@ -50,10 +50,16 @@ class ProfiledCost:
         self._state_factor = config.state_factor or table.state_factor
         self._boundary_bytes_per_token = shape.hidden_size * table.element_bytes
         self._update = table.update
+        self._path = config.path
         self._n_replicas = cluster.n_replicas
         rows, row_tokens = _common_axes(layers, config.path)
         grids, self._repaired = stage_grids(layers, counts)
         self._interpolate = Interpolator(rows, row_tokens, grids)
+
+    @property
+    def description(self) -> str:
+        """The table, and what noise there was in it, for people."""
+        return f"measured, from {self._path}; noise repaired in {100 * self.repaired:.1f} % of them"
 
     @property
     def repaired(self) -> float:

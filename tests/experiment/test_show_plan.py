@@ -1,0 +1,39 @@
+from dataclasses import replace
+from pathlib import Path
+
+from tests.oracles.measured_layers import linear_table
+from tests.oracles.tiny_experiment import tiny_experiment
+from tests.oracles.tokenized import write_samples
+
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.show_plan import show_plan
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profile_file import write_table
+from dynapipe_hpc.planner.cost.profile_table import fingerprint_of
+
+
+def on_samples(folder: Path) -> ExperimentConfig:
+    write_samples(folder / "samples.h5", [([1] * 20, [9], "long")] * 20)
+    config = tiny_experiment(n_stages=2)
+    data = config.data.model_copy(update={"dataset": str(folder / "samples.h5")})
+    return config.model_copy(update={"data": data})
+
+
+def measured(config: ExperimentConfig, path: Path) -> ExperimentConfig:
+    cost = ProfiledConfig(path=path)
+    planner = config.planner.model_copy(update={"cost": cost})
+    return config.model_copy(update={"planner": planner})
+
+
+def test_a_plan_says_that_its_costs_are_estimates(tmp_path: Path) -> None:
+    shown = show_plan(on_samples(tmp_path), iteration=0)
+    assert "costs estimated from peak rates, not measured\n" in shown
+    assert "\nrank 1 (replica 0, stage 1): " in shown
+
+
+def test_a_plan_names_the_cost_table_and_what_noise_there_was_in_it(tmp_path: Path) -> None:
+    config, path = on_samples(tmp_path), tmp_path / "costs.h5"
+    table = replace(linear_table(), model=fingerprint_of(config.model))
+    write_table(table, path)
+    shown = show_plan(measured(config, path), iteration=0)
+    assert f"costs measured, from {path}; noise repaired in 0.0 % of them\n" in shown
