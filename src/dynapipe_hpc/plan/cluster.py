@@ -10,7 +10,8 @@ from dynapipe_hpc.data.config_table import ConfigTable
 class Link(ConfigTable):
     """A connection between the ranks of neighbouring stages.
 
-    A transfer of n bytes takes `latency_ms + n / bytes_per_ms`.
+    A transfer of n bytes takes `latency_ms + n / bytes_per_ms`. Plans that are made with a cost
+    table take the link that was measured into it, if there is one, instead of a configured one.
 
     Attributes:
         latency_ms: Time of an empty transfer.
@@ -31,7 +32,7 @@ class Cluster(ConfigTable):
         n_replicas: Copies of the model, each working on its share of every batch.
         n_stages: Ranks over which the layers of one copy are spread.
         device_memory_bytes: Memory that one rank may use for model and activations.
-        link: Connection between neighbouring stages.
+        link: Connection between neighbouring stages; a measured one of a cost table wins.
     """
 
     n_replicas: int = Field(default=1, ge=1)

@@ -17,7 +17,7 @@ from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.from_config import cost_model_of, link_of
+from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
@@ -51,10 +51,10 @@ class Planner:
         cls, config: PlannerConfig, shape: ModelShape, cluster: Cluster, max_tokens: int
     ) -> Self:
         """The planner that a configuration asks for; `max_tokens` is data.max_tokens."""
-        measured = cluster.model_copy(update={"link": link_of(config.cost, cluster)})
+        cost, link = costs_of(config.cost, shape, cluster)
         return cls(
-            cost_model_of(config.cost, shape, cluster),
-            measured,
+            cost,
+            cluster.model_copy(update={"link": link}),
             shape.hidden_size,
             batch_rules(config.batch, cluster.n_stages, max_tokens),
             [RULES[name] for name in config.schedule.rules],

@@ -1,4 +1,4 @@
-"""The cost model that a configuration asks for."""
+"""The costs that a configuration asks for."""
 
 from typing import assert_never
 
@@ -11,26 +11,21 @@ from dynapipe_hpc.planner.cost.profile_file import read_table
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
 
-def cost_model_of(config: CostConfig, shape: ModelShape, cluster: Cluster) -> CostModel:
+def costs_of(config: CostConfig, shape: ModelShape, cluster: Cluster) -> tuple[CostModel, Link]:
     """Estimates, or measurements read from the table that the configuration names.
+
+    Returns:
+        The cost model, and the connection between neighbouring stages: as measured, else as
+        the cluster says.
 
     Raises:
         InputError: The table cannot be read, or is of another model.
     """
     match config:
         case AnalyticConfig():
-            return AnalyticCost(shape, cluster, config)
+            return AnalyticCost(shape, cluster, config), cluster.link
         case ProfiledConfig():
-            return ProfiledCost(read_table(config.path), shape, cluster, config)
+            table = read_table(config.path)
+            return ProfiledCost(table, shape, cluster, config), table.link or cluster.link
         case _:
             assert_never(config)
-
-
-def link_of(config: CostConfig, cluster: Cluster) -> Link:
-    """The connection between neighbouring stages: as measured, else as the cluster says.
-
-    Raises:
-        InputError: The table cannot be read.
-    """
-    measured = read_table(config.path).link if isinstance(config, ProfiledConfig) else None
-    return measured or cluster.link
