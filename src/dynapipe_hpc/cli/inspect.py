@@ -8,8 +8,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "inspect",
-        help="show what is in a dataset",
-        description="Prints counts, length percentiles per task, and a histogram of lengths.",
+        help="show what is in a dataset or a cost table",
+        description=(
+            "Prints counts, length percentiles per task and a histogram of lengths of a dataset, "
+            "or the layers, ranges and link of a cost table."
+        ),
     )
     parser.add_argument("file", type=Path, metavar="FILE.h5")
     parser.set_defaults(run=run)
@@ -18,7 +21,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
     # Loads HDF5, which other verbs do without.
-    from dynapipe_hpc.data.describe_dataset import describe_dataset
+    from dynapipe_hpc.experiment.describe_file import describe_file
 
-    print(describe_dataset(arguments.file))
+    print(describe_file(arguments.file))
     return 0

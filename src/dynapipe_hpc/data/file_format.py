@@ -1,0 +1,29 @@
+"""What an HDF5 file says it is."""
+
+from pathlib import Path
+
+import h5py
+
+from dynapipe_hpc.data.errors import InputError
+
+
+def format_of(path: Path) -> str:
+    """The attribute `format`, which every file of ours has; empty without it.
+
+    Raises:
+        InputError: It is missing, or not an HDF5 file.
+    """
+    if not path.is_file():
+        raise InputError(
+            f"{path}: no such file; dynapipe-hpc preprocess makes datasets and dynapipe-hpc "
+            "profile cost tables"
+        )
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            found = file.attrs.get("format", "")
+    except OSError as error:
+        raise InputError(
+            f"{path}: not a complete HDF5 file ({error}); make it again with dynapipe-hpc "
+            "preprocess or profile"
+        ) from None
+    return found.decode() if isinstance(found, bytes) else str(found)
