@@ -13,7 +13,11 @@ from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 RuleName = Literal["1f1b", "cyclic", "adaptive"]
 
-RULES: Mapping[RuleName, ScheduleRule] = {"1f1b": one_f_one_b, "cyclic": cyclic, "adaptive": adaptive}
+RULES: Mapping[RuleName, ScheduleRule] = {
+    "1f1b": one_f_one_b,
+    "cyclic": cyclic,
+    "adaptive": adaptive,
+}
 
 
 class ScheduleConfig(ConfigTable):
