@@ -54,7 +54,7 @@ def test_the_ranks_of_a_run_make_one_table(tmp_path: Path) -> None:
 def test_wrong_input_ends_all_ranks_with_one_message_before_they_measure(
     tmp_path: Path, n_ranks: int, output: str, message: str
 ) -> None:
-    much = ["--set", "data.tokens_per_batch=65536"]  # which takes longer than to start
+    much = ["--set", "data.tokens_per_batch=1048576"]  # takes far longer than to start
     job = profile(tmp_path, n_ranks, "-o", output, *much, limit_s=START_S)
     told = [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc:")]
     assert job.returncode == 2
