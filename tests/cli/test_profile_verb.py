@@ -40,3 +40,20 @@ def test_a_missing_profile_is_an_input_error(
     missing, table = str(tmp_path / "a.csv"), str(tmp_path / "a.h5")
     assert main(["profile", str(CONFIG), "--from-csv", missing, "-o", table]) == 2
     assert f"{missing}: cannot be read" in capsys.readouterr().err
+
+
+def test_neither_a_table_nor_an_input_is_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiles, table = tmp_path / "a.csv", tmp_path / "a.h5"
+    profiles.write_text(PROFILE)
+    (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
+    table.write_text("old")
+    importing = ["profile", str(CONFIG), "--from-csv", str(profiles), "-o"]
+    assert main([*importing, str(table)]) == 2
+    assert f"{table}: exists already" in capsys.readouterr().err
+    assert table.read_text() == "old"
+    assert main([*importing, str(profiles), "--force"]) == 2
+    assert f"{profiles}: is both an input and the output" in capsys.readouterr().err
+    assert main([*importing, str(table), "--force"]) == 0
+    assert read_table(table).model["hidden_size"] == 4096

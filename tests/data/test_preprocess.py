@@ -116,7 +116,7 @@ def test_an_existing_output_is_replaced_only_by_force(tmp_path: Path) -> None:
 def test_a_source_is_never_overwritten(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
     options = PreprocessOptions(force=True, n_workers=1)
-    with pytest.raises(InputError, match=r"a\.jsonl: is both a source and the output"):
+    with pytest.raises(InputError, match=r"a\.jsonl: is both an input and the output"):
         preprocess([source], source, ByteTokenizer(), options)
 
 

@@ -1,12 +1,14 @@
 """Files that appear whole or not at all."""
 
+import errno
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import check_replaceable, replacing
+from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.replacing import check_output, check_replaceable, replacing
 
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
@@ -46,3 +48,42 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         pytest.skip("root may write everywhere")
     with pytest.raises(InputError, match="cannot be written"):
         check_replaceable(tmp_path / "x")
+
+
+def test_a_device_is_not_replaced() -> None:
+    with pytest.raises(InputError, match="is no regular file and is not replaced"):
+        check_output(Path(os.devnull), [], force=True)
+
+
+def test_a_socket_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        pytest.raises(InputError, match="is no regular file"),
+    ):
+        listener.bind("s")
+        check_output(Path("s"), [], force=True)
+
+
+def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    check_output(path, [], force=False)
+    path.write_text("old")
+    check_output(path, [], force=True)
+    with pytest.raises(InputError, match=r"exists already; name another output, .*--force"):
+        check_output(path, [], force=False)
+
+
+def test_an_input_is_never_replaced(tmp_path: Path) -> None:
+    path, same = tmp_path / "x", tmp_path / "y"
+    path.write_text("old")
+    same.symlink_to(path)
+    with pytest.raises(InputError, match="is both an input and the output"):
+        check_output(same, [tmp_path / "none", path], force=True)
+
+
+def test_a_write_that_fails_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with pytest.raises(RunError, match=r"x: cannot be written: No space left"), replacing(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from dynapipe_hpc.data.replacing import check_output
+
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the verb."""
@@ -15,6 +17,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("--samples", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--max-bytes", type=int, default=8192, metavar="B", help="longest sample")
+    parser.add_argument("--force", action="store_true", help="replace OUT.jsonl if it exists")
     parser.set_defaults(run=run)
 
 
@@ -23,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     # The makers of samples, which other verbs do without.
     from dynapipe_hpc.data.demo_corpus import write_demo_corpus
 
+    check_output(arguments.output, [], arguments.force)
     write_demo_corpus(arguments.output, arguments.samples, arguments.seed, arguments.max_bytes)
     print(f"{arguments.output}: {arguments.samples:,} samples")
     return 0

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
+from dynapipe_hpc.data.replacing import check_output
 
 REPETITION_S = 18.0
 
@@ -23,6 +24,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "-o", "--output", metavar="TABLE.h5", type=Path, required=True, help="the cost table"
     )
+    parser.add_argument("--force", action="store_true", help="replace TABLE.h5 if it exists")
     parser.add_argument(
         "--microbatch-tokens",
         metavar="N",
@@ -62,7 +64,9 @@ def _measure(arguments: argparse.Namespace) -> int:
         with job.agreeing():
             config = load_config(arguments.config, arguments.overrides)
             grid = ProfileGrid.of(config, arguments.microbatch_tokens)
-            check_job(job, config, arguments.output)
+            check_job(job, config)
+            if job.is_first:
+                check_output(arguments.output, [arguments.config], arguments.force)
         with share_progress("profile", shown=job.is_first) as on_progress:
             table = profile(job, config, grid, REPETITION_S, on_progress)
         with job.agreeing():
@@ -81,7 +85,9 @@ def _import(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.config, arguments.overrides)
     profiles: Path = arguments.from_csv
     beside = profiles.with_name(f"{profiles.stem}_parameters.csv")
-    table = import_csv(profiles, arguments.parameters or beside, config.model)
+    parameters: Path = arguments.parameters or beside
+    check_output(arguments.output, [arguments.config, profiles, parameters], arguments.force)
+    table = import_csv(profiles, parameters, config.model)
     write_table(table, arguments.output)
     print(describe_table(table, arguments.output))
     return 0

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset_header import DatasetHeader, fixed_length, write_header
-from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences, token_type
 
@@ -41,14 +40,10 @@ class DatasetWriter:
             InputError: `path` cannot be a file.
             RunError: The file system refuses, as when the disk is full.
         """
-        try:
-            with replacing(path) as beside, _create(beside) as file, _giving_space_back(beside):
-                writer = cls(file, header)
-                yield writer
-                writer._finish()
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error
-            raise RunError(f"{path}: cannot be written: {reason}") from error
+        with replacing(path) as beside, _create(beside) as file, _giving_space_back(beside):
+            writer = cls(file, header)
+            yield writer
+            writer._finish()
 
     def append(self, block: TokenBlock) -> None:
         """Adds samples behind those already written."""

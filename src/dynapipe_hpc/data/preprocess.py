@@ -10,6 +10,7 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.replacing import check_output
 from dynapipe_hpc.data.tokenize_lines import Lines, TokenizedLines
 from dynapipe_hpc.data.tokenize_pool import TokenizePool, open_pool
 from dynapipe_hpc.data.tokenizers import Tokenizer
@@ -126,11 +127,7 @@ def total_bytes(sources: Sequence[Path]) -> int:
 
 def _check_paths(sources: Sequence[Path], output: Path, force: bool) -> None:
     total_bytes(sources)  # all must be there before the first is worked on
-    for source in sources:
-        if output.exists() and output.samefile(source):
-            raise InputError(f"{output}: is both a source and the output; name another output")
-    if output.exists() and not force:
-        raise InputError(f"{output}: exists already; name another output, or replace it: --force")
+    check_output(output, sources, force)
 
 
 def _read_blocks(source: Path) -> Iterator[Lines]:

@@ -1,11 +1,11 @@
 """Files that appear whole or not at all."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, RunError
 
 
 @contextmanager
@@ -17,22 +17,58 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises:
         InputError: As `check_replaceable`.
+        RunError: As `writing`.
     """
     check_replaceable(path)
     # The process id, because two runs that write the same file must not share the one beside.
     beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        yield beside
-        beside.replace(path)
+        with writing(path):
+            yield beside
+            beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Names the file in the error of a write that fails.
+
+    Raises:
+        RunError: The file system refuses, as when the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        # HDF5 puts a history into the text that the number alone says better.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise RunError(f"{path}: cannot be written: {reason}") from error
+
+
+def check_output(path: Path, inputs: Sequence[Path], force: bool) -> None:
+    """Checks early that a file can be written, and may be.
+
+    Args:
+        path: The file.
+        inputs: Existing files that it must not replace.
+        force: Whether it may replace any other.
+
+    Raises:
+        InputError: As `check_replaceable`; or it is an input, or exists and `force` is not set.
+    """
+    check_replaceable(path)
+    if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
+        raise InputError(f"{path}: is both an input and the output; name another output")
+    if path.exists() and not force:
+        raise InputError(f"{path}: exists already; name another output, or replace it: --force")
 
 
 def check_replaceable(path: Path) -> None:
     """Checks early that a file can be written.
 
     Raises:
-        InputError: There is no folder that may be written, or `path` is a folder itself.
+        InputError: There is no folder that may be written, or `path` exists and is no regular
+            file: a folder, a device, a socket.
     """
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder '{path.parent}' does not exist; create it first")
@@ -40,3 +76,5 @@ def check_replaceable(path: Path) -> None:
         raise InputError(f"{path}: its folder '{path.parent}' cannot be written; choose another")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is no regular file and is not replaced; name another output")

@@ -1,12 +1,10 @@
 """Measures what a run's layers, links and updates take on this machine."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from dynapipe_hpc.data.replacing import check_replaceable
 from dynapipe_hpc.experiment.assemble import check_size, dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
@@ -24,17 +22,14 @@ QUICKER_ROUNDS = 0.25
 ADAMW_STATE_FACTOR = 4  # weights, gradients and two moments, of one type
 
 
-def check_job(job: Job, config: ExperimentConfig, output: Path) -> None:
-    """Refuses what would show only after minutes of measuring, or never.
+def check_job(job: Job, config: ExperimentConfig) -> None:
+    """Checks that the ranks can stand for those of a run.
 
     Raises:
-        InputError: The job has neither one rank nor those of the configuration, or the first
-            rank cannot write `output`.
+        InputError: The job has neither one rank nor those of the configuration.
     """
     if job.size > 1:
         check_size(job, config.cluster)
-    if job.is_first:
-        check_replaceable(output)
 
 
 def profile(
