@@ -1,6 +1,6 @@
 """The method, from the samples of an iteration to the plans of all ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,6 +14,7 @@ from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.batch.rules import batch_rules
+from dynapipe_hpc.planner.choice import Candidate, Choice
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -62,9 +63,7 @@ class Planner:
         )
 
     def make_plans(self, iteration: int, samples: Sequence[Sample]) -> list[RankPlan]:
-        """Plans one iteration.
-
-        Of all candidates, the one whose slowest replica ends first in the simulation is taken.
+        """Plans one iteration: the best choice, written for every rank.
 
         Args:
             iteration: Its number.
@@ -74,44 +73,54 @@ class Planner:
             The plans of all ranks by rank, checked.
 
         Raises:
+            InputError: As `choose`.
+        """
+        return self.write(iteration, self.choose(samples))
+
+    def choose(self, samples: Sequence[Sample]) -> Choice:
+        """Forms micro-batches in every way, schedules them, and improves the best.
+
+        Args:
+            samples: A global batch, in order of arrival.
+
+        Raises:
             DoesNotFitError, NotMeasuredError: A sample or micro-batch cannot run.
             InfeasibleScheduleError: No candidate keeps within memory.
             TooFewMicroBatchesError: A replica would have nothing to do.
         """
-        pipelines = self._improved(min(self._candidates(samples), key=_slowest_ms), samples)
-        plans = rank_plans(iteration, pipelines, self.cluster, self.cost, self.hidden_size)
+        choice = Choice(tuple(self._candidates(samples)))
+        if self.search is None or self.search.moves == 0:
+            return choice
+        replicas = [pipeline.microbatches for pipeline in choice.pipelines]
+        changed = improve(replicas, samples, self.cost, self.cluster, self.search)
+        searched = self._candidate(f"local search, {self.search.moves:,} moves", changed)
+        return Choice((*choice.candidates, searched))
+
+    def write(self, iteration: int, choice: Choice) -> list[RankPlan]:
+        """The checked plans of all ranks by rank, for what was chosen.
+
+        Raises:
+            InfeasibleScheduleError: No candidate keeps within memory.
+        """
+        plans = rank_plans(iteration, choice.pipelines, self.cluster, self.cost, self.hidden_size)
         check_plans(plans)
         return plans
 
-    def _candidates(self, samples: Sequence[Sample]) -> list[list[Pipeline]]:
-        """The pipelines of all replicas, for every way to form micro-batches that works out."""
-        candidates, errors = [], []
-        ways = (tuple(rule(samples, self.cost, self.cluster)) for rule in self.batch_rules)
-        for microbatches in dict.fromkeys(ways):  # rules often agree
+    def _candidates(self, samples: Sequence[Sample]) -> Iterator[Candidate]:
+        rules: dict[tuple[MicroBatch, ...], list[str]] = {}  # rules often agree
+        for rule in self.batch_rules:
+            microbatches = tuple(rule(samples, self.cost, self.cluster))
+            rules.setdefault(microbatches, []).append(str(rule))
+        for microbatches, agreeing in rules.items():
             replicas = balance_replicas(microbatches, self.cost, self.cluster.n_replicas)
-            try:
-                candidates.append(
-                    self._pipelines([[microbatches[i] for i in replica] for replica in replicas])
-                )
-            except InfeasibleScheduleError as error:
-                errors.append(error)
-        if not candidates:
-            raise errors[-1]
-        return candidates
+            chosen = [[microbatches[i] for i in replica] for replica in replicas]
+            yield self._candidate(" = ".join(agreeing), chosen)
 
-    def _improved(self, pipelines: list[Pipeline], samples: Sequence[Sample]) -> list[Pipeline]:
-        if self.search is None or self.search.moves == 0:
-            return pipelines
-        replicas = [pipeline.microbatches for pipeline in pipelines]
-        changed = improve(replicas, samples, self.cost, self.cluster, self.search)
-        return min(pipelines, self._pipelines(changed), key=_slowest_ms)
+    def _candidate(self, way: str, replicas: Sequence[Sequence[MicroBatch]]) -> Candidate:
+        try:
+            return Candidate(way, [self._pipeline(microbatches) for microbatches in replicas])
+        except InfeasibleScheduleError as error:
+            return Candidate(way, error)
 
-    def _pipelines(self, replicas: Sequence[Sequence[MicroBatch]]) -> list[Pipeline]:
-        return [
-            schedule_pipeline(microbatches, self.cost, self.cluster, self.schedule_rules)
-            for microbatches in replicas
-        ]
-
-
-def _slowest_ms(pipelines: Sequence[Pipeline]) -> float:
-    return max(pipeline.timeline.makespan_ms for pipeline in pipelines)
+    def _pipeline(self, microbatches: Sequence[MicroBatch]) -> Pipeline:
+        return schedule_pipeline(microbatches, self.cost, self.cluster, self.schedule_rules)

@@ -35,6 +35,10 @@ class DensePacking:
     row_tokens: int
     rows_per_microbatch: int
 
+    def __str__(self) -> str:
+        """The rule and its settings."""
+        return f"dense packing, {self.rows_per_microbatch} rows of {self.row_tokens} tokens"
+
     def __call__(
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[MicroBatch]:
@@ -71,6 +75,10 @@ class NaivePadding:
     """
 
     rows_per_microbatch: int
+
+    def __str__(self) -> str:
+        """The rule and its setting."""
+        return f"naive padding, {self.rows_per_microbatch} rows"
 
     def __call__(
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster

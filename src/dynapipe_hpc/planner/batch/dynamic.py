@@ -21,6 +21,10 @@ class DynamicBatches:
 
     memory_share: float = 1.0
 
+    def __str__(self) -> str:
+        """The rule and its setting."""
+        return f"dynamic, memory share {self.memory_share:g}"
+
     def __call__(
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[MicroBatch]:

@@ -20,6 +20,11 @@ RULES: Mapping[RuleName, ScheduleRule] = {
 }
 
 
+def name_of(rule: ScheduleRule) -> str:
+    """What a configuration calls a rule."""
+    return next(name for name, known in RULES.items() if known is rule)
+
+
 class ScheduleConfig(ConfigTable):
     """How micro-batches pass through the pipeline. The [planner.schedule] table.
 

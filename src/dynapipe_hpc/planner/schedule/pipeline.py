@@ -24,12 +24,14 @@ class Pipeline:
     Attributes:
         microbatches: In the order in which they enter the pipeline.
         costs: Of the micro-batches.
+        rule: What the schedule was made by.
         schedule: The order of passes on every stage.
         timeline: The schedule as simulated.
     """
 
     microbatches: tuple[MicroBatch, ...]
     costs: StageCosts
+    rule: ScheduleRule
     schedule: Schedule
     timeline: Timeline
 
@@ -62,7 +64,7 @@ def schedule_pipeline(
             reasons.append(str(error))
             continue
         timeline = simulate(schedule, costs, cluster.link, cost.static_bytes)
-        pipelines.append(Pipeline(tuple(microbatches), costs, schedule, timeline))
+        pipelines.append(Pipeline(tuple(microbatches), costs, rule, schedule, timeline))
     if not pipelines:
         raise InfeasibleScheduleError("; ".join(dict.fromkeys(reasons)))
     return min(pipelines, key=lambda pipeline: pipeline.timeline.makespan_ms)

@@ -1,0 +1,55 @@
+"""The plans of an iteration that were compared, and the one that won."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """One way to plan an iteration.
+
+    Attributes:
+        way: How its micro-batches came about, for people.
+        pipelines: One per replica, or why there are none.
+    """
+
+    way: str
+    pipelines: Sequence[Pipeline] | InfeasibleScheduleError
+
+    @property
+    def makespan_ms(self) -> float:
+        """When the slowest replica ends; infinite if the plan cannot run."""
+        if isinstance(self.pipelines, InfeasibleScheduleError):
+            return float("inf")
+        return max(pipeline.timeline.makespan_ms for pipeline in self.pipelines)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """What an iteration's plan was chosen from.
+
+    Attributes:
+        candidates: In the order in which they were tried, at least one.
+    """
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        """The one whose slowest replica ends first in the simulation; the first of equals."""
+        return min(self.candidates, key=lambda candidate: candidate.makespan_ms)
+
+    @property
+    def pipelines(self) -> Sequence[Pipeline]:
+        """Of the best candidate, one per replica.
+
+        Raises:
+            InfeasibleScheduleError: No candidate keeps within memory.
+        """
+        found = self.best.pipelines
+        if isinstance(found, InfeasibleScheduleError):
+            raise found
+        return found
