@@ -1,8 +1,10 @@
-"""`dynapipe-hpc plan`: shows the plan of an iteration."""
+"""`dynapipe-hpc plan`: shows the plan of an iteration, or plans batches of lengths."""
 
 import argparse
+from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
+from dynapipe_hpc.data.errors import InputError
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -10,20 +12,53 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser = verbs.add_parser(
         "plan",
         help="show the plan of an iteration without running it",
-        description="Plans one iteration of CONFIG on this machine alone and prints it.",
+        description=(
+            "Plans one iteration of CONFIG on this machine alone and prints it; or, with "
+            "--lengths and --json, every batch of a file of sample lengths, without a dataset."
+        ),
     )
     add_config_arguments(parser)
     parser.add_argument(
         "--iteration", metavar="K", type=int, default=0, help="which one, from 0 (default 0)"
     )
+    parser.add_argument(
+        "--explain", action="store_true", help="list what the plan was chosen from, and why"
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="TABLE",
+        type=Path,
+        help="costs from this table (HDF5, or CSV as profile --from-csv) instead",
+    )
+    parser.add_argument(
+        "--lengths", metavar="FILE.json", type=Path, help="plan these batches; needs --json"
+    )
+    parser.add_argument(
+        "--json", metavar="OUT.json", type=Path, help="where the plans of --lengths are written"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints micro-batches, the grid of instructions and the prediction."""
+    """Prints micro-batches, prediction and instructions, or a line per batch of lengths."""
     from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.experiment.plan_lengths import plan_lengths
     from dynapipe_hpc.experiment.show_plan import show_plan
+    from dynapipe_hpc.experiment.use_profile import using_profile
 
+    _check(arguments)
     config = load_config(arguments.config, arguments.overrides)
-    print(show_plan(config, arguments.iteration))
+    with using_profile(config, arguments.profile) as profiled:
+        if arguments.lengths is None:
+            print(show_plan(profiled, arguments.iteration, arguments.explain))
+            return 0
+        for line in plan_lengths(profiled, arguments.lengths, arguments.json):
+            print(line)
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if (arguments.lengths is None) != (arguments.json is None):
+        raise InputError("--lengths names the batches and --json the result; give both or neither")
+    if arguments.lengths is not None and (arguments.explain or arguments.iteration):
+        raise InputError("--explain and --iteration are for one iteration; leave out --lengths")

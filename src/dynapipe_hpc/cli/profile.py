@@ -78,14 +78,14 @@ def _measure(arguments: argparse.Namespace) -> int:
 
 def _import(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.experiment.use_profile import parameters_beside
     from dynapipe_hpc.planner.cost.describe_table import describe_table
     from dynapipe_hpc.planner.cost.import_csv import import_csv
     from dynapipe_hpc.planner.cost.profile_file import write_table
 
     config = load_config(arguments.config, arguments.overrides)
     profiles: Path = arguments.from_csv
-    beside = profiles.with_name(f"{profiles.stem}_parameters.csv")
-    parameters: Path = arguments.parameters or beside
+    parameters: Path = arguments.parameters or parameters_beside(profiles)
     check_output(arguments.output, [arguments.config, profiles, parameters], arguments.force)
     table = import_csv(profiles, parameters, config.model)
     write_table(table, arguments.output)

@@ -2,32 +2,52 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.explain_choice import explain_choice
 from dynapipe_hpc.experiment.source import open_source
-from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.planner.choice import Choice
+from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 
 
-def show_plan(config: ExperimentConfig, iteration: int) -> str:
+def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -> str:
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
+
+    Args:
+        config: Of the run.
+        iteration: Which one, from 0.
+        explain: Whether to list what the plan was chosen from.
 
     Raises:
         InputError: A file cannot be used, or a sample cannot run.
     """
     source = open_source(config)
+    planner = source.planner
     samples = source.sampler.iteration(iteration)
-    plans = source.planner.make_plans(iteration, samples)
+    choice = planner.choose(samples)
+    plans = planner.write(iteration, choice)
+    bound_ms = lower_bound_ms(choice.pipelines, samples, planner.cost, planner.cluster)
     return "\n".join(
         [
-            f"costs {source.planner.cost.description}",
+            f"costs {planner.cost.description}",
             *_summary(samples, plans),
+            prediction_text(plans[0].prediction.iteration_ms, bound_ms),
+            *(explain_choice(choice) if explain else ()),
             *_microbatches(plans),
-            *_ranks(plans),
+            *_ranks(plans, choice),
             grid(plans),
         ]
     )
+
+
+def prediction_text(iteration_ms: float, bound_ms: float) -> str:
+    """The predicted time of an iteration, and by how much it exceeds its lower bound."""
+    gap = 100 * (iteration_ms / bound_ms - 1)
+    return f"predicted {iteration_ms:,.1f} ms, lower bound {bound_ms:,.1f} ms, gap {gap:z.1f} %"
 
 
 def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[str]:
@@ -35,7 +55,6 @@ def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[s
     padded = sum(m.padded_tokens for plan in plans if plan.stage == 0 for m in plan.microbatches)
     yield f"iteration {plans[0].iteration}: {len(samples)} samples, {real:,} real tokens"
     yield f"padding efficiency {100 * real / padded:.1f} %"
-    yield f"predicted {plans[0].prediction.iteration_ms:,.1f} ms"
 
 
 def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:
@@ -47,11 +66,14 @@ def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:
             yield f"replica {plan.replica}, micro-batches (rows x tokens): {shapes}"
 
 
-def _ranks(plans: Sequence[RankPlan]) -> Iterator[str]:
+def _ranks(plans: Sequence[RankPlan], choice: Choice) -> Iterator[str]:
+    """A rank is idle while it runs no pass until the slowest replica ends."""
     for plan in plans:
-        busy_ms = sum(end - start for start, end in plan.prediction.passes_ms)
+        timeline, stage = choice.pipelines[plan.replica].timeline, plan.stage
+        busy_ms = timeline.busy_ms[stage]
+        sending_ms = np.nansum(timeline.send_end_ms[stage] - timeline.send_start_ms[stage])
         yield (
-            f"rank {plan.rank} (replica {plan.replica}, stage {plan.stage}): "
-            f"{busy_ms:,.1f} ms busy, peak {peak_bytes(plan) / 1e6:,.1f} MB "
-            f"of {plan.memory.limit / 1e6:,.1f} MB"
+            f"rank {plan.rank} (replica {plan.replica}, stage {stage}): {busy_ms:,.1f} ms busy, "
+            f"{choice.best.makespan_ms - busy_ms:,.1f} ms idle, {sending_ms:,.1f} ms sending, "
+            f"peak {timeline.peak_bytes[stage] / 1e6:,.1f} MB of {plan.memory.limit / 1e6:,.1f} MB"
         )

@@ -12,6 +12,27 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+
+
+def lower_bound_ms(
+    pipelines: Sequence[Pipeline], samples: Sequence[Sample], cost: CostModel, cluster: Cluster
+) -> float:
+    """A time that no plan of the same kind can beat, the update at its end included.
+
+    Of the same kind are all plans with padded micro-batches, if those of the plan are padded;
+    else all that have its micro-batches on the same replicas.
+
+    Args:
+        pipelines: The plan, one per replica.
+        samples: What it runs, in any order.
+        cost: What it was made with.
+        cluster: What it was made for.
+    """
+    if all(len(row) == 1 for p in pipelines for m in p.microbatches for row in m.rows):
+        return padded_bound_ms(samples, cost, cluster) + cost.update_ms
+    slowest_ms = max(replica_bound_ms(pipeline.costs, cluster.link) for pipeline in pipelines)
+    return slowest_ms + cost.update_ms
 
 
 def replica_bound_ms(costs: StageCosts, link: Link) -> float:

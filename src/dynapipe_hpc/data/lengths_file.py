@@ -1,0 +1,68 @@
+"""Batches of sample lengths, as a JSON file: planning needs no more of a dataset."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
+
+Batch = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+Lengths = Sequence[tuple[int, int]]
+
+
+class _Content(BaseModel, strict=True):
+    """What is read of the file: tokens per sample, or of inputs and of targets."""
+
+    batches: Annotated[list[Batch], Field(min_length=1)]
+    dec_batches: list[Batch] | None = None
+
+
+def read_lengths(path: Path) -> list[Lengths]:
+    """Reads input and target tokens of every sample, batch by batch.
+
+    `batches` holds the lengths of whole samples, the last token of which is taken for the
+    target; with `dec_batches` beside it, those of inputs, and `dec_batches` those of targets.
+    Other keys are for people.
+
+    Raises:
+        InputError: The file cannot be read; names batch, sample and value where one is wrong.
+    """
+    try:
+        content = _Content.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: {_explain(error.errors()[0])}") from None
+    return list(_pairs(content, path))
+
+
+def samples_of_lengths(lengths: Lengths) -> list[Sample]:
+    """Samples that are numbered by their place in the batch."""
+    return [Sample(i, inputs, targets) for i, (inputs, targets) in enumerate(lengths)]
+
+
+def _pairs(content: _Content, path: Path) -> Iterator[Lengths]:
+    if content.dec_batches is None:
+        yield from ([(tokens - 1, 1) for tokens in batch] for batch in content.batches)
+        return
+    n_inputs, n_targets = map(len, content.batches), map(len, content.dec_batches)
+    if (inputs := list(n_inputs)) != (targets := list(n_targets)):
+        raise InputError(
+            f"{path}: batches have {inputs} inputs, but dec_batches {targets} targets; each "
+            "sample needs both"
+        )
+    for batch, dec_batch in zip(content.batches, content.dec_batches, strict=True):
+        yield list(zip(batch, dec_batch, strict=True))
+
+
+def _explain(detail: ErrorDetails) -> str:
+    key, *places = detail["loc"] or ("content",)
+    names = zip(("batch", "sample"), places, strict=False)
+    where = ", ".join([str(key), *(f"{name} {place}" for name, place in names)])
+    value = detail["input"]
+    got = f"{value!r}: " if isinstance(value, int | float | str) and places else ""
+    return f"{where}: {got}{detail['msg']}"

@@ -1,0 +1,24 @@
+"""Why a plan was chosen: the candidates that were compared."""
+
+from collections.abc import Iterator
+
+from dynapipe_hpc.planner.choice import Candidate, Choice
+from dynapipe_hpc.planner.schedule.config import name_of
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+
+
+def explain_choice(choice: Choice) -> Iterator[str]:
+    """A line per candidate, with a star before the one that won."""
+    width = max(len(candidate.way) for candidate in choice.candidates)
+    yield "candidates: way to micro-batches | makespan | highest peak | schedule of each replica"
+    for candidate in choice.candidates:
+        mark = "*" if candidate is choice.best else " "
+        yield f"{mark} {candidate.way:<{width}} | {_outcome(candidate)}"
+
+
+def _outcome(candidate: Candidate) -> str:
+    if isinstance(candidate.pipelines, InfeasibleScheduleError):
+        return f"infeasible: {candidate.pipelines}"
+    peak_bytes = max(pipeline.timeline.peak_bytes.max() for pipeline in candidate.pipelines)
+    rules = ", ".join(name_of(pipeline.rule) for pipeline in candidate.pipelines)
+    return f"{candidate.makespan_ms:10,.1f} ms | {peak_bytes / 1e6:10,.1f} MB | {rules}"

@@ -1,0 +1,101 @@
+"""Plans batches of sample lengths, and writes what is planned for others to check."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.show_plan import prediction_text
+from dynapipe_hpc.plan.codec import encode
+from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.text import format_schedule
+
+Record = dict[str, Any]
+
+
+def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Iterator[str]:
+    """Plans every batch of a file of lengths, without the configured dataset.
+
+    Args:
+        config: Model, cluster and planner.
+        lengths: See `read_lengths`.
+        output: The JSON file to write, see docs/formats.md; it appears when all is planned.
+
+    Yields:
+        A line about each batch.
+
+    Raises:
+        InputError: A file cannot be used, or a sample cannot run; names file and batch.
+    """
+    batches = read_lengths(lengths)
+    planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
+    records: list[Record] = []
+    with replacing(output) as beside:
+        for number, batch in enumerate(batches):
+            try:
+                _check_rows(batch, config.model.max_tokens)
+                records.append(_plan(planner, number, batch))
+            except InputError as error:
+                raise InputError(f"{lengths}: batch {number}: {error}") from error
+            yield f"batch {number}: {len(batch)} samples, {_describe(records[-1])}"
+        content = {"lengths": lengths.name, "batches": records}
+        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_rows(batch: Lengths, max_tokens: int) -> None:
+    for i, (inputs, targets) in enumerate(batch):
+        if padded(inputs + targets) > max_tokens:
+            raise InputError(
+                f"sample {i} has {inputs + targets} tokens, but model.max_tokens is {max_tokens}; "
+                "raise it, or cut long samples"
+            )
+
+
+def _plan(planner: Planner, number: int, batch: Lengths) -> Record:
+    started_s = time.thread_time()
+    samples = samples_of_lengths(batch)
+    choice = planner.choose(samples)
+    plans = planner.write(number, choice)
+    for plan in plans:
+        encode(plan)
+    planning_ms = 1e3 * (time.thread_time() - started_s)
+    return {
+        "predicted_iteration_ms": plans[0].prediction.iteration_ms,
+        "planning_ms": planning_ms,
+        "lower_bound_ms": lower_bound_ms(choice.pipelines, samples, planner.cost, planner.cluster),
+        "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
+    }
+
+
+def _replica(pipeline: Pipeline) -> Record:
+    return {
+        "makespan_ms": pipeline.timeline.makespan_ms,
+        "peak_bytes": pipeline.timeline.peak_bytes.tolist(),
+        "microbatches": [_microbatch(m) for m in pipeline.microbatches],
+        "orders": format_schedule(pipeline.schedule).split("\n"),
+    }
+
+
+def _microbatch(microbatch: MicroBatch) -> Record:
+    is_padded = all(len(row) == 1 for row in microbatch.rows)
+    return {
+        "samples": list(microbatch.sample_ids),
+        "input_tokens": microbatch.row_tokens,
+        "target_tokens": 0,  # a decoder-only model has them in the same row
+        "layout": "padded" if is_padded else "packed",
+        "recompute": "none",
+    }
+
+
+def _describe(record: Record) -> str:
+    told = prediction_text(record["predicted_iteration_ms"], record["lower_bound_ms"])
+    return f"{told}, planned in {record['planning_ms']:,.1f} ms"

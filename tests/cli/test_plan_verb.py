@@ -1,0 +1,216 @@
+"""`dynapipe-hpc plan`: an iteration to look at, and batches of lengths for others to check."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.measured_layers import SHAPE, linear_table
+from tests.oracles.tiny_experiment import tiny_experiment
+from tests.oracles.tokenized import write_samples
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.planner.cost.from_config import cost_model_of, link_of
+from dynapipe_hpc.planner.cost.profile_file import write_table
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.text import parse_schedule
+
+EXPERIMENT = tiny_experiment(n_stages=2, n_replicas=2)
+BATCHES = [[5, 32, 9, 17, 8, 30, 1], [20, 4]]
+PROFILE = """\
+tensor_parallel,recompute,layer,microbatch_size,input_tokens,target_tokens,\
+forward_ms,backward_ms,stored_activation_mb,peak_activation_mb
+1,none,encoder,1,8,0,1,2,3,10
+1,none,encoder,2,8,0,2,3,6,20
+1,none,encoder,1,32,0,4,6,12,40
+1,none,encoder,2,32,0,7,12,24,80
+1,none,postprocess,1,8,0,1,2,,
+1,none,postprocess,2,8,0,2,4,,
+1,none,postprocess,1,32,0,4,6,,
+1,none,postprocess,2,32,0,8,12,,
+"""
+PARAMETERS = "tensor_parallel,recompute,layer,parameter_mb\n1,none,encoder,4\n1,none,embedding,5\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """A configuration whose dataset does not exist."""
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(EXPERIMENT), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def lengths(tmp_path: Path) -> str:
+    path = tmp_path / "lengths.json"
+    path.write_text(json.dumps({"name": "few", "batches": BATCHES}), encoding="utf-8")
+    return str(path)
+
+
+def planned(tmp_path: Path, config: str, lengths: str, *more: str) -> list[dict[str, Any]]:
+    output = tmp_path / "plans.json"
+    assert main(["plan", config, "--lengths", lengths, "--json", str(output), *more]) == 0
+    batches: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["batches"]
+    return batches
+
+
+def test_every_sample_is_in_a_row_that_holds_it(tmp_path: Path, config: str, lengths: str) -> None:
+    for batch, samples in zip(planned(tmp_path, config, lengths), BATCHES, strict=True):
+        found = [m for replica in batch["replicas"] for m in replica["microbatches"]]
+        assert sorted(i for m in found for i in m["samples"]) == list(range(len(samples)))
+        for m in found:
+            assert max(samples[i] for i in m["samples"]) <= m["input_tokens"] <= 32
+            assert (m["target_tokens"], m["layout"], m["recompute"]) == (0, "padded", "none")
+
+
+def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: str) -> None:
+    cost = cost_model_of(EXPERIMENT.planner.cost, EXPERIMENT.model, EXPERIMENT.cluster)
+    link = link_of(EXPERIMENT.planner.cost, EXPERIMENT.cluster)
+    for batch in planned(tmp_path, config, lengths):
+        for replica in batch["replicas"]:
+            rows = np.array([len(m["samples"]) for m in replica["microbatches"]])
+            tokens = np.array([m["input_tokens"] for m in replica["microbatches"]])
+            schedule = parse_schedule("\n".join(replica["orders"]))
+            costs = cost.stage_costs(rows, tokens)
+            timeline = simulate(schedule, costs, link, cost.static_bytes)
+            assert replica["makespan_ms"] == timeline.makespan_ms
+            assert replica["peak_bytes"] == timeline.peak_bytes.tolist()
+        slowest_ms = max(replica["makespan_ms"] for replica in batch["replicas"])
+        assert batch["predicted_iteration_ms"] == slowest_ms + cost.update_ms
+        assert 0 < batch["lower_bound_ms"] <= batch["predicted_iteration_ms"] * (1 + 1e-12)
+        assert batch["planning_ms"] > 0
+
+
+def test_rows_of_several_samples_are_called_packed_and_have_a_bound(
+    tmp_path: Path, config: str, lengths: str
+) -> None:
+    packing = [
+        f"--set=planner.batch.{setting}"
+        for setting in ("rule=dense_packing", "rows_per_microbatch=1")
+    ]
+    first, _ = planned(tmp_path, config, lengths, *packing, "--set=cluster.n_replicas=1")
+    (replica,) = first["replicas"]
+    assert [m["samples"] for m in replica["microbatches"]] == [[0], [1], [2, 3], [4], [5, 6]]
+    layouts = [m["layout"] for m in replica["microbatches"]]
+    assert layouts == ["padded", "padded", "packed", "padded", "packed"]
+    assert first["lower_bound_ms"] <= first["predicted_iteration_ms"] * (1 + 1e-12)
+
+
+def test_a_line_is_printed_per_batch(
+    tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned(tmp_path, config, lengths)
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"batch 0: 7 samples, predicted [\d.]+ ms, lower bound [\d.]+ ms, gap \d+\.\d %, "
+        r"planned in [\d.]+ ms",
+        first,
+    )
+    assert second.startswith("batch 1: 2 samples")
+
+
+def test_costs_come_from_the_profile_that_is_named(
+    tmp_path: Path, config: str, lengths: str
+) -> None:
+    (tmp_path / "a.csv").write_text(PROFILE)
+    (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
+    table = str(tmp_path / "a.h5")
+    assert main(["profile", config, "--from-csv", str(tmp_path / "a.csv"), "-o", table]) == 0
+    by_csv = planned(tmp_path, config, lengths, "--profile", str(tmp_path / "a.csv"))
+    by_table = planned(tmp_path, config, lengths, "--profile", table)
+    by_config = planned(tmp_path, config, lengths)
+    plans = [[batch["replicas"] for batch in p] for p in (by_csv, by_table, by_config)]
+    assert plans[0] == plans[1] != plans[2]
+
+
+def test_a_profile_of_another_model_is_refused(
+    tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "other.h5"
+    write_table(linear_table(), table)
+    assert SHAPE.n_heads == EXPERIMENT.model.n_heads
+    command = ["plan", config, "--lengths", lengths, "--json", str(tmp_path / "o.json")]
+    assert main([*command, "--profile", str(table)]) == 2
+    assert "hidden_size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("batches", "settings", "message"),
+    [
+        (
+            [[8, 8], [9, 65]],
+            [],
+            "lengths.json: batch 1: sample 1 has 65 tokens, but model.max_tokens",
+        ),
+        ([[8, 8], [9]], [], "lengths.json: batch 1: an iteration has 1 micro-batches for 2 "),
+        (
+            [[8, 8]],
+            ["cluster.device_memory_bytes=100000"],
+            "lengths.json: batch 0: sample 0 (7 input + 1 target tokens) on its own needs",
+        ),
+        ([[8, -8]], [], "lengths.json: batches, batch 0, sample 1: -8: "),
+    ],
+)
+def test_an_error_names_file_and_batch_and_leaves_no_result(
+    tmp_path: Path,
+    config: str,
+    capsys: pytest.CaptureFixture[str],
+    batches: list[list[int]],
+    settings: list[str],
+    message: str,
+) -> None:
+    lengths, output = tmp_path / "lengths.json", tmp_path / "plans.json"
+    lengths.write_text(json.dumps({"batches": batches}))
+    overrides = [f"--set={setting}" for setting in settings]
+    command = ["plan", config, "--lengths", str(lengths), "--json", str(output)]
+    assert main([*command, *overrides]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.toml", "lengths.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lengths", "a.json"], "give both or neither"),
+        (["--json", "a.json"], "give both or neither"),
+        (["--lengths", "a.json", "--json", "b.json", "--explain"], "are for one iteration"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(
+    config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["plan", config, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def shown(tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    samples = [([1] * n, [2, 9], "sum") for n in (3, 25, 8, 14, 30, 6, 11)]
+    dataset = write_samples(tmp_path / "some.h5", samples)
+    assert main(["plan", config, f"--set=data.dataset={dataset}", *more]) == 0
+    return capsys.readouterr().out
+
+
+def test_an_iteration_is_shown_with_its_bound_and_what_every_rank_does(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown(tmp_path, config, capsys)
+    assert re.search(r"predicted [\d.]+ ms, lower bound [\d.]+ ms, gap \d+\.\d %", text)
+    rank = r"rank 3 .*: [\d.]+ ms busy, [\d.]+ ms idle, [\d.]+ ms sending, peak [\d.]+ MB of"
+    assert re.search(rank, text)
+    assert "candidates" not in text
+
+
+def test_an_explanation_lists_the_candidates_and_marks_the_best(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown(tmp_path, config, capsys, "--explain")
+    rows = re.findall(r"^([* ]) (.*?) *\| +([\d.]+) ms \| +[\d.]+ MB \| (.*)$", text, re.MULTILINE)
+    ways = [way for _, way, _, _ in rows]
+    assert ways[0].startswith("dynamic, memory share 0.5")
+    assert ways[-1] == "local search, 5,000 moves"
+    (won,) = [float(ms) for mark, _, ms, _ in rows if mark == "*"]
+    assert won == min(float(ms) for _, _, ms, _ in rows)
+    assert all(re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", r[3]) for r in rows)
