@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.measured_layers import SHAPE, linear_table
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
@@ -21,6 +22,9 @@ MODELS: dict[str, Callable[[], CostModel]] = {
     "profiled": lambda: ProfiledCost(
         linear_table(), SHAPE, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
     ),
+    "profiled in a mode": lambda: ProfiledCost(
+        linear_table("full"), SHAPE, CLUSTER, ProfiledConfig(path=Path("t.h5"), recompute=("full",))
+    ),
 }
 SIZES = st.tuples(st.integers(1, 12), st.integers(1, 80))
 
@@ -32,7 +36,8 @@ def cost(request: pytest.FixtureRequest) -> CostModel:
 
 def everything(cost: CostModel, sizes: list[tuple[int, int]]) -> FloatArray:
     """All quantities, shape (5, n_microbatches, n_stages)."""
-    costs = cost.stage_costs(*np.array(sizes).T)
+    n_rows, row_tokens = np.array(sizes).T
+    costs = cost.stage_costs(n_rows, row_tokens, cost.recompute_modes[-1])
     return np.stack(
         [
             costs.forward_ms,
@@ -67,7 +72,8 @@ def test_costs_are_positive_and_finite_or_all_infinite(
 def test_arrays_hold_a_row_per_micro_batch_and_a_column_per_stage(
     cost: CostModel, sizes: list[tuple[int, int]]
 ) -> None:
-    costs = cost.stage_costs(*np.array(sizes).T)
+    n_rows, row_tokens = np.array(sizes).T
+    costs = cost.stage_costs(n_rows, row_tokens, cost.recompute_modes[-1])
     assert everything(cost, sizes).shape == (5, len(sizes), 3)
     assert costs.boundary_bytes.shape == (len(sizes),)
     assert (costs.n_microbatches, costs.n_stages) == (len(sizes), 3)
@@ -77,3 +83,9 @@ def test_the_model_itself_takes_memory_and_time(cost: CostModel) -> None:
     assert cost.static_bytes.shape == (3,)
     assert (cost.static_bytes > 0).all()
     assert cost.update_ms > 0
+
+
+def test_the_modes_are_distinct_and_ascending(cost: CostModel) -> None:
+    modes = cost.recompute_modes
+    assert modes and list(modes) == sorted(set(modes))
+    assert all(isinstance(mode, Recompute) for mode in modes)

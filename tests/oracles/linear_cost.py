@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
 
 
@@ -17,6 +18,8 @@ class LinearCost:
         token_bytes: Kept per token on every stage; half of that is transient on top.
         model_bytes: Static memory of every stage.
         longest_row: Longest row that was measured.
+        recomputes: Whether full recomputation is known, too. It keeps a quarter, and its
+            backward pass takes twice as long.
     """
 
     launch_ms: tuple[float, ...] = (1.0, 1.0)
@@ -24,6 +27,7 @@ class LinearCost:
     token_bytes: float = 2.0
     model_bytes: float = 0.0
     longest_row: int = 1_000_000
+    recomputes: bool = False
 
     @property
     def description(self) -> str:
@@ -37,14 +41,21 @@ class LinearCost:
     def update_ms(self) -> float:
         return 0.0
 
-    def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        return (Recompute.NONE, Recompute.FULL) if self.recomputes else (Recompute.NONE,)
+
+    def stage_costs(
+        self, n_rows: IntArray, row_tokens: IntArray, recompute: Recompute = Recompute.NONE
+    ) -> StageCosts:
         tokens = np.where(row_tokens <= self.longest_row, n_rows * row_tokens, np.inf)[:, None]
         pass_ms = (np.array(self.launch_ms) + tokens * np.array(self.token_ms)) / 2
+        is_full = recompute is Recompute.FULL
         stored_bytes = np.broadcast_to(tokens * self.token_bytes, pass_ms.shape).copy()
         return StageCosts(
             forward_ms=pass_ms,
-            backward_ms=pass_ms,
-            stored_bytes=stored_bytes,
+            backward_ms=2 * pass_ms if is_full else pass_ms,
+            stored_bytes=stored_bytes / 4 if is_full else stored_bytes,
             forward_transient_bytes=stored_bytes / 4,
             backward_transient_bytes=stored_bytes / 2,
             boundary_bytes=tokens[:, 0],

@@ -38,12 +38,12 @@ def linear_layer(per_token: float, parameter_bytes: float = 100.0) -> LayerProfi
     )
 
 
-def linear_table(**layers: LayerProfile) -> ProfileTable:
+def linear_table(recompute: str = "none", **layers: LayerProfile) -> ProfileTable:
     """All kinds of layers of `SHAPE`, some of them replaced."""
     every = {kind: linear_layer(per_token) for kind, per_token in PER_TOKEN.items()} | layers
     return ProfileTable(
         model=fingerprint_of(SHAPE),
-        layers={LayerKey(1, "none", kind): layer for kind, layer in every.items()},
+        layers={LayerKey(1, recompute, kind): layer for kind, layer in every.items()},
         element_bytes=4,
         state_factor=4.0,
         update=UpdateProfile(reduce_ms_per_byte=0.5, optimizer_ms_per_byte=0.25),

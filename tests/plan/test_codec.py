@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.example_plans import drawn_plans
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.codec import decode, encode
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load
@@ -27,7 +27,10 @@ PLAN = RankPlan(
     replica=1,
     stage=1,
     hidden_size=64,
-    microbatches=(MicroBatch(((5,), (6, 2**40)), 24), MicroBatch(((0, 1, 2),), 2048)),
+    microbatches=(
+        MicroBatch(((5,), (6, 2**40)), 24),
+        MicroBatch(((0, 1, 2),), 2048, Recompute.FULL),
+    ),
     instructions=parse_grid(
         "rank 3 | a0<2@0 L0 a0<! F0 a0>4 a1<2@1 L1 a1<! F1 a1>4 g0<4@2 g0<! a0>! B0 g0>2"
         " g1<4@0 g1<! a1>! B1 g1>2 g0>! g1>! reduce step"
@@ -142,6 +145,7 @@ FIRST_ROW = len(encode(PLAN)) - 20 * len(PLAN.instructions)
         (COUNTS, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
         (COUNTS + 4, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
         (COUNTS + 5 * 8 + 8, 1, "do not add up to its rows and samples"),
+        (COUNTS + 5 * 8 + 8 + 8, 3, "unknown mode: 3 is not a valid Recompute"),
         (FIRST_ROW, 9, "unknown kind 9"),
         (FIRST_ROW + 4, 2, "an instruction on micro-batch 2 of 2"),
         (FIRST_ROW + 8, 2, r"malformed row \(5, 0, 2, 2, 0\)"),

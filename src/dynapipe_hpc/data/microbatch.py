@@ -1,6 +1,25 @@
 """Samples that pass through the pipeline together."""
 
 from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Recompute(IntEnum):
+    """What a backward pass computes again instead of having kept it since the forward pass."""
+
+    NONE = 0
+    SELECTIVE = 1
+    FULL = 2
+
+    @classmethod
+    def of(cls, text: str) -> "Recompute":
+        """The mode of a name in lower case, as `text` writes it."""
+        return cls[text.upper()]
+
+    @property
+    def text(self) -> str:
+        """Its name in configurations and files: none, selective or full."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +32,12 @@ class MicroBatch:
     Attributes:
         rows: Sample ids, row by row; no row is empty.
         row_tokens: Length of every row in tokens, padding included.
+        recompute: What its backward passes compute again, on every stage.
     """
 
     rows: tuple[tuple[int, ...], ...]
     row_tokens: int
+    recompute: Recompute = Recompute.NONE
 
     @property
     def n_rows(self) -> int:

@@ -9,7 +9,12 @@ from pathlib import Path
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.sampler import TokenBudgetSampler
 from dynapipe_hpc.executor.run import run_plan
-from dynapipe_hpc.experiment.assemble import Worker, build_worker, check_size
+from dynapipe_hpc.experiment.assemble import (
+    Worker,
+    build_worker,
+    check_recompute,
+    check_size,
+)
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config, to_toml
@@ -42,6 +47,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     with job.agreeing():
         config = load_config(path, overrides)
         check_size(job, config.cluster)
+        check_recompute(config.planner.cost)
         source = open_source(config)
         log = _Log(config, output, job.size) if job.is_first else None
     worker = build_worker(config, source, job)

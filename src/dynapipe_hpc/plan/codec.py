@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import accumulate, chain, islice, pairwise
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import INSTRUCTION, pack_instructions, unpack_instructions
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
@@ -16,7 +16,7 @@ VERSION = 1
 _MAGIC = b"DYNAPLAN"
 _HEADER = struct.Struct("<8sII")  # magic word, version, checksum of all that follows
 _NUMBERS = struct.Struct("<12Qd")  # seven of the plan, five counts, the iteration's time
-_MICROBATCH = struct.Struct("<2I3Q")  # rows, tokens per row, three columns of the memory plan
+_MICROBATCH = struct.Struct("<3I3Q")  # rows, tokens per row, mode, three columns of memory
 _ROW_SIZE = struct.Struct("<I")  # samples in one row of a micro-batch
 _SAMPLE = struct.Struct("<Q")  # id of a sample
 _PASS = struct.Struct("<2d")  # start, end
@@ -49,8 +49,8 @@ def decode(data: bytes) -> RankPlan:
     numbers = _NUMBERS.unpack_from(body)
     iteration, rank, replica, stage, hidden_size, limit, static = numbers[:7]
     microbatches, row_sizes, samples, passes, instructions = _tables(body, numbers[7:12])
-    columns = tuple(zip(*_MICROBATCH.iter_unpack(microbatches), strict=True)) or ((),) * 5
-    n_rows, row_tokens, *bytes_per_microbatch = columns
+    columns = tuple(zip(*_MICROBATCH.iter_unpack(microbatches), strict=True)) or ((),) * 6
+    n_rows, row_tokens, modes, *bytes_per_microbatch = columns
     sample_rows = _sample_rows(row_sizes, samples, n_rows)
     return RankPlan(
         iteration,
@@ -58,7 +58,7 @@ def decode(data: bytes) -> RankPlan:
         replica,
         stage,
         hidden_size,
-        tuple(MicroBatch(*entry) for entry in zip(sample_rows, row_tokens, strict=True)),
+        tuple(map(MicroBatch, sample_rows, row_tokens, map(_recompute, modes))),
         tuple(unpack_instructions(instructions, len(n_rows))),
         MemoryPlan(limit, static, *bytes_per_microbatch),
         Prediction(numbers[12], tuple(_PASS.iter_unpack(passes))),
@@ -76,7 +76,7 @@ def _sections(plan: RankPlan) -> Iterator[bytes]:
         *map(len, tables),
         plan.prediction.iteration_ms,
     )
-    shapes = [(microbatch.n_rows, microbatch.row_tokens) for microbatch in plan.microbatches]
+    shapes = [(m.n_rows, m.row_tokens, m.recompute) for m in plan.microbatches]
     columns = (shapes, memory.stored, memory.forward_transient, memory.backward_transient)
     yield from (_MICROBATCH.pack(*shape, *b) for shape, *b in zip(*columns, strict=True))
     yield struct.pack(f"<{len(rows)}I", *map(len, rows))
@@ -110,6 +110,13 @@ def _tables(body: memoryview, counts: tuple[int, ...]) -> list[memoryview]:
     if ends[-1] != len(body):
         raise PlanFormatError(f"the plan's tables need {ends[-1]} bytes, but it has {len(body)}")
     return [body[start:end] for start, end in pairwise(ends)]
+
+
+def _recompute(number: int) -> Recompute:
+    try:
+        return Recompute(number)
+    except ValueError as error:
+        raise PlanFormatError(f"the plan has a micro-batch of an unknown mode: {error}") from None
 
 
 def _sample_rows(

@@ -146,7 +146,7 @@ def test_a_table_fits_models_of_any_depth() -> None:
 
 
 def test_a_mode_that_was_not_measured_is_named() -> None:
-    config = CONFIG.model_copy(update={"recompute": "full"})
+    config = CONFIG.model_copy(update={"recompute": ("full",)})
     with pytest.raises(
         InputError,
         match=r"holds no measurements of tensor_parallel=1/recompute=full/layer, only of: "

@@ -11,7 +11,7 @@ from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.order import order_samples
@@ -47,7 +47,7 @@ def every_plan(samples: Sequence[Sample], n_replicas: int) -> Iterator[Replicas]
     for cuts in product((False, True), repeat=len(samples) - 1):
         bounds = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(samples)]
         windows = [ordered[a:b] for a, b in pairwise(bounds)]
-        for order in permutations(padded_microbatch(window) for window in windows):
+        for order in permutations(padded_microbatch(window, Recompute.NONE) for window in windows):
             for owners in product(range(n_replicas), repeat=len(order)):
                 replicas: list[list[MicroBatch]] = [[] for _ in range(n_replicas)]
                 for owner, microbatch in zip(owners, order, strict=True):

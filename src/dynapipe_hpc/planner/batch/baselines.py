@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit, fits
@@ -43,8 +43,8 @@ class DensePacking:
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[MicroBatch]:
         """Groups the samples of all replicas, see `BatchRule`."""
-        rows = list(self._rows(samples))
-        microbatches = _grouped(rows, padded(self.row_tokens), self.rows_per_microbatch)
+        rows, mode = list(self._rows(samples)), cost.recompute_modes[0]
+        microbatches = _grouped(rows, padded(self.row_tokens), self.rows_per_microbatch, mode)
         _check_fit(microbatches, cost, cluster)
         return microbatches
 
@@ -85,15 +85,15 @@ class NaivePadding:
     ) -> list[MicroBatch]:
         """Groups the samples of all replicas, see `BatchRule`."""
         rows = [(sample.sample_id,) for sample in samples]
-        longest = max(sample.tokens for sample in samples)
-        microbatches = _grouped(rows, padded(longest), self.rows_per_microbatch)
+        longest, mode = max(sample.tokens for sample in samples), cost.recompute_modes[0]
+        microbatches = _grouped(rows, padded(longest), self.rows_per_microbatch, mode)
         _check_fit(microbatches, cost, cluster)
         return microbatches
 
 
-def _grouped(rows: Rows, row_tokens: int, rows_per_microbatch: int) -> list[MicroBatch]:
-    firsts = range(0, len(rows), rows_per_microbatch)
-    return [MicroBatch(tuple(rows[i : i + rows_per_microbatch]), row_tokens) for i in firsts]
+def _grouped(rows: Rows, row_tokens: int, n_rows: int, mode: Recompute) -> list[MicroBatch]:
+    firsts = range(0, len(rows), n_rows)
+    return [MicroBatch(tuple(rows[i : i + n_rows]), row_tokens, mode) for i in firsts]
 
 
 def _check_fit(microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Cluster) -> None:

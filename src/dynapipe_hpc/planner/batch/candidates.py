@@ -99,7 +99,9 @@ class _Lookup:
 
     def check_samples(self, samples: Sequence[Sample], first: IntArray, cluster: Cluster) -> None:
         """Raises for the longest sample that cannot run alone; `first` has each length."""
-        alone = self.cost.stage_costs(np.ones_like(self.row_tokens), self.row_tokens)
+        alone = self.cost.stage_costs(
+            np.ones_like(self.row_tokens), self.row_tokens, self.cost.recompute_modes[0]
+        )
         misfits = np.flatnonzero(~fits(alone, self.room_bytes))
         if misfits.size:
             sample = samples[first[misfits[0]]]
@@ -135,7 +137,9 @@ class _Lookup:
         """Costs and row counts of the wanted entries of a table of shape (lengths, rows)."""
         length, column = np.nonzero(wanted)
         n_rows = rows[column]
-        return self.cost.stage_costs(n_rows, self.row_tokens[length]), n_rows
+        return self.cost.stage_costs(
+            n_rows, self.row_tokens[length], self.cost.recompute_modes[0]
+        ), n_rows
 
     def _allowed(self, costs: StageCosts, n_rows: IntArray) -> BoolArray:
         keeps_its_share = costs.stored_bytes <= self.memory_share * self.room_bytes

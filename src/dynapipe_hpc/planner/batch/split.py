@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
@@ -54,8 +54,10 @@ def split_samples(
     sizes = _sizes(choice, cluster.n_replicas)
     if len(sizes) < cluster.n_replicas <= len(samples):
         sizes = _sizes(choice.of_at_most(len(samples) // cluster.n_replicas), cluster.n_replicas)
-    ends = np.cumsum(sizes)
-    return [padded_microbatch(samples[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
+    ends, mode = np.cumsum(sizes), cost.recompute_modes[0]
+    return [
+        padded_microbatch(samples[end - n : end], mode) for n, end in zip(sizes, ends, strict=True)
+    ]
 
 
 def _sizes(choice: Candidates, n_replicas: int) -> list[int]:
@@ -65,9 +67,10 @@ def _sizes(choice: Candidates, n_replicas: int) -> list[int]:
     return sizes
 
 
-def padded_microbatch(samples: Sequence[Sample]) -> MicroBatch:
+def padded_microbatch(samples: Sequence[Sample], recompute: Recompute) -> MicroBatch:
     """One sample per row, as long as the first, which is the longest."""
     return MicroBatch(
         rows=tuple((sample.sample_id,) for sample in samples),
         row_tokens=padded(samples[0].tokens),
+        recompute=recompute,
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
@@ -46,6 +47,11 @@ class AnalyticCost:
         return "estimated from peak rates, not measured"
 
     @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """Only to keep what the backward pass needs."""
+        return (Recompute.NONE,)
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
         return self._weight_bytes * self._config.state_factor
@@ -57,8 +63,12 @@ class AnalyticCost:
         reduce_ms = self._weight_bytes / self._config.reduction_bytes_per_ms
         return float(np.max(step_ms + (reduce_ms if self._cluster.n_replicas > 1 else 0)))
 
-    def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
+    def stage_costs(
+        self, n_rows: IntArray, row_tokens: IntArray, recompute: Recompute = Recompute.NONE
+    ) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
+        if recompute not in self.recompute_modes:
+            raise ValueError(f"recomputation '{recompute.text}' is not estimated")
         tokens = np.asarray(n_rows * row_tokens, dtype=np.float64)
         parts = [(estimate, self._counts[kind]) for kind, estimate in self._estimates.items()]
         forward_ms: FloatArray = np.sum(

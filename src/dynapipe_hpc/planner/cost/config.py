@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.microbatch import Recompute
 
 
 class AnalyticConfig(ConfigTable):
@@ -39,15 +40,21 @@ class ProfiledConfig(ConfigTable):
         kind: Says that this is the table's variant.
         path: The table (HDF5).
         tensor_parallel: Ranks that a layer was cut over when it was measured.
-        recompute: What was recomputed in backward passes: none, selective or full.
+        recompute: What backward passes may recompute: none, selective, full, or several of
+            them, of which the planner takes one per micro-batch.
         state_factor: As in `AnalyticConfig`; without it, what the table says.
     """
 
     kind: Literal["profiled"] = "profiled"
     path: Path
     tensor_parallel: int = Field(default=1, ge=1)
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: tuple[Literal["none", "selective", "full"], ...] = Field(("none",), min_length=1)
     state_factor: float | None = Field(default=None, ge=1)
+
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """The modes of `recompute`, ascending."""
+        return tuple(mode for mode in Recompute if mode.text in self.recompute)
 
 
 CostConfig = Annotated[AnalyticConfig | ProfiledConfig, Field(discriminator="kind")]

@@ -1,10 +1,13 @@
 """Predicted time and memory of a micro-batch on every stage."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from dynapipe_hpc.data.microbatch import Recompute
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -47,6 +50,12 @@ class StageCosts:
         """Forward and backward time, shape (n_microbatches, n_stages)."""
         return self.forward_ms + self.backward_ms
 
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The costs of the micro-batches of all parts, one part behind the other."""
+        names = [field.name for field in fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
     def take(self, microbatches: IntArray) -> "StageCosts":
         """The costs of some micro-batches, in the given order."""
         return StageCosts(
@@ -72,6 +81,11 @@ class CostModel(Protocol):
         ...
 
     @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """The modes whose costs are known and that a plan may use, at least one, ascending."""
+        ...
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
         ...
@@ -81,11 +95,14 @@ class CostModel(Protocol):
         """Time at the end of an iteration: gradient reduction and optimizer step."""
         ...
 
-    def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
+    def stage_costs(
+        self, n_rows: IntArray, row_tokens: IntArray, recompute: Recompute = Recompute.NONE
+    ) -> StageCosts:
         """Costs of micro-batches.
 
         Args:
             n_rows: Shape (n_microbatches,), rows of each, >= 1.
             row_tokens: Shape (n_microbatches,), padded length of each, >= 1.
+            recompute: Of all of them, one of `recompute_modes`.
         """
         ...

@@ -1,11 +1,12 @@
 """Costs measured layer by layer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -43,8 +44,10 @@ class ProfiledCost:
         self, table: ProfileTable, shape: ModelShape, cluster: Cluster, config: ProfiledConfig
     ) -> None:
         check_model(table.model, shape, config.path)
+        self._modes = config.recompute_modes
         counts = parts_of_stages(shape, cluster.n_stages)
-        layers = {kind: _layer(table, config, kind) for kind in counts}
+        layers_of_mode = {mode: _layers(table, config, mode, counts) for mode in self._modes}
+        layers = layers_of_mode[self._modes[0]]  # every mode has the same weights
         weight_bytes = [count * layers[kind].parameter_bytes for kind, count in counts.items()]
         self._weight_bytes: FloatArray = np.sum(weight_bytes, axis=0)
         self._state_factor = config.state_factor or table.state_factor
@@ -52,9 +55,12 @@ class ProfiledCost:
         self._update = table.update
         self._path = config.path
         self._n_replicas = cluster.n_replicas
-        rows, row_tokens = _common_axes(layers, config.path)
-        grids, self._repaired = stage_grids(layers, counts)
-        self._interpolate = Interpolator(rows, row_tokens, grids)
+        grids = {mode: stage_grids(layers, counts) for mode, layers in layers_of_mode.items()}
+        self._repaired = float(np.mean([repaired for _, repaired in grids.values()]))
+        self._interpolate = {
+            mode: Interpolator(*_common_axes(layers_of_mode[mode], config.path), grid)
+            for mode, (grid, _) in grids.items()
+        }
 
     @property
     def description(self) -> str:
@@ -65,6 +71,11 @@ class ProfiledCost:
     def repaired(self) -> float:
         """Share of the measurements that noise had made decrease and that were repaired."""
         return self._repaired
+
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """Those that the configuration names."""
+        return self._modes
 
     @property
     def static_bytes(self) -> FloatArray:
@@ -78,15 +89,23 @@ class ProfiledCost:
         per_byte = reduce_ms + self._update.optimizer_ms_per_byte
         return float(self._weight_bytes.max() * per_byte)
 
-    def stage_costs(self, n_rows: IntArray, row_tokens: IntArray) -> StageCosts:
+    def stage_costs(
+        self, n_rows: IntArray, row_tokens: IntArray, recompute: Recompute = Recompute.NONE
+    ) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
         tokens = np.asarray(n_rows * row_tokens, dtype=np.float64)
-        costs = dict(zip(QUANTITIES, self._interpolate(n_rows, row_tokens), strict=True))
+        costs = dict(zip(QUANTITIES, self._interpolate[recompute](n_rows, row_tokens), strict=True))
         return StageCosts(**costs, boundary_bytes=tokens * self._boundary_bytes_per_token)
 
 
-def _layer(table: ProfileTable, config: ProfiledConfig, kind: str) -> LayerProfile:
-    key = LayerKey(config.tensor_parallel, config.recompute, kind)
+def _layers(
+    table: ProfileTable, config: ProfiledConfig, recompute: Recompute, kinds: Iterable[str]
+) -> dict[str, LayerProfile]:
+    keys = {kind: LayerKey(config.tensor_parallel, recompute.text, kind) for kind in kinds}
+    return {kind: _layer(table, config, key) for kind, key in keys.items()}
+
+
+def _layer(table: ProfileTable, config: ProfiledConfig, key: LayerKey) -> LayerProfile:
     if key not in table.layers:
         known = "; ".join(str(known) for known in table.layers)
         raise InputError(
@@ -96,12 +115,12 @@ def _layer(table: ProfileTable, config: ProfiledConfig, kind: str) -> LayerProfi
     return table.layers[key]
 
 
-def _common_axes(layers: Mapping[str, LayerProfile], path: Path) -> tuple[IntArray, ...]:
-    axes = layers[LAYER].axes
+def _common_axes(layers: Mapping[str, LayerProfile], path: Path) -> tuple[IntArray, IntArray]:
+    axes = rows, row_tokens = layers[LAYER].axes
     for kind, layer in layers.items():
         if not all(map(np.array_equal, layer.axes, axes)):
             raise InputError(
                 f"{path}: '{kind}' was measured with other rows or lengths than '{LAYER}'; "
                 "measure them together with 'dynapipe-hpc profile'"
             )
-    return axes
+    return rows, row_tokens

@@ -59,8 +59,12 @@ def improve(
         config.moves,
         config.seed,
     )
+    modes = cost.recompute_modes
     return [
-        [padded_microbatch(ordered[first : first + size]) for first, size, _ in windows.tolist()]
+        [
+            padded_microbatch(ordered[first : first + size], modes[mode])
+            for first, size, mode in windows.tolist()
+        ]
         for windows in found
     ]
 
