@@ -1,13 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from tests.oracles.measured_layers import linear_table
+from tests.oracles.measured_layers import linear_layer, linear_table
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.profile_file import read_table, write_table
-from dynapipe_hpc.planner.cost.profile_table import QUANTITIES
+from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerKey
 
 
 def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -26,6 +27,15 @@ def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
             np.testing.assert_array_equal(axis, expected)
         for quantity in QUANTITIES:
             np.testing.assert_array_equal(found.layers[key].grid(quantity), layer.grid(quantity))
+
+
+def test_what_stacks_of_layers_peaked_at_is_kept(tmp_path: Path) -> None:
+    layer = linear_layer(1.0)
+    peaks = 3.5 * layer.stored_bytes
+    write_table(linear_table(layer=replace(layer, stack_peak_bytes=peaks)), tmp_path / "c.h5")
+    layers = read_table(tmp_path / "c.h5").layers
+    np.testing.assert_array_equal(layers[LayerKey(1, "none", "layer")].stack_peak_bytes, peaks)
+    assert layers[LayerKey(1, "none", "head")].stack_peak_bytes is None
 
 
 def test_a_table_replaces_another_whole(tmp_path: Path) -> None:

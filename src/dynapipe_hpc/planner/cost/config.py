@@ -43,6 +43,8 @@ class ProfiledConfig(ConfigTable):
         recompute: What backward passes may recompute: none, selective, full, or several of
             them, of which the planner takes one per micro-batch.
         state_factor: As in `AnalyticConfig`; without it, what the table says.
+        accounting: measured, or authors, which leaves out what the authors of the paper do, to
+            compare with their plans; it divides the optimizer's state over replicas (ZeRO-1).
     """
 
     kind: Literal["profiled"] = "profiled"
@@ -50,6 +52,7 @@ class ProfiledConfig(ConfigTable):
     tensor_parallel: int = Field(default=1, ge=1)
     recompute: tuple[Literal["none", "selective", "full"], ...] = Field(("none",), min_length=1)
     state_factor: float | None = Field(default=None, ge=1)
+    accounting: Literal["measured", "authors"] = "measured"
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:

@@ -142,11 +142,13 @@ def _profile(
     grids[:, *at] = np.array([point[2:] for point in points]).T
     forward_ms, backward_ms, stored, peak = grids
     if logit_bytes is None:
-        transient = transient_of_stack(axes, stored, peak)
+        transient, stack_peak = transient_of_stack(axes, stored, peak), peak
     else:
         tokens = np.prod(np.meshgrid(*axes, indexing="ij"), axis=0)
         stored = transient = np.where(np.isnan(forward_ms), np.nan, tokens * logit_bytes)
-    return LayerProfile(weight_bytes, axes, forward_ms, backward_ms, stored, transient, transient)
+        stack_peak = None
+    grids_of_layer = (forward_ms, backward_ms, stored, transient, transient, stack_peak)
+    return LayerProfile(weight_bytes, axes, *grids_of_layer)
 
 
 def _free(like: LayerProfile, weight_bytes: float) -> LayerProfile:

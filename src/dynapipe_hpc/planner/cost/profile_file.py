@@ -20,6 +20,7 @@ from dynapipe_hpc.planner.cost.profile_table import (
 
 FORMAT = "dynapipe-hpc cost table"
 SCHEMA_VERSION = 1
+STACK_PEAK = "stack_peak_bytes"  # optional
 AXES = ("rows", "row_tokens", "target_tokens")
 
 
@@ -47,6 +48,8 @@ def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
         group[name] = axis
     for quantity in QUANTITIES:
         group[quantity] = layer.grid(quantity)
+    if layer.stack_peak_bytes is not None:
+        group[STACK_PEAK] = layer.stack_peak_bytes
 
 
 def read_table(path: Path) -> ProfileTable:
@@ -91,7 +94,7 @@ def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
             attributes = _plain(group)
             key = LayerKey(*(attributes[name] for name in LayerKey._fields))
             axes = tuple(group[name][:] for name in AXES if name in group)
-            grids = {quantity: group[quantity][:] for quantity in QUANTITIES}
+            grids = {name: group[name][:] for name in (*QUANTITIES, STACK_PEAK) if name in group}
             yield key, LayerProfile(float(attributes["parameter_bytes"]), axes, **grids)
 
 

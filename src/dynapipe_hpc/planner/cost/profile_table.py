@@ -76,6 +76,8 @@ class LayerProfile:
         parameter_bytes: Its weights.
         axes: Ascending rows, then tokens per row; a third axis for target tokens.
         forward_ms: Like the following, an array with one dimension per axis.
+        stack_peak_bytes: The most that a stack of such layers occupied, however many it had;
+            None if that was not noted.
     """
 
     parameter_bytes: float
@@ -85,6 +87,7 @@ class LayerProfile:
     stored_bytes: FloatArray
     forward_transient_bytes: FloatArray
     backward_transient_bytes: FloatArray
+    stack_peak_bytes: FloatArray | None = None
 
     def grid(self, quantity: str) -> FloatArray:
         """One of `QUANTITIES`."""

@@ -9,14 +9,17 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
+from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import (
     QUANTITIES,
     LayerKey,
     LayerProfile,
     ProfileTable,
+    UpdateProfile,
     check_model,
 )
 from dynapipe_hpc.planner.cost.stage_grids import stage_grids
@@ -51,11 +54,14 @@ class ProfiledCost:
         weight_bytes = [count * layers[kind].parameter_bytes for kind, count in counts.items()]
         self._weight_bytes: FloatArray = np.sum(weight_bytes, axis=0)
         self._state_factor = config.state_factor or table.state_factor
+        self._update, repair = table.update, make_monotone
+        if config.accounting == "authors":
+            self._state_factor = authors_state_factor(self._state_factor, cluster.n_replicas)
+            self._update, repair = UpdateProfile(), as_measured
         self._boundary_bytes_per_token = shape.hidden_size * table.element_bytes
-        self._update = table.update
         self._path = config.path
         self._n_replicas = cluster.n_replicas
-        grids = {mode: stage_grids(layers, counts) for mode, layers in layers_of_mode.items()}
+        grids = {mode: stage_grids(each, counts, repair) for mode, each in layers_of_mode.items()}
         self._repaired = float(np.mean([repaired for _, repaired in grids.values()]))
         self._interpolate = {
             mode: Interpolator(*_common_axes(layers_of_mode[mode], config.path), grid)
@@ -102,7 +108,8 @@ def _layers(
     table: ProfileTable, config: ProfiledConfig, recompute: Recompute, kinds: Iterable[str]
 ) -> dict[str, LayerProfile]:
     keys = {kind: LayerKey(config.tensor_parallel, recompute.text, kind) for kind in kinds}
-    return {kind: _layer(table, config, key) for kind, key in keys.items()}
+    layers = {kind: _layer(table, config, key) for kind, key in keys.items()}
+    return as_authors_count(layers, config.path) if config.accounting == "authors" else layers
 
 
 def _layer(table: ProfileTable, config: ProfiledConfig, key: LayerKey) -> LayerProfile:

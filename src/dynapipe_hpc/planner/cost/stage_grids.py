@@ -1,11 +1,11 @@
 """From measurements of single layers to the costs of stages."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
-from dynapipe_hpc.planner.cost.monotone import make_monotone
+from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerProfile
 
 # Layers of a stage run one after the other and share what is only needed while they run.
@@ -13,13 +13,16 @@ SHARED = ("forward_transient_bytes", "backward_transient_bytes")
 
 
 def stage_grids(
-    layers: Mapping[str, LayerProfile], counts: Mapping[str, FloatArray]
+    layers: Mapping[str, LayerProfile],
+    counts: Mapping[str, FloatArray],
+    repair: Callable[[FloatArray], Repaired] = make_monotone,
 ) -> tuple[FloatArray, float]:
     """Adds up the layers of every stage, after repairing their measurements.
 
     Args:
         layers: By kind, all measured on the same points.
         counts: By kind, how many of it every stage holds, shape (n_stages,).
+        repair: Takes the noise out of the measurements of one kind and quantity.
 
     Returns:
         Array of shape (n_quantities, n_rows, n_lengths, n_stages), infinite where a layer of
@@ -28,7 +31,7 @@ def stage_grids(
     by_quantity = []
     n_changed = n_feasible = 0
     for quantity in QUANTITIES:
-        repaired = {kind: make_monotone(layer.grid(quantity)) for kind, layer in layers.items()}
+        repaired = {kind: repair(layer.grid(quantity)) for kind, layer in layers.items()}
         n_changed += sum(grid.n_changed for grid in repaired.values())
         n_feasible += sum(int(np.isfinite(grid.grid).sum()) for grid in repaired.values())
         parts = [_on_stages(repaired[kind].grid, count, quantity) for kind, count in counts.items()]

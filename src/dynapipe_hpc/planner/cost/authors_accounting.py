@@ -1,0 +1,72 @@
+"""What the authors of the paper count, to compare plans with theirs.
+
+They leave out the head's weights and logits, what the embedding takes besides its weights, and
+what a backward pass needs on top. A stage peaks at what all its layers but one store and the
+peak of a profiled stack, although that was of three layers. Noise stays in their measurements.
+
+Source:
+    Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, and its artifact.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.profile_table import LayerProfile
+from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, STAGE
+
+# Weights and gradients, in units of weights; the rest is state of the optimizer.
+KEPT_BY_EVERY_REPLICA = 2
+
+
+def as_authors_count(layers: Mapping[str, LayerProfile], path: Path) -> dict[str, LayerProfile]:
+    """Layers with the authors' memory and times, by kind.
+
+    Raises:
+        InputError: The table at `path` does not say what stacks of layers peaked at.
+    """
+    layer, head = layers[LAYER], layers[HEAD]
+    if layer.stack_peak_bytes is None:
+        raise InputError(
+            f"{path}: has no stack_peak_bytes of its layers, which planner.cost.accounting = "
+            "\"authors\" needs; use a table of 'dynapipe-hpc profile CONFIG --from-csv A.csv', or "
+            'accounting = "measured"'
+        )
+    on_top = layer.stack_peak_bytes - layer.stored_bytes
+    return {
+        LAYER: replace(
+            layer, forward_transient_bytes=on_top, backward_transient_bytes=_nothing(on_top)
+        ),
+        HEAD: replace(_without_memory(head), parameter_bytes=0.0),
+        EMBEDDING: _without_time(_without_memory(layers[EMBEDDING])),
+        STAGE: _without_time(_without_memory(layers[STAGE])),
+    }
+
+
+def authors_state_factor(state_factor: float, n_replicas: int) -> float:
+    """Bytes of model and state per byte of weights, with ZeRO-1 over replicas."""
+    return KEPT_BY_EVERY_REPLICA + (state_factor - KEPT_BY_EVERY_REPLICA) / n_replicas
+
+
+def _without_memory(layer: LayerProfile) -> LayerProfile:
+    nothing = _nothing(layer.forward_ms)
+    return replace(
+        layer,
+        stored_bytes=nothing,
+        forward_transient_bytes=nothing,
+        backward_transient_bytes=nothing,
+    )
+
+
+def _without_time(layer: LayerProfile) -> LayerProfile:
+    nothing = _nothing(layer.forward_ms)
+    return replace(layer, forward_ms=nothing, backward_ms=nothing)
+
+
+def _nothing(like: FloatArray) -> FloatArray:
+    """Zero where measured."""
+    return np.where(np.isnan(like), np.nan, 0.0)
