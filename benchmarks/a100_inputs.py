@@ -29,7 +29,7 @@ def a100_cluster(n_replicas: int) -> Cluster:
 
 def a100_cost(folder: Path, cluster: Cluster) -> ProfiledCost:
     """The cost of the 16-layer model."""
-    return ProfiledCost(_table(folder / "profiles"), GPT, cluster, ProfiledConfig(path=folder))
+    return ProfiledCost(a100_table(folder / "profiles"), GPT, cluster, ProfiledConfig(path=folder))
 
 
 def batches(folder: Path, name: str) -> list[list[Sample]]:
@@ -42,6 +42,7 @@ def batches(folder: Path, name: str) -> list[list[Sample]]:
 
 
 @cache
-def _table(profiles: Path) -> ProfileTable:
+def a100_table(profiles: Path) -> ProfileTable:
+    """The layers of the authors' GPT 6.7B."""
     name = "a100_40gb_gpt_6.7b"
     return import_csv(profiles / f"{name}.csv", profiles / f"{name}_parameters.csv", GPT)

@@ -27,8 +27,25 @@ def test_samples_of_one_row_length_share_a_row_and_what_does_not_fit_is_infinite
     cost = LinearCost(launch_ms=(1.0, 2.0), token_ms=(0.1, 0.1), token_bytes=2.0)
     found = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48), 1.0)
     assert found.length_of_sample.tolist() == [0, 0, 1, 1]
-    np.testing.assert_allclose(found.work_ms, [[4.4, 6.8, np.inf], [2.8, 3.6, np.inf]])
-    np.testing.assert_allclose(found.fill_ms, [[3.4, 5.8, np.inf], [1.8, 2.6, np.inf]])
+    np.testing.assert_allclose(found.work_ms[0], [[4.4, 6.8, np.inf], [2.8, 3.6, np.inf]])
+    np.testing.assert_allclose(found.fill_ms[0], [[3.4, 5.8, np.inf], [1.8, 2.6, np.inf]])
+
+
+def test_every_mode_has_its_own_table_as_far_as_it_fits() -> None:
+    samples = order_samples(samples_of([24, 24, 24, 24]))
+    cost = LinearCost((1.0, 2.0), (0.1, 0.1), token_bytes=2.0, recomputes=True)
+    found = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48), 1.0)
+    # Full recomputation keeps a quarter, and on top comes as much as without: 2 * 1.0 - 0.5
+    np.testing.assert_allclose(found.work_ms[:, 0, :2], [[4.4, 6.8], [6.6, 10.2]])
+    assert np.isfinite(found.work_ms).sum(axis=2).tolist() == [[2], [4]]
+
+
+def test_at_most_some_rows_are_kept_of_every_mode() -> None:
+    samples = order_samples(samples_of([24, 24, 24, 16]))
+    cost = LinearCost(token_bytes=2.0, recomputes=True)
+    every = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48), 1.0)
+    few = every.of_at_most(2)
+    np.testing.assert_array_equal(few.work_ms, every.work_ms[..., :2])
 
 
 def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> list[list[float]]:
@@ -54,7 +71,7 @@ def test_nothing_that_fits_is_missed_on_a_measured_table(share: float) -> None:
     lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
     samples = order_samples(samples_of(lengths["batches"][0]))
 
-    found = candidates(samples, cost, A100S, share).work_ms
+    found = candidates(samples, cost, A100S, share).work_ms[0]
     for row, expected in zip(found, costs_one_by_one(samples, cost, share), strict=True):
         padding = [np.inf] * (len(samples) - len(row))
         missing = [np.inf] * (len(samples) - len(expected))

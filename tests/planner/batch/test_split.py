@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,15 +7,20 @@ from tests.oracles.every_split import every_cut
 from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
+from dynapipe_hpc.planner.batch.memory import (
+    DoesNotFitError,
+    NotMeasuredError,
+    activation_room_bytes,
+    fits,
+)
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import split_samples
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
@@ -65,6 +72,55 @@ def test_short_samples_are_padded_to_the_longest_of_their_micro_batch_only() -> 
     samples = order_samples(samples_of([100, 3, 9, 97, 11, 16]))
     cost = LinearCost(launch_ms=(0.1,), token_ms=(0.01,))
     assert shapes(split_samples(samples, cost, ROOMY)) == [(2, 104), (4, 16)]
+
+
+def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:
+    samples = order_samples(samples_of([200, 16, 16]))
+    cost = LinearCost((0.1,), (0.01,), token_bytes=2.0, recomputes=True)
+    found = split_samples(samples, cost, Cluster(device_memory_bytes=300))
+    assert [(m.n_rows, m.row_tokens, m.recompute) for m in found] == [
+        (1, 200, Recompute.FULL),
+        (2, 16, Recompute.NONE),
+    ]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=7),
+    launch_ms=st.floats(0.1, 9),
+    n_replicas=st.integers(1, 2),
+    room_tokens=st.integers(64, 200),
+)
+def test_no_split_in_modes_that_fit_is_predicted_faster(
+    lengths: list[int], launch_ms: float, n_replicas: int, room_tokens: int
+) -> None:
+    cost = LinearCost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=4 * room_tokens)
+    samples = order_samples(samples_of(lengths))
+    room_bytes = activation_room_bytes(cost, cluster)
+    splits = (
+        in_cheapest_modes(cut(samples, sizes), cost, room_bytes)
+        for sizes in every_cut(len(samples))
+    )
+    best_ms = min(predicted_ms(s, cost, n_replicas) for s in splits if s)
+
+    found = split_samples(samples, cost, cluster)
+    assert fits(microbatch_costs(found, cost), room_bytes).all()
+    found_ms = predicted_ms(found, cost, n_replicas)
+    assert found_ms == pytest.approx(best_ms) or (
+        found_ms > best_ms and len(found) >= n_replicas > 1
+    )
+
+
+def in_cheapest_modes(
+    microbatches: list[MicroBatch], cost: CostModel, room_bytes: FloatArray
+) -> list[MicroBatch]:
+    """Each in the fastest mode that fits; none at all where one of them fits in no mode."""
+    found = []
+    for microbatch in microbatches:
+        tried = [replace(microbatch, recompute=mode) for mode in cost.recompute_modes]
+        fitting = [m for m in tried if fits(microbatch_costs([m], cost), room_bytes).all()]
+        found += fitting[:1]  # modes come in the order of their times here
+    return found if len(found) == len(microbatches) else []
 
 
 def test_slow_launches_make_few_micro_batches() -> None:

@@ -92,6 +92,21 @@ def test_it_finds_the_best_of_all_plans_of_few_samples(n_replicas: int, draw: in
     assert makespan_ms(found, cluster) == pytest.approx(best_ms, rel=1e-12)
 
 
+def test_what_a_crowded_pipeline_gains_from_recomputation_is_found() -> None:
+    cost = LinearCost((1.0,) * 4, (0.02,) * 4, token_bytes=4.0, recomputes=True)
+    samples = samples_of([100] * 8)
+    cluster = Cluster(n_stages=4, device_memory_bytes=7 * 104)
+    start = [split_samples(order_samples(samples), cost, cluster)]
+    found = improve(start, samples, cost, cluster, SearchConfig(moves=2000))
+    assert {m.recompute for m in start[0]} == {Recompute.NONE}
+    assert Recompute.FULL in {m.recompute for m in found[0]}
+    before, after = (
+        schedule_pipeline(replicas[0], cost, cluster, [adaptive]) for replicas in (start, found)
+    )
+    assert after.timeline.makespan_ms < before.timeline.makespan_ms
+    assert after.timeline.peak_bytes.max() <= cluster.device_memory_bytes
+
+
 def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
     samples, cluster = samples_of(range(10, 300, 7)), cluster_of(2)
     start = first_plan(samples, cluster)

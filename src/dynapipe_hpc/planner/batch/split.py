@@ -29,7 +29,8 @@ def split_samples(
     one stage, and equal to it where one stage is slowest throughout, as in most pipelines.
     With equal stages this is the paper's equation 1.
 
-    A micro-batch may keep `memory_share` of the memory that the model leaves on a stage; one
+    Every micro-batch is in the mode of recomputation that takes it the least time of those that
+    it may use. It may keep `memory_share` of the memory that the model leaves on a stage; one
     sample alone may keep all of it.
 
     Args:
@@ -51,20 +52,29 @@ def split_samples(
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and 2.
     """
     choice = candidates(samples, cost, cluster, memory_share)
-    sizes = _sizes(choice, cluster.n_replicas)
-    if len(sizes) < cluster.n_replicas <= len(samples):
-        sizes = _sizes(choice.of_at_most(len(samples) // cluster.n_replicas), cluster.n_replicas)
-    ends, mode = np.cumsum(sizes), cost.recompute_modes[0]
+    windows = _windows(choice, cluster.n_replicas)
+    if len(windows) < cluster.n_replicas <= len(samples):
+        few = choice.of_at_most(len(samples) // cluster.n_replicas)
+        windows = _windows(few, cluster.n_replicas)
     return [
-        padded_microbatch(samples[end - n : end], mode) for n, end in zip(sizes, ends, strict=True)
+        padded_microbatch(samples[first : first + size], cost.recompute_modes[mode])
+        for first, size, mode in windows
     ]
 
 
-def _sizes(choice: Candidates, n_replicas: int) -> list[int]:
-    sizes, _, _ = _kernels.split_samples(
-        choice.length_of_sample, choice.work_ms, choice.fill_ms, n_replicas
+def _windows(choice: Candidates, n_replicas: int) -> list[tuple[int, int, int]]:
+    """First sample, number of samples and mode of every micro-batch."""
+    work_ms = choice.work_ms
+    cheapest = work_ms.argmin(axis=0)
+    least_ms, fill_ms = (
+        np.take_along_axis(table, cheapest[np.newaxis], axis=0)[0]
+        for table in (work_ms, choice.fill_ms)
     )
-    return sizes
+    length = choice.length_of_sample
+    sizes, _, _ = _kernels.split_samples(length, least_ms, fill_ms, n_replicas)
+    firsts = np.cumsum([0, *sizes[:-1]])
+    modes = cheapest[length[firsts], np.array(sizes) - 1]
+    return list(zip(firsts.tolist(), sizes, modes.tolist(), strict=True))
 
 
 def padded_microbatch(samples: Sequence[Sample], recompute: Recompute) -> MicroBatch:

@@ -6,18 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
+from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import padded_microbatch
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 Windows = npt.NDArray[np.uint32]
-_ONLY_MODE = 0
 
 
 def improve(
@@ -27,7 +26,7 @@ def improve(
     cluster: Cluster,
     config: SearchConfig,
 ) -> list[list[MicroBatch]]:
-    """Changes micro-batches, their order and their replicas for a shorter iteration.
+    """Changes micro-batches, their order, modes and replicas for a shorter iteration.
 
     Args:
         replicas: Per replica its padded micro-batches of neighbouring samples, in the order in
@@ -41,17 +40,17 @@ def improve(
         The same samples in the best micro-batches found, by the makespan of the adaptive
         schedule; never worse by that measure.
     """
-    ordered = order_samples(samples)
+    ordered, modes = order_samples(samples), cost.recompute_modes
     choice = candidates(ordered, cost, cluster, memory_share=1.0)
     found, _ = _kernels.improve_plan(
-        _table(choice, choice.costs.forward_ms),
-        _table(choice, choice.costs.backward_ms),
-        _table(choice, choice.costs.stored_bytes),
-        _table(choice, choice.costs.forward_transient_bytes),
-        _table(choice, choice.costs.backward_transient_bytes),
-        _table(choice, choice.costs.boundary_bytes),
+        choice.table(choice.costs.forward_ms),
+        choice.table(choice.costs.backward_ms),
+        choice.table(choice.costs.stored_bytes),
+        choice.table(choice.costs.forward_transient_bytes),
+        choice.table(choice.costs.backward_transient_bytes),
+        choice.table(choice.costs.boundary_bytes),
         choice.length_of_sample,
-        _windows(replicas, ordered),
+        _windows(replicas, ordered, modes),
         activation_room_bytes(cost, cluster),
         cluster.link.latency_ms,
         cluster.link.bytes_per_ms,
@@ -59,7 +58,6 @@ def improve(
         config.moves,
         config.seed,
     )
-    modes = cost.recompute_modes
     return [
         [
             padded_microbatch(ordered[first : first + size], modes[mode])
@@ -69,14 +67,17 @@ def improve(
     ]
 
 
-def _table(choice: Candidates, quantity: FloatArray) -> FloatArray:
-    """The kernel's table of one mode, shape (1, n_lengths, max_rows, ...)."""
-    return choice.table(quantity)[None]
-
-
-def _windows(replicas: Sequence[Sequence[MicroBatch]], ordered: Sequence[Sample]) -> list[Windows]:
+def _windows(
+    replicas: Sequence[Sequence[MicroBatch]],
+    ordered: Sequence[Sample],
+    modes: Sequence[Recompute],
+) -> list[Windows]:
+    """Per replica, first sample, number of samples and mode of every micro-batch."""
     place = {sample.sample_id: i for i, sample in enumerate(ordered)}
     return [
-        np.array([(place[m.sample_ids[0]], m.n_rows, _ONLY_MODE) for m in replica], np.uint32)
+        np.array(
+            [(place[m.sample_ids[0]], m.n_rows, modes.index(m.recompute)) for m in replica],
+            np.uint32,
+        )
         for replica in replicas
     ]

@@ -1,0 +1,109 @@
+"""How long is a planned iteration against the plans that the authors of the paper published?
+
+    python benchmarks/against_authors.py [FOLDER] [--json OUT.json]
+
+FOLDER (default ../shared) holds the inputs, see a100_inputs.py, and reference/original_planner.json
+with the authors' plans of the same batches. Both are counted as the authors do: 36 GB per device,
+their accounting of memory, their link. `ratio` is predicted time over theirs, the geometric mean
+of a class, `worst` its largest; `planning` is the median time of one thread in ms, from lengths to
+the checked plans of all ranks. A class is named by its longest sample, replicas and moves of the
+search.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+from a100_inputs import GPT, a100_table, batches
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.rules import batch_rules
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.search.config import SearchConfig
+from measured import run_over_inputs
+
+MOVES = (0, 1_000, 10_000)
+AUTHORS_LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
+COLUMNS = {"batches": "{:.0f}", "ratio": "{:.4f}", "worst": "{:.4f}", "planning": "{:.2f}"}
+
+Rows = dict[str, dict[str, float]]
+
+
+def planner_of(folder: Path, config: Mapping[str, int], moves: int) -> Planner:
+    """A planner for the model and the devices of the authors' plans."""
+    shape = GPT.model_copy(update={"n_layers": config["layers"]})
+    cluster = Cluster(
+        n_replicas=config["dp"],
+        n_stages=config["pp"],
+        device_memory_bytes=config["device_memory_limit_mb"] * 1_000_000,
+        link=AUTHORS_LINK,
+    )
+    cost = ProfiledConfig(
+        path=folder, recompute=("none", "selective", "full"), accounting="authors"
+    )
+    return Planner(
+        ProfiledCost(a100_table(folder / "profiles"), shape, cluster, cost),
+        cluster,
+        shape.hidden_size,
+        batch_rules(DynamicConfig(), cluster.n_stages, shape.max_tokens),
+        list(RULES.values()),
+        SearchConfig(moves=moves),
+    )
+
+
+def measure(planner: Planner, samples: list[Sample], authors_ms: float) -> dict[str, float]:
+    """One batch: its predicted time over the authors', and what planning took."""
+    started_s = time.perf_counter()
+    plans = planner.make_plans(0, samples)
+    planning_ms = 1e3 * (time.perf_counter() - started_s)
+    return {"ratio": plans[0].prediction.iteration_ms / authors_ms, "planning": planning_ms}
+
+
+def measured_classes(folder: Path, moves: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Name of its class, and numbers, of every batch."""
+    for entry in published(folder):
+        planner = planner_of(folder, entry["config"], moves)
+        longest = entry["input"].split("_")[1]
+        name = f"{longest} x{entry['config']['dp']} {moves}"
+        for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):
+            authors_ms = max(replica["makespan_ms"] for replica in batch["replicas"])
+            yield name, measure(planner, samples, authors_ms)
+
+
+@cache
+def published(folder: Path) -> list[dict[str, Any]]:
+    """The authors' plans of a GPT."""
+    text = (folder / "reference" / "original_planner.json").read_text(encoding="utf-8")
+    return [entry for entry in json.loads(text) if entry["input"].startswith("gpt")]
+
+
+def measure_all(folder: Path) -> Rows:
+    rows: Rows = {}
+    for moves in MOVES:
+        measured = list(measured_classes(folder, moves))
+        for name in dict.fromkeys(name for name, _ in measured):
+            rows[name] = summary([row for of, row in measured if of == name])
+        rows[f"all {moves}"] = summary([row for _, row in measured])
+    return rows
+
+
+def summary(batches: list[dict[str, float]]) -> dict[str, float]:
+    ratios = [row["ratio"] for row in batches]
+    return {
+        "batches": len(batches),
+        "ratio": geometric_mean(ratios),
+        "worst": max(ratios),
+        "planning": median(row["planning"] for row in batches),
+    }
+
+
+if __name__ == "__main__":
+    run_over_inputs(__doc__, measure_all, COLUMNS)
