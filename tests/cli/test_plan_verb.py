@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.oracles.measured_layers import SHAPE, linear_table
+from tests.oracles.shared_folder import shared_folder
 from tests.oracles.tiny_experiment import tiny_experiment
 from tests.oracles.tokenized import write_samples
 
@@ -18,6 +19,7 @@ from dynapipe_hpc.planner.cost.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
 
+A100 = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
 EXPERIMENT = tiny_experiment(n_stages=2, n_replicas=2)
 BATCHES = [[5, 32, 9, 17, 8, 30, 1], [20, 4]]
 PROFILE = """\
@@ -124,6 +126,15 @@ def test_costs_come_from_the_profile_that_is_named(
     by_config = planned(tmp_path, config, lengths)
     plans = [[batch["replicas"] for batch in p] for p in (by_csv, by_table, by_config)]
     assert plans[0] == plans[1] != plans[2]
+
+
+def test_a_plan_with_measured_costs_comes_near_its_bound(tmp_path: Path) -> None:
+    profile = shared_folder("profiles") / "a100_40gb_gpt_6.7b.csv"
+    lengths = shared_folder("lengths") / "gpt_max2048_gbs65536.json"
+    settings = ["--set=cluster.n_stages=4", "--set=model.n_layers=16", "--profile", str(profile)]
+    for batch in planned(tmp_path, str(A100), str(lengths), *settings):
+        assert batch["lower_bound_ms"] < batch["predicted_iteration_ms"]
+        assert batch["predicted_iteration_ms"] < 1.05 * batch["lower_bound_ms"]
 
 
 def test_a_profile_of_another_model_is_refused(
