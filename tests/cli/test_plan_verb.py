@@ -14,7 +14,7 @@ from tests.oracles.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.planner.cost.from_config import cost_model_of, link_of
+from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
@@ -69,8 +69,7 @@ def test_every_sample_is_in_a_row_that_holds_it(tmp_path: Path, config: str, len
 
 
 def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: str) -> None:
-    cost = cost_model_of(EXPERIMENT.planner.cost, EXPERIMENT.model, EXPERIMENT.cluster)
-    link = link_of(EXPERIMENT.planner.cost, EXPERIMENT.cluster)
+    cost, link = costs_of(EXPERIMENT.planner.cost, EXPERIMENT.model, EXPERIMENT.cluster)
     for batch in planned(tmp_path, config, lengths):
         for replica in batch["replicas"]:
             rows = np.array([len(m["samples"]) for m in replica["microbatches"]])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import padded_microbatch
@@ -25,7 +25,7 @@ def every_padded_plan(
 ) -> Iterator[list[list[MicroBatch]]]:
     """All partitions, over all replicas, in all orders; no replica is empty."""
     for groups in every_partition(order_samples(samples)):
-        for order in permutations(padded_microbatch(group) for group in groups):
+        for order in permutations(padded_microbatch(group, Recompute.NONE) for group in groups):
             for owners in product(range(n_replicas), repeat=len(order)):
                 replicas: list[list[MicroBatch]] = [[] for _ in range(n_replicas)]
                 for owner, microbatch in zip(owners, order, strict=True):

@@ -92,7 +92,7 @@ def _microbatch(microbatch: MicroBatch) -> Record:
         "input_tokens": microbatch.row_tokens,
         "target_tokens": 0,  # a decoder-only model has them in the same row
         "layout": "padded" if is_padded else "packed",
-        "recompute": "none",
+        "recompute": microbatch.recompute.text,
     }
 
 

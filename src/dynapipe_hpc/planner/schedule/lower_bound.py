@@ -1,6 +1,7 @@
 """How short an iteration could be at best."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -78,8 +79,7 @@ def padded_bound_ms(samples: Sequence[Sample], cost: CostModel, cluster: Cluster
         DoesNotFitError, NotMeasuredError: A sample cannot run.
     """
     ordered = order_samples(samples)
-    ends = [padded_microbatch(ordered[:1]), padded_microbatch(ordered[-1:])]
-    alone, link = microbatch_costs(ends, cost), cluster.link
+    alone, link = _least_costs([ordered[0], ordered[-1]], cost), cluster.link
     around_ms = (_head_ms(alone, link) + _tail_ms(alone, link))[-1]
     work_ms = _least_work_ms(ordered, cost, cluster) / cluster.n_replicas
     return float(max((around_ms + work_ms).max(), _there_and_back_ms(alone, link)[0]))
@@ -88,10 +88,23 @@ def padded_bound_ms(samples: Sequence[Sample], cost: CostModel, cluster: Cluster
 def _least_work_ms(ordered: Sequence[Sample], cost: CostModel, cluster: Cluster) -> FloatArray:
     """Of all cuts of the samples, the least work of each stage by itself, shape (n_stages,)."""
     choice = candidates(ordered, cost, cluster, memory_share=1.0)
-    nothing = choice.table(np.zeros(choice.costs.n_microbatches))
-    tables = (choice.table(stage_ms) for stage_ms in choice.costs.work_ms.T)
+    nothing = choice.table(np.zeros(choice.costs.n_microbatches)).min(axis=0)
+    tables = (choice.table(stage_ms).min(axis=0) for stage_ms in choice.costs.work_ms.T)
     cuts = (_kernels.split_samples(choice.length_of_sample, t, nothing, 1) for t in tables)
     return np.array([work_ms for _, work_ms, _ in cuts])
+
+
+def _least_costs(samples: Sequence[Sample], cost: CostModel) -> StageCosts:
+    """Of samples alone, every pass in the mode in which it is shortest."""
+    of_mode = [
+        microbatch_costs([padded_microbatch([sample], mode) for sample in samples], cost)
+        for mode in cost.recompute_modes
+    ]
+    return replace(
+        of_mode[0],
+        forward_ms=np.min([costs.forward_ms for costs in of_mode], axis=0),
+        backward_ms=np.min([costs.backward_ms for costs in of_mode], axis=0),
+    )
 
 
 def _head_ms(costs: StageCosts, link: Link) -> FloatArray:
