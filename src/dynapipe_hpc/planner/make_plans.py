@@ -12,6 +12,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.more_recompute import more_recompute
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.choice import Candidate, Choice
@@ -109,12 +110,13 @@ class Planner:
     def _candidates(self, samples: Sequence[Sample]) -> Iterator[Candidate]:
         rules: dict[tuple[MicroBatch, ...], list[str]] = {}  # rules often agree
         for rule in self.batch_rules:
-            microbatches = tuple(rule(samples, self.cost, self.cluster))
-            rules.setdefault(microbatches, []).append(str(rule))
+            formed = rule(samples, self.cost, self.cluster)
+            for microbatches in more_recompute(formed, self.cost):
+                rules.setdefault(microbatches, []).append(str(rule))
         for microbatches, agreeing in rules.items():
             replicas = balance_replicas(microbatches, self.cost, self.cluster.n_replicas)
             chosen = [[microbatches[i] for i in replica] for replica in replicas]
-            yield self._candidate(" = ".join(agreeing), chosen)
+            yield self._candidate(" = ".join(dict.fromkeys(agreeing)), chosen)
 
     def _candidate(self, way: str, replicas: Sequence[Sequence[MicroBatch]]) -> Candidate:
         try:
