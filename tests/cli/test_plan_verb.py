@@ -127,6 +127,20 @@ def test_costs_come_from_the_profile_that_is_named(
     assert plans[0] == plans[1] != plans[2]
 
 
+def test_the_mode_of_recomputation_is_written(tmp_path: Path, config: str, lengths: str) -> None:
+    full = "".join(PROFILE.splitlines(keepends=True)[1:]).replace("1,none", "1,full")
+    (tmp_path / "a.csv").write_text(PROFILE + full)
+    (tmp_path / "a_parameters.csv").write_text(
+        f"{PARAMETERS}1,full,encoder,4\n1,full,embedding,5\n"
+    )
+    settings = ("kind=profiled", "path=replaced.h5", 'recompute=["full"]')
+    overrides = [f"--set=planner.cost.{setting}" for setting in settings]
+    profile = ["--profile", str(tmp_path / "a.csv")]
+    for batch in planned(tmp_path, config, lengths, *profile, *overrides):
+        modes = [m["recompute"] for r in batch["replicas"] for m in r["microbatches"]]
+        assert set(modes) == {"full"}
+
+
 def test_a_plan_with_measured_costs_comes_near_its_bound(tmp_path: Path) -> None:
     profile = shared_folder("profiles") / "a100_40gb_gpt_6.7b.csv"
     lengths = shared_folder("lengths") / "gpt_max2048_gbs65536.json"

@@ -1,6 +1,8 @@
 """Bounds below which no iteration can be."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
 from dynapipe_hpc.planner.schedule.config import RULES
@@ -69,6 +71,10 @@ def makespan_ms(plan: Sequence[Sequence[MicroBatch]], cost: CostModel, cluster: 
     return max(pipeline.timeline.makespan_ms for pipeline in pipelines)
 
 
+def in_mode(microbatch: MicroBatch, recompute: Recompute) -> MicroBatch:
+    return replace(microbatch, recompute=recompute)
+
+
 @pytest.mark.parametrize("memory_bytes", [1_000_000, 1000])
 @pytest.mark.parametrize("n_replicas", [1, 2])
 @pytest.mark.parametrize("draw", range(4))
@@ -79,6 +85,20 @@ def test_no_plan_of_few_samples_is_shorter(draw: int, n_replicas: int, memory_by
     cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=memory_bytes)
     plans = every_padded_plan(samples, n_replicas)
     best_ms = min(makespan_ms(plan, cost, cluster) for plan in plans)
+    assert 0.4 * best_ms <= padded_bound_ms(samples, cost, cluster) <= best_ms * ROUNDING
+
+
+@pytest.mark.parametrize("memory_bytes", [1_000_000, 600])  # 912 for 304 tokens, 456 recomputed
+@pytest.mark.parametrize("draw", range(4))
+def test_no_plan_is_shorter_whatever_it_recomputes(draw: int, memory_bytes: int) -> None:
+    samples = samples_of([300, *np.random.default_rng(draw).integers(1, 300, 2).tolist()])
+    cost = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True)
+    cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
+    best_ms = min(
+        makespan_ms([list(map(in_mode, plan, modes))], cost, cluster)
+        for (plan,) in every_padded_plan(samples, 1)
+        for modes in product(cost.recompute_modes, repeat=len(plan))
+    )
     assert 0.4 * best_ms <= padded_bound_ms(samples, cost, cluster) <= best_ms * ROUNDING
 
 
