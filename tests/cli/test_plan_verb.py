@@ -238,3 +238,10 @@ def test_an_explanation_lists_the_candidates_and_marks_the_best(
     (won,) = [float(ms) for mark, _, ms, _ in rows if mark == "*"]
     assert won == min(float(ms) for _, _, ms, _ in rows)
     assert all(re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", r[3]) for r in rows)
+
+
+def test_an_iteration_below_zero_is_refused(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", config, "--iteration", "-1"]) == 2
+    assert "--iteration -1: iterations count from 0" in capsys.readouterr().err

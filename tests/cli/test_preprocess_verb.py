@@ -77,6 +77,27 @@ def test_an_interrupted_run_leaves_no_half_file(
     assert list(tmp_path.iterdir()) == [source]
 
 
+@pytest.mark.parametrize("limit_bytes", [100, 3000, 20_000])
+@pytest.mark.parametrize("verb", ["demo-corpus", "preprocess"])
+def test_a_full_disk_is_one_message_and_leaves_nothing(
+    tmp_path: Path, verb: str, limit_bytes: int
+) -> None:
+    """Files may not grow above a limit, which is what programs see of a full disk."""
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"inputs": "a", "targets": "b"}\n' * 20_000)
+    inputs = [source] if verb == "preprocess" else []
+    limited = command(verb, *inputs, tmp_path / "x")
+    limits = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes},) * 2); "
+    limited[2] = limits + limited[2]
+    ended = subprocess.run(limited, capture_output=True, check=False, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        f"dynapipe-hpc: {tmp_path / 'x'}: cannot be written: File too large"
+    )
+    assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == [source]
+
+
 def feed(pipe: TextIO) -> None:
     with suppress(BrokenPipeError), pipe:
         while True:

@@ -92,6 +92,10 @@ def test_a_bare_word_in_an_override_is_a_string(complete: Path) -> None:
         ("zebra.x=1", "unknown key 'zebra'; known keys here: data, model"),
         ("cluster.n_stages=0", "cluster.n_stages = 0: .*greater than or equal to 1"),
         ("planner.batch.rule=pack", "planner.batch: .*'dense_packing'"),
+        (
+            "planner.batch={rule='naive_padding', rows_per_microbatch=0}",
+            "toml: planner.batch.rows_per_microbatch = 0: ",
+        ),
         ("training.dtype=float8", "training.dtype = 'float8': .*'float32'"),
         ("data.max_tokens=128", r"data.max_tokens \(128\) needs rows of 128 .* at least 128 or"),
         ("data.max_tokens=65", r"data.max_tokens \(65\) needs rows of 72 .* at least 72 or"),

@@ -58,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    if arguments.iteration < 0:
+        raise InputError(f"--iteration {arguments.iteration}: iterations count from 0")
     if (arguments.lengths is None) != (arguments.json is None):
         raise InputError("--lengths names the batches and --json the result; give both or neither")
     if arguments.lengths is not None and (arguments.explain or arguments.iteration):

@@ -4,7 +4,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -139,7 +139,7 @@ def _tables_of(
         return annotation, {}
     choices = [c for c in getattr(annotation, "__args__", ()) if isinstance(c, type)]
     tables = [c for c in choices if issubclass(c, BaseModel)]
-    return None, {str(t.model_fields[str(discriminator)].default): t for t in tables}
+    return None, {get_args(t.model_fields[str(discriminator)].annotation)[0]: t for t in tables}
 
 
 def _nearest(key: str, model: type[BaseModel] | None) -> str:

@@ -18,5 +18,5 @@ class StoreConfig(ConfigTable):
     """
 
     look_ahead: int = Field(default=4, ge=1)
-    plan_bytes: int = Field(default=1_000_000, ge=1)
+    plan_bytes: int = Field(default=1_000_000, ge=1024)
     timeout_s: float = Field(default=300.0, gt=0)
