@@ -30,7 +30,7 @@ from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import run_over_inputs
 
-MOVES = (0, 1_500, 7_500, 75_000)  # nothing, about 10 ms, 50 ms and 500 ms of search
+MOVES = (0, 1_500, 10_000, 75_000)  # nothing, and about 10, 50 and 300 ms of search
 AUTHORS_LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
 COLUMNS = {"batches": "{:.0f}", "ratio": "{:.4f}", "worst": "{:.4f}", "planning": "{:.2f}"}
 

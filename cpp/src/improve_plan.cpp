@@ -8,8 +8,9 @@ namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// The threshold of acceptance at the start, as a share of the makespan.
-constexpr double kFirstThreshold = 0.01;
+/// The threshold of acceptance at the start, as a share of the makespan per micro-batch: what a
+/// move changes is of the order of one micro-batch, however many there are.
+constexpr double kFirstThreshold = 0.04;
 
 /// SplitMix64: integers only, alike on every machine.
 class Random {
@@ -58,7 +59,8 @@ class Search {
 
     Improvement run(std::size_t n_moves) {
         Improvement best{now_, slowest_ms()};
-        const double first_threshold_ms = kFirstThreshold * best.makespan_ms;
+        const double first_threshold_ms =
+            kFirstThreshold * best.makespan_ms / static_cast<double>(longest_replica());
         for (std::size_t n = 0; n < n_moves; ++n) {
             const double left = static_cast<double>(n_moves - n) / static_cast<double>(n_moves);
             accept_or_undo(first_threshold_ms * left * left * random_.share());
@@ -86,6 +88,15 @@ class Search {
             list_.push_back(static_cast<std::uint32_t>(cell(window)));
         }
         return scheduler_.run(list_, give_up_ms);
+    }
+
+    /// The most micro-batches of a replica.
+    [[nodiscard]] std::size_t longest_replica() const {
+        std::size_t n = 0;
+        for (const std::vector<Window>& replica : now_) {
+            n = std::max(n, replica.size());
+        }
+        return n;
     }
 
     [[nodiscard]] double slowest_ms() const {
