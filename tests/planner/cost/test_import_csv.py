@@ -62,6 +62,22 @@ def test_the_head_keeps_its_logits_and_a_copy_of_the_embedding(tmp_path: Path) -
     assert head.parameter_bytes == 5e7
 
 
+@pytest.mark.parametrize("content", ["", HEADER])
+def test_a_profile_without_measurements_is_refused(tmp_path: Path, content: str) -> None:
+    profiles, sizes = write(tmp_path, "")
+    profiles.write_text(content)
+    with pytest.raises(InputError, match=r"p.csv: holds no measurements"):
+        import_csv(profiles, sizes, GPT)
+
+
+@pytest.mark.parametrize("content", [b"\x89HDF\xff\xfe", b"a,b\n\0,1\n\xff"])
+def test_a_binary_file_is_no_profile(tmp_path: Path, content: bytes) -> None:
+    profiles, sizes = write(tmp_path, "")
+    profiles.write_bytes(content)
+    with pytest.raises(InputError, match=r"p.csv: not a CSV file"):
+        import_csv(profiles, sizes, GPT)
+
+
 @pytest.mark.parametrize(
     ("rows", "parameters", "message"),
     [

@@ -5,6 +5,7 @@ import h5py
 import numpy as np
 import pytest
 from tests.oracles.measured_layers import linear_layer, linear_table
+from tests.oracles.tokenized import write_samples
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.profile_file import read_table, write_table
@@ -48,7 +49,7 @@ def test_a_table_replaces_another_whole(tmp_path: Path) -> None:
 
 def test_a_missing_table_is_named_with_the_way_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"none.h5: cannot be read as a cost table.*dynapipe-hpc profile"
+        InputError, match=r"none.h5: no such cost table; .dynapipe-hpc profile CONFIG -o"
     ):
         read_table(tmp_path / "none.h5")
 
@@ -56,17 +57,17 @@ def test_a_missing_table_is_named_with_the_way_to_make_one(tmp_path: Path) -> No
 def test_a_text_file_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "costs.h5"
     path.write_text("no table")
-    with pytest.raises(InputError, match=r"costs.h5: cannot be read as a cost table"):
+    with pytest.raises(InputError, match=r"costs.h5: not a cost table: not a complete HDF5 file; "):
         read_table(path)
 
 
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({}, "is 'None' version None, not 'dynapipe-hpc cost table' version 1"),
+        ({}, "an HDF5 file, but not a cost table"),
         (
             {"format": "dynapipe-hpc cost table", "schema_version": 2},
-            "is 'dynapipe-hpc cost table' version 2, not",
+            "is a cost table of version 2, but this dynapipe-hpc reads 1",
         ),
     ],
 )
@@ -77,4 +78,34 @@ def test_another_file_or_version_is_refused(
     with h5py.File(path, "w") as file:
         file.attrs.update(attributes)
     with pytest.raises(InputError, match=message):
+        read_table(path)
+
+
+@pytest.mark.parametrize("name", ["update", "layers", "model", "provenance"])
+def test_a_missing_group_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "costs.h5"
+    write_table(linear_table(), path)
+    with h5py.File(path, "a") as file:
+        del file[name]
+    with pytest.raises(InputError, match=rf"costs.h5: damaged cost table: no '{name}'; .*profile"):
+        read_table(path)
+
+
+def test_a_missing_attribute_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "costs.h5"
+    write_table(linear_table(), path)
+    with h5py.File(path, "a") as file:
+        del file.attrs["state_factor"]
+    with pytest.raises(InputError, match="damaged cost table: no 'state_factor'"):
+        read_table(path)
+
+
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder, not a cost table"):
+        read_table(tmp_path)
+
+
+def test_a_dataset_is_no_table(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "data.h5")
+    with pytest.raises(InputError, match=r"data.h5: is a dynapipe-hpc dataset, not a cost table"):
         read_table(path)

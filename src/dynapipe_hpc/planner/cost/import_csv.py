@@ -85,9 +85,17 @@ def _read(path: Path, parse: Callable[[dict[str, str]], T]) -> list[T]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
-            return [_parse(row, parse, f"{path}:{rows.line_num}") for row in rows]
+            found = [_parse(row, parse, f"{path}:{rows.line_num}") for row in rows]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not a CSV file: {error}; name one of measurements") from None
+    if not found:
+        raise InputError(
+            f"{path}: holds no measurements; it must have a line of column names and one line "
+            "per measurement"
+        )
+    return found
 
 
 def _parse(row: dict[str, str], parse: Callable[[dict[str, str]], T], where: str) -> T:

@@ -1,6 +1,7 @@
 """The HDF5 file that holds a cost table; docs/formats.md describes it."""
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dynapipe_hpc.planner.cost.profile_table import (
 FORMAT = "dynapipe-hpc cost table"
 SCHEMA_VERSION = 1
 STACK_PEAK = "stack_peak_bytes"  # optional
+_AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 AXES = ("rows", "row_tokens", "target_tokens")
 
 
@@ -29,8 +31,11 @@ def write_table(table: ProfileTable, path: Path) -> None:
 
     Raises:
         InputError: There is no folder to write it into.
+        RunError: The file system refuses, as when the disk is full.
     """
-    with replacing(path) as beside, h5py.File(beside, "w") as file:
+    # In memory first: HDF5 does not survive a disk that is full when it closes the file.
+    image = BytesIO()
+    with h5py.File(image, "w") as file:
         file.attrs.update(format=FORMAT, schema_version=SCHEMA_VERSION)
         file.attrs.update(element_bytes=table.element_bytes, state_factor=table.state_factor)
         file.create_group("model").attrs.update(table.model)
@@ -40,6 +45,8 @@ def write_table(table: ProfileTable, path: Path) -> None:
             file.create_group("link").attrs.update(table.link.model_dump())
         for key, layer in table.layers.items():
             _write_layer(file.create_group(f"layers/{key}"), key, layer)
+    with replacing(path) as beside:
+        beside.write_bytes(image.getvalue())
 
 
 def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
@@ -56,36 +63,63 @@ def read_table(path: Path) -> ProfileTable:
     """Reads a table.
 
     Raises:
-        InputError: The file is missing, or is not a table of this version.
+        InputError: The file is missing, is not a table of this version, or is damaged.
     """
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read as a cost table ({error}); "
-            "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
-        ) from None
-    with file:
+    with _open(path) as file:
         _check_format(file, path)
-        update = _plain(file["update"])
-        return ProfileTable(
-            model=_plain(file["model"]),
-            layers=dict(_read_layers(file["layers"])),
-            element_bytes=int(file.attrs["element_bytes"]),
-            state_factor=float(file.attrs["state_factor"]),
-            update=UpdateProfile(*(update[name] for name in UpdateProfile._fields)),
-            link=Link(**_plain(file["link"])) if "link" in file else None,
-            provenance=_plain(file["provenance"]),
-        )
+        try:
+            return _read(file)
+        except KeyError as error:
+            raise InputError(f"{path}: damaged cost table: no {error}; {_AGAIN}") from None
+        except (ValueError, TypeError, AttributeError, OSError) as error:
+            raise InputError(f"{path}: damaged cost table: {error}; {_AGAIN}") from None
+
+
+def _open(path: Path) -> h5py.File:
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, not a cost table; name a file in it")
+    if not path.exists():
+        raise InputError(f"{path}: no such cost table; {_AGAIN}")
+    try:
+        return h5py.File(path, "r")
+    except PermissionError:
+        raise InputError(f"{path}: may not be read; change its permissions") from None
+    except OSError:
+        raise InputError(f"{path}: not a cost table: not a complete HDF5 file; {_AGAIN}") from None
 
 
 def _check_format(file: h5py.File, path: Path) -> None:
-    found = (file.attrs.get("format"), file.attrs.get("schema_version"))
-    if found != (FORMAT, SCHEMA_VERSION):
+    found, version = file.attrs.get("format"), file.attrs.get("schema_version")
+    name = found.decode(errors="replace") if isinstance(found, bytes) else found
+    if name is None:
+        raise InputError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
+    if name != FORMAT:
+        raise InputError(f"{path}: is a {name}, not a cost table; {_AGAIN}")
+    if version != SCHEMA_VERSION:
         raise InputError(
-            f"{path}: is '{found[0]}' version {found[1]}, not '{FORMAT}' version "
-            f"{SCHEMA_VERSION}; 'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
+            f"{path}: is a cost table of version {version}, but this dynapipe-hpc reads "
+            f"{SCHEMA_VERSION}; {_AGAIN}"
         )
+
+
+def _read(file: h5py.File) -> ProfileTable:
+    attributes, update = _plain(file), _plain(_child(file, "update"))
+    return ProfileTable(
+        model=_plain(_child(file, "model")),
+        layers=dict(_read_layers(_child(file, "layers"))),
+        element_bytes=int(attributes["element_bytes"]),
+        state_factor=float(attributes["state_factor"]),
+        update=UpdateProfile(*(update[name] for name in UpdateProfile._fields)),
+        link=Link(**_plain(file["link"])) if "link" in file else None,
+        provenance=_plain(_child(file, "provenance")),
+    )
+
+
+def _child(parent: h5py.Group, name: str) -> Any:
+    # HDF5's own error does not say the name alone.
+    if name not in parent:
+        raise KeyError(name)
+    return parent[name]
 
 
 def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
