@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -40,7 +40,7 @@ class DatasetWriter:
             InputError: `path` cannot be a file.
             RunError: The file system refuses, as when the disk is full.
         """
-        with replacing(path) as beside, _create(beside) as file, _giving_space_back(beside):
+        with replacing(path) as beside, _creating(beside) as file:
             writer = cls(file, header)
             yield writer
             writer._finish()
@@ -75,20 +75,20 @@ class _GrowingSequences:
         _append(self.tokens, sequences.tokens)
 
 
-def _create(path: Path) -> h5py.File:
+@contextmanager
+def _creating(path: Path) -> Iterator[h5py.File]:
     # Without a chunk cache a write that fails does so at once. The version bounds allow
     # attributes above 64 KiB: the names of many sources.
-    return h5py.File(path, "w", libver=("v110", "v110"), rdcc_nbytes=0)
-
-
-@contextmanager
-def _giving_space_back(path: Path) -> Iterator[None]:
-    """Empties a file that failed: HDF5 crashes if a full disk keeps it from flushing at close."""
+    file = h5py.File(path, "w", libver=("v110", "v110"), rdcc_nbytes=0)
     try:
-        yield
+        yield file
     except BaseException:
+        # HDF5 crashes if a full disk keeps it from flushing at close, so space is given back.
         os.truncate(path, 0)
+        with suppress(RuntimeError):  # it cannot extend the file, which goes anyway
+            file.close()
         raise
+    file.close()
 
 
 def _growing(file: h5py.File, name: str, dtype: np.dtype[np.integer]) -> h5py.Dataset:
