@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.example_runs import GRID, example_plans, example_traces, record, write_run
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.report.iteration_record import COLUMNS
 from dynapipe_hpc.report.run_folder import RunFolder
 
@@ -59,6 +60,39 @@ def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 1)
     with pytest.raises(InputError, match="x already holds a run; name another folder"):
         RunFolder.create(tmp_path / "x", "", {})
+
+
+def test_a_run_that_finished_no_iteration_can_be_started_again(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "x", "a = 1\n", {})
+    RunFolder.create(tmp_path / "x", "a = 2\n", {}).add(record())
+    assert RunFolder.open(tmp_path / "x").config == "a = 2\n"
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear")
+    with pytest.raises(InputError, match="holds files of something else; name a new folder"):
+        RunFolder.create(tmp_path, "", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize("below", ["", "x"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, below: str) -> None:
+    (tmp_path / "letter.txt").write_text("Dear")
+    with pytest.raises(InputError, match=r"letter.txt.*: cannot be written: .*choose another"):
+        RunFolder.create(tmp_path / "letter.txt" / below, "", {})
+
+
+def test_a_full_disk_is_a_run_error_that_names_the_file(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "x", 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(RunError, match=r"iterations.csv: cannot be written: File too large"):
+            folder.add(record(1))
+        with pytest.raises(RunError, match=r"(trace.json|txt): cannot be written: File too large"):
+            folder.add_trace(example_plans(1), example_traces(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_plans_are_written_as_text(tmp_path: Path) -> None:

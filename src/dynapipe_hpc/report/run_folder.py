@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.data.replacing import replacing, writing
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
@@ -43,14 +43,14 @@ class RunFolder:
         """Starts the folder of a new run.
 
         Raises:
-            InputError: The folder holds a run already.
+            InputError: The folder holds a finished iteration or other files, or cannot be made.
+            RunError: The file system refuses, as when the disk is full.
         """
-        if (path / "iterations.csv").exists():
-            raise InputError(f"{path} already holds a run; name another folder or remove this one")
-        path.mkdir(parents=True, exist_ok=True)
+        _prepare(path)
+        # First, because it tells a run that failed early, whose folder may be used again.
+        write_whole(path / "iterations.csv", ",".join(COLUMNS) + "\n")
         write_whole(path / "config.toml", config_toml)
         write_whole(path / "machine.json", json.dumps(dict(machine), indent=2) + "\n")
-        write_whole(path / "iterations.csv", ",".join(COLUMNS) + "\n")
         return cls(path, config_toml, machine)
 
     @classmethod
@@ -77,10 +77,15 @@ class RunFolder:
         return self.path.resolve().name
 
     def add(self, record: IterationRecord) -> None:
-        """Appends an iteration to iterations.csv."""
+        """Appends an iteration to iterations.csv.
+
+        Raises:
+            RunError: The file system refuses, as when the disk is full.
+        """
         line = ",".join(repr(value) for value in astuple(record))
-        with (self.path / "iterations.csv").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        file = self.path / "iterations.csv"
+        with writing(file), file.open("a", encoding="utf-8") as lines:
+            lines.write(line + "\n")
 
     def add_trace(self, plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> None:
         """Writes an iteration's plans as text and adds its timelines to trace.json.
@@ -89,14 +94,17 @@ class RunFolder:
             plans: Of all ranks, for one iteration.
             traces: Of the same ranks in the same order.
         """
-        (self.path / "plans").mkdir(exist_ok=True)
-        text = self.path / "plans" / f"{plans[0].iteration:04d}.txt"
-        write_whole(text, grid(plans) + "\n")
-        self._trace.add(timeline_of(plans, traces))
+        folder = self.path / "plans"
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+        write_whole(folder / f"{plans[0].iteration:04d}.txt", grid(plans) + "\n")
+        with writing(self._trace.path):
+            self._trace.add(timeline_of(plans, traces))
 
     def close(self) -> None:
         """Ends trace.json, so that it is one JSON array."""
-        self._trace.close()
+        with writing(self._trace.path):
+            self._trace.close()
 
     def records(self) -> list[IterationRecord]:
         """All iterations so far; a last line still being written is left out.
@@ -125,6 +133,25 @@ def write_whole(path: Path, text: str) -> None:
     """Writes a file beside its place and renames it, so that nobody sees half of it."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def _prepare(path: Path) -> None:
+    """Makes an empty folder, or takes one whose run finished no iteration."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lines = path / "iterations.csv"
+        if lines.exists():
+            # An unfinished line does not end.
+            if lines.read_bytes().count(b"\n") != 1:
+                raise InputError(
+                    f"{path} already holds a run; name another folder or remove this one"
+                )
+        elif any(path.iterdir()):
+            raise InputError(f"{path} holds files of something else; name a new folder")
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror}; choose another folder"
+        ) from None
 
 
 def _read_config(path: Path) -> str:
