@@ -39,6 +39,17 @@ def test_a_demo_corpus_becomes_a_dataset(tmp_path: Path) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
 
 
+def test_a_tokenizer_leaves_the_files_behind_it_alone(tmp_path: Path) -> None:
+    vocabulary, merges, source = (tmp_path / name for name in ("v.json", "m.txt", "a.jsonl"))
+    vocabulary.write_text('{"a": 0, "b": 1, "ab": 2, "</s>": 3}')
+    merges.write_text("#version: 0.2\na b\n")
+    source.write_text('{"inputs": "ab", "targets": "b"}\n')
+    files = ("--tokenizer", vocabulary, "--tokenizer", merges)
+    written = call("preprocess", *files, source, tmp_path / "x.h5", "--workers", "1")
+    assert (written.returncode, written.stderr) == (0, "")
+    assert "1 samples, 3 tokens of v.json m.txt" in written.stdout
+
+
 def test_skipped_lines_are_reported(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"inputs": "a", "targets": "b"}\nnonsense\n')

@@ -101,7 +101,7 @@ def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_alone_is_not_enough(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no 'model'; .* --tokenizer VOCAB.json MERGES.txt"):
+    with pytest.raises(InputError, match=r"has no 'model'; .* merges.txt too: --tokenizer VOCAB"):
         load_tokenizer(byte_level_pair(tmp_path)[:1])
 
 

@@ -18,11 +18,14 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("output", type=Path, metavar="OUT.h5")
     parser.add_argument(
         "--tokenizer",
-        nargs="+",
+        action="append",
         type=Path,
         default=[],
         metavar="FILE",
-        help="a Hugging Face tokenizer.json, or VOCAB.json MERGES.txt; without it, bytes",
+        help=(
+            "a Hugging Face tokenizer.json; or, given twice, VOCAB.json and MERGES.txt; "
+            "without it, bytes"
+        ),
     )
     parser.add_argument("--eos", metavar="TOKEN", help="the token that ends a target")
     parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out")

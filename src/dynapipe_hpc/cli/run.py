@@ -15,7 +15,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     add_config_arguments(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", type=Path, required=True, help="new run folder"
+        "-o", "--output", metavar="FOLDER", type=_folder, required=True, help="new run folder"
     )
     parser.set_defaults(run=run)
 
@@ -28,3 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
     with open_job() as job:
         run_experiment(job, arguments.config, arguments.overrides, arguments.output)
     return 0
+
+
+def _folder(name: str) -> Path:
+    # A path would take an empty name for the folder that one is in.
+    if not name:
+        raise argparse.ArgumentTypeError("is empty; name a new folder")
+    return Path(name)

@@ -129,7 +129,7 @@ def _load_single_file(path: Path) -> tokenizers.Tokenizer:
     if not isinstance(content, dict) or "model" not in content:
         raise InputError(
             f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, give its "
-            "merges too: --tokenizer VOCAB.json MERGES.txt"
+            "merges.txt too: --tokenizer VOCAB.json --tokenizer MERGES.txt"
         )
     try:
         return tokenizers.Tokenizer.from_file(str(path))
