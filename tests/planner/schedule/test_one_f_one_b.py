@@ -36,7 +36,7 @@ def test_a_single_stage_runs_one_microbatch_after_the_other() -> None:
 
 def test_the_limit_may_be_reached() -> None:
     costs = equal_stages([1] * 5, n_stages=3)
-    one_f_one_b(costs, np.array([3.0, 2.0, 1.0]))
+    assert one_f_one_b(costs, np.array([3.0, 2.0, 1.0])) == one_f_one_b(costs, no_limit(costs))
 
 
 def test_a_stage_that_would_exceed_its_limit_is_named() -> None:
