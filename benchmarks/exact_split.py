@@ -35,7 +35,7 @@ COLUMNS = {
 def measure(samples: list[Sample], cost: CostModel, cluster: Cluster) -> dict[str, float]:
     ordered = order_samples(samples)
     choice = candidates(ordered, cost, cluster, memory_share=1.0)
-    tables = (choice.length_of_sample, choice.work_ms[0], choice.fill_ms[0], cluster.n_replicas)
+    tables = (choice.row_of_sample, choice.work_ms[0], choice.fill_ms[0], cluster.n_replicas)
     sizes, objective_ms, n_solves = _kernels.split_samples(*tables)
     return {
         "samples": len(samples),

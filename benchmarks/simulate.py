@@ -32,9 +32,14 @@ def drawn_costs(n_microbatches: int, n_stages: int) -> StageCosts:
     stream = np.random.default_rng(0)
     forward_ms = stream.uniform(1, 3, (n_microbatches, n_stages))
     none = np.zeros_like(forward_ms)
-    boundary_bytes = stream.uniform(1e6, 3e6, n_microbatches)
-    return StageCosts(
-        forward_ms, 2 * forward_ms, np.ones_like(forward_ms), none, none, boundary_bytes
+    return StageCosts.of(
+        forward_ms=forward_ms,
+        backward_ms=2 * forward_ms,
+        weight_ms=forward_ms,
+        boundary_bytes=stream.uniform(1e6, 3e6, forward_ms.shape),
+        stored_bytes=np.ones_like(forward_ms),
+        forward_transient_bytes=none,
+        backward_transient_bytes=none,
     )
 
 
@@ -50,16 +55,14 @@ def median_us(work: Callable[[], object], n_repeats: int = 9, n_calls: int = 200
 
 def measure(n_microbatches: int, n_stages: int) -> dict[str, float]:
     costs = drawn_costs(n_microbatches, n_stages)
-    memory = (costs.stored_bytes, costs.forward_transient_bytes, costs.backward_transient_bytes)
     limit, static = np.full(n_stages, float(n_stages)), np.zeros(n_stages)
     schedule = cyclic(costs, limit)
     codes = encode_passes(schedule)
-    times = (costs.forward_ms, costs.backward_ms, *memory, costs.boundary_bytes, static)
-    link = (LINK.latency_ms, LINK.bytes_per_ms, LINK.full_duplex)
+    link = (static, LINK.latency_ms, LINK.bytes_per_ms, LINK.full_duplex)
     return {
-        "simulate kernel": median_us(lambda: _kernels.simulate(codes, *times, *link)),
+        "simulate kernel": median_us(lambda: _kernels.simulate(codes, costs.table, *link)),
         "simulate": median_us(lambda: simulate(schedule, costs, LINK, static)),
-        "cyclic kernel": median_us(lambda: _kernels.cyclic_schedule(*memory, limit)),
+        "cyclic kernel": median_us(lambda: _kernels.cyclic_schedule(costs.table, limit)),
         "cyclic": median_us(lambda: cyclic(costs, limit)),
         "1f1b": median_us(lambda: one_f_one_b(costs, limit)),
     }

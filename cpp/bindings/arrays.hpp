@@ -39,13 +39,16 @@ inline void check_shape(const py::array& array, const char* name, const Shape& s
     }
 }
 
-/// The shape (n_microbatches, n_stages) that all costs share; n_stages must be >= 1.
-inline Shape shape_of_costs(const Doubles& costs, const char* name) {
-    if (costs.ndim() != 2 || costs.shape(1) == 0) {
-        throw py::value_error(std::string(name) + " must have shape (n_microbatches, n_stages), " +
-                              "n_stages >= 1, got " + text_of(shape_of(costs)));
+/// Costs of shape (n_microbatches, n_stages, 7), n_stages >= 1; see StageCosts for the last axis.
+inline dynapipe::StageCosts costs_of(const Doubles& costs) {
+    static_assert(sizeof(dynapipe::PassCosts) == 7 * sizeof(double));
+    if (costs.ndim() != 3 || costs.shape(1) == 0 || costs.shape(2) != 7) {
+        throw py::value_error("costs must have shape (n_microbatches, n_stages, 7), " +
+                              std::string("n_stages >= 1, got ") + text_of(shape_of(costs)));
     }
-    return shape_of(costs);
+    const auto* entries = reinterpret_cast<const dynapipe::PassCosts*>(costs.data());
+    return {{entries, static_cast<std::size_t>(costs.shape(0) * costs.shape(1))},
+            static_cast<std::size_t>(costs.shape(1))};
 }
 
 /// Copies a result out of the kernel, as rows of equal length.

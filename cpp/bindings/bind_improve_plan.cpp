@@ -10,35 +10,40 @@ using arrays::Doubles;
 
 namespace {
 
-using Lengths = py::array_t<std::int32_t, py::array::c_style>;
+using Integers = py::array_t<std::int32_t, py::array::c_style>;
 using Windows = py::array_t<std::uint32_t, py::array::c_style>;
 
-struct Sizes {
-    std::size_t n_modes;
-    std::size_t n_lengths;
-    std::size_t max_samples;
-    std::size_t n_stages;
-};
-
-Sizes sizes_of(const Doubles& forward_ms) {
-    if (forward_ms.ndim() != 4 || forward_ms.size() == 0) {
-        throw py::value_error(
-            "forward_ms must have shape (n_modes, n_lengths, max_samples, n_stages), none of them "
-            "0, got " +
-            arrays::text_of(arrays::shape_of(forward_ms)));
+/// The kernel relies on cells and rows that exist.
+dynapipe::WindowCosts windows_of(const Doubles& table, const Integers& cells,
+                                 const Integers& row_of_sample) {
+    if (cells.ndim() != 3 || cells.size() == 0) {
+        throw py::value_error("cells must have shape (n_modes, n_rows, max_samples), none 0, got " +
+                              arrays::text_of(arrays::shape_of(cells)));
     }
-    const auto size = [&](py::ssize_t axis) {
-        return static_cast<std::size_t>(forward_ms.shape(axis));
-    };
-    return {size(0), size(1), size(2), size(3)};
+    const dynapipe::WindowCosts windows{
+        arrays::costs_of(table), arrays::entries_of(cells), arrays::entries_of(row_of_sample),
+        static_cast<std::size_t>(cells.shape(0)), static_cast<std::size_t>(cells.shape(2))};
+    for (const std::int32_t cell : windows.cells) {
+        if (cell < -1 || cell >= table.shape(0)) {
+            throw py::value_error("cells holds " + std::to_string(cell) +
+                                  ", but there are costs 0 to " +
+                                  std::to_string(table.shape(0) - 1));
+        }
+    }
+    for (const std::int32_t row : windows.row_of_sample) {
+        if (row < 0 || row >= cells.shape(1)) {
+            throw py::value_error("row_of_sample holds " + std::to_string(row) +
+                                  ", but cells has " + std::to_string(cells.shape(1)) + " rows");
+        }
+    }
+    return windows;
 }
 
-/// The kernel relies on a start that holds each sample once, in windows that the tables know.
-dynapipe::Assignment assignment_of(const std::vector<Windows>& start, const Sizes& sizes,
-                                   std::span<const std::int32_t> length_of_sample,
-                                   const Doubles& forward_ms) {
+/// The kernel relies on a start that holds each sample once, in windows that may be used.
+dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
+                                   const dynapipe::WindowCosts& windows) {
     dynapipe::Assignment assignment;
-    std::vector<bool> seen(length_of_sample.size(), false);
+    std::vector<bool> seen(windows.row_of_sample.size(), false);
     std::size_t n_seen = 0;
     for (const Windows& replica : start) {
         if (replica.ndim() != 2 || replica.shape(0) == 0 || replica.shape(1) != 3) {
@@ -52,7 +57,7 @@ dynapipe::Assignment assignment_of(const std::vector<Windows>& start, const Size
             const std::size_t mode = replica.at(i, 2);
             const std::string what = "window of " + std::to_string(size) + " samples from " +
                                      std::to_string(first) + " in mode " + std::to_string(mode);
-            if (size < 1 || size > sizes.max_samples || mode >= sizes.n_modes ||
+            if (size < 1 || size > windows.max_samples || mode >= windows.n_modes ||
                 first + size > seen.size()) {
                 throw py::value_error(what + " lies outside of the tables");
             }
@@ -64,11 +69,7 @@ dynapipe::Assignment assignment_of(const std::vector<Windows>& start, const Size
                 seen[sample] = true;
             }
             n_seen += size;
-            const auto length = static_cast<std::size_t>(length_of_sample[first]);
-            const std::size_t cell =
-                (mode * sizes.n_lengths + length) * sizes.max_samples + size - 1;
-            if (forward_ms.data()[cell * sizes.n_stages] ==
-                std::numeric_limits<double>::infinity()) {
+            if (windows.cell(first, size, mode) < 0) {
                 throw py::value_error(what + " does not fit");
             }
             assignment.back().push_back({static_cast<std::uint32_t>(first),
@@ -99,42 +100,19 @@ py::list arrays_of(const dynapipe::Assignment& assignment) {
     return replicas;
 }
 
-std::tuple<py::list, double> improve_plan(
-    const Doubles& forward_ms, const Doubles& backward_ms, const Doubles& stored_bytes,
-    const Doubles& forward_transient_bytes, const Doubles& backward_transient_bytes,
-    const Doubles& boundary_bytes, const Lengths& length_of_sample,
-    const std::vector<Windows>& start, const Doubles& limit_bytes, double latency_ms,
-    double bytes_per_ms, bool full_duplex, std::size_t n_moves, std::uint64_t seed) {
-    const Sizes sizes = sizes_of(forward_ms);
-    const arrays::Shape shape = arrays::shape_of(forward_ms);
-    arrays::check_shape(backward_ms, "backward_ms", shape);
-    arrays::check_shape(stored_bytes, "stored_bytes", shape);
-    arrays::check_shape(forward_transient_bytes, "forward_transient_bytes", shape);
-    arrays::check_shape(backward_transient_bytes, "backward_transient_bytes", shape);
-    arrays::check_shape(boundary_bytes, "boundary_bytes", {shape[0], shape[1], shape[2]});
-    arrays::check_shape(limit_bytes, "limit_bytes", {shape[3]});
-    const auto lengths = arrays::entries_of(length_of_sample);
-    for (const std::int32_t length : lengths) {
-        if (static_cast<std::size_t>(length) >= sizes.n_lengths) {
-            throw py::value_error("length_of_sample holds " + std::to_string(length) +
-                                  ", but the tables have " + std::to_string(sizes.n_lengths) +
-                                  " lengths");
-        }
-    }
-    const dynapipe::Assignment assignment = assignment_of(start, sizes, lengths, forward_ms);
-    const std::size_t n_cells = sizes.n_modes * sizes.n_lengths * sizes.max_samples;
-    const dynapipe::WindowCosts costs{
-        {arrays::entries_of(forward_ms), arrays::entries_of(backward_ms),
-         arrays::entries_of(boundary_bytes)},
-        {arrays::entries_of(stored_bytes), arrays::entries_of(forward_transient_bytes),
-         arrays::entries_of(backward_transient_bytes), n_cells, sizes.n_stages},
-        sizes.n_modes,
-        sizes.n_lengths,
-        sizes.max_samples};
+std::tuple<py::list, double> improve_plan(const Doubles& costs, const Integers& cells,
+                                          const Integers& row_of_sample,
+                                          const std::vector<Windows>& start,
+                                          const Doubles& limit_bytes, double latency_ms,
+                                          double bytes_per_ms, bool full_duplex,
+                                          std::size_t n_moves, std::uint64_t seed) {
+    const dynapipe::WindowCosts windows = windows_of(costs, cells, row_of_sample);
+    arrays::check_shape(limit_bytes, "limit_bytes", {costs.shape(1)});
+    const dynapipe::Assignment assignment = assignment_of(start, windows);
     dynapipe::Improvement found;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::improve_plan(costs, lengths, assignment, arrays::entries_of(limit_bytes),
+        found = dynapipe::improve_plan(windows, assignment, arrays::entries_of(limit_bytes),
                                        {latency_ms, bytes_per_ms, full_duplex}, n_moves, seed);
     }
     return {arrays_of(found.replicas), found.makespan_ms};
@@ -143,11 +121,8 @@ std::tuple<py::list, double> improve_plan(
 }  // namespace
 
 void bind_improve_plan(py::module_& m) {
-    m.def("improve_plan", &improve_plan, py::arg("forward_ms").noconvert(),
-          py::arg("backward_ms").noconvert(), py::arg("stored_bytes").noconvert(),
-          py::arg("forward_transient_bytes").noconvert(),
-          py::arg("backward_transient_bytes").noconvert(), py::arg("boundary_bytes").noconvert(),
-          py::arg("length_of_sample").noconvert(), py::arg("start"),
+    m.def("improve_plan", &improve_plan, py::arg("costs").noconvert(), py::arg("cells").noconvert(),
+          py::arg("row_of_sample").noconvert(), py::arg("start"),
           py::arg("limit_bytes").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
           py::arg("full_duplex"), py::arg("n_moves"), py::arg("seed"),
           "Improves a plan by a seeded local search; see dynapipe/improve_plan.hpp.\n\n"

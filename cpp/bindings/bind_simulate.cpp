@@ -33,33 +33,19 @@ void check_order(const Codes& order, std::size_t n_stages, std::size_t n_passes)
 }
 
 std::tuple<Matrix, Matrix, Matrix, Matrix, Vector, Vector, Counts> simulate(
-    const Codes& order, const Doubles& forward_ms, const Doubles& backward_ms,
-    const Doubles& stored_bytes, const Doubles& forward_transient_bytes,
-    const Doubles& backward_transient_bytes, const Doubles& boundary_bytes,
-    const Doubles& static_bytes, double latency_ms, double bytes_per_ms, bool full_duplex) {
-    const auto shape = arrays::shape_of_costs(forward_ms, "forward_ms");
-    arrays::check_shape(backward_ms, "backward_ms", shape);
-    arrays::check_shape(stored_bytes, "stored_bytes", shape);
-    arrays::check_shape(forward_transient_bytes, "forward_transient_bytes", shape);
-    arrays::check_shape(backward_transient_bytes, "backward_transient_bytes", shape);
-    arrays::check_shape(boundary_bytes, "boundary_bytes", {shape[0]});
-    arrays::check_shape(static_bytes, "static_bytes", {shape[1]});
-    arrays::check_shape(order, "order", {shape[1], 2 * shape[0]});
-    const auto n_microbatches = static_cast<std::size_t>(shape[0]);
-    const auto n_stages = static_cast<std::size_t>(shape[1]);
-    check_order(order, n_stages, 2 * n_microbatches);
-    const dynapipe::StageTimes times{arrays::entries_of(forward_ms),
-                                     arrays::entries_of(backward_ms),
-                                     arrays::entries_of(boundary_bytes)};
-    const dynapipe::StageMemory memory{
-        arrays::entries_of(stored_bytes), arrays::entries_of(forward_transient_bytes),
-        arrays::entries_of(backward_transient_bytes), n_microbatches, n_stages};
+    const Codes& order, const Doubles& table, const Doubles& static_bytes, double latency_ms,
+    double bytes_per_ms, bool full_duplex) {
+    const dynapipe::StageCosts costs = arrays::costs_of(table);
+    arrays::check_shape(static_bytes, "static_bytes", {table.shape(1)});
+    arrays::check_shape(order, "order", {table.shape(1), 2 * table.shape(0)});
+    const std::size_t n_stages = costs.n_stages;
+    check_order(order, n_stages, 2 * costs.n_microbatches());
     dynapipe::Timeline found;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::simulate(arrays::entries_of(order), times, memory,
-                                   arrays::entries_of(static_bytes),
-                                   {latency_ms, bytes_per_ms, full_duplex});
+        found =
+            dynapipe::simulate(arrays::entries_of(order), costs, arrays::entries_of(static_bytes),
+                               {latency_ms, bytes_per_ms, full_duplex});
     }
     return {arrays::matrix(found.start_ms, n_stages),
             arrays::matrix(found.end_ms, n_stages),
@@ -73,10 +59,7 @@ std::tuple<Matrix, Matrix, Matrix, Matrix, Vector, Vector, Counts> simulate(
 }  // namespace
 
 void bind_simulate(py::module_& m) {
-    m.def("simulate", &simulate, py::arg("order").noconvert(), py::arg("forward_ms").noconvert(),
-          py::arg("backward_ms").noconvert(), py::arg("stored_bytes").noconvert(),
-          py::arg("forward_transient_bytes").noconvert(),
-          py::arg("backward_transient_bytes").noconvert(), py::arg("boundary_bytes").noconvert(),
+    m.def("simulate", &simulate, py::arg("order").noconvert(), py::arg("costs").noconvert(),
           py::arg("static_bytes").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
           py::arg("full_duplex"),
           "Runs a schedule in time; see dynapipe/simulate.hpp.\n\n"

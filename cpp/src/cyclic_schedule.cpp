@@ -10,8 +10,8 @@ namespace {
 /// n_backward to n_forward are the ones in flight.
 class Stage {
   public:
-    Stage(const StageMemory& memory, std::size_t stage, double limit_bytes)
-        : memory_(memory), stage_(stage), limit_bytes_(limit_bytes) {}
+    Stage(const StageCosts& costs, std::size_t stage, double limit_bytes)
+        : costs_(costs), stage_(stage), limit_bytes_(limit_bytes) {}
 
     [[nodiscard]] std::size_t n_forward() const { return n_forward_; }
     [[nodiscard]] std::size_t n_backward() const { return n_backward_; }
@@ -22,12 +22,12 @@ class Stage {
     [[nodiscard]] bool has_room() const {
         double kept_bytes = 0.0;  // of micro-batch i and those behind it
         for (std::size_t i = n_forward_ + 1; i-- > n_backward_;) {
-            kept_bytes += of(memory_.stored_bytes, i);
-            if (kept_bytes + of(memory_.backward_transient_bytes, i) > limit_bytes_) {
+            kept_bytes += costs_.at(i, stage_).stored_bytes;
+            if (kept_bytes + costs_.at(i, stage_).backward_transient_bytes > limit_bytes_) {
                 return false;
             }
         }
-        return kept_bytes + of(memory_.forward_transient_bytes, n_forward_) <= limit_bytes_;
+        return kept_bytes + costs_.at(n_forward_, stage_).forward_transient_bytes <= limit_bytes_;
     }
 
     void run_forward() { order_.push_back(pass_code(n_forward_++, false)); }
@@ -35,11 +35,7 @@ class Stage {
     void run_backward() { order_.push_back(pass_code(n_backward_++, true)); }
 
   private:
-    [[nodiscard]] double of(std::span<const double> costs, std::size_t microbatch) const {
-        return costs[microbatch * memory_.n_stages + stage_];
-    }
-
-    StageMemory memory_;
+    StageCosts costs_;
     std::size_t stage_;
     double limit_bytes_;
     std::size_t n_forward_ = 0;
@@ -82,14 +78,14 @@ bool run_cycle(std::vector<Stage>& stages, const Ready& ready) {
 
 }  // namespace
 
-std::vector<PassCode> cyclic_schedule(const StageMemory& memory,
+std::vector<PassCode> cyclic_schedule(const StageCosts& costs,
                                       std::span<const double> limit_bytes) {
     std::vector<Stage> stages;
-    for (std::size_t s = 0; s < memory.n_stages; ++s) {
-        stages.emplace_back(memory, s, limit_bytes[s]);
+    for (std::size_t s = 0; s < costs.n_stages; ++s) {
+        stages.emplace_back(costs, s, limit_bytes[s]);
     }
-    while (stages.front().n_backward() < memory.n_microbatches) {
-        if (!run_cycle(stages, ready_passes(stages, memory.n_microbatches))) {
+    while (stages.front().n_backward() < costs.n_microbatches()) {
+        if (!run_cycle(stages, ready_passes(stages, costs.n_microbatches()))) {
             throw std::invalid_argument("a micro-batch needs more than the limit of a stage");
         }
     }

@@ -43,12 +43,10 @@ struct Place {
 
 class Search {
   public:
-    Search(const WindowCosts& costs, std::span<const std::int32_t> length_of_sample,
-           const Assignment& start, std::span<const double> limit_bytes, const Link& link,
-           std::uint64_t seed)
-        : costs_(costs),
-          length_of_sample_(length_of_sample),
-          scheduler_(costs.times, costs.memory, limit_bytes, link, length_of_sample.size()),
+    Search(const WindowCosts& windows, const Assignment& start, std::span<const double> limit_bytes,
+           const Link& link, std::uint64_t seed)
+        : windows_(windows),
+          scheduler_(windows.costs, limit_bytes, link, windows.row_of_sample.size()),
           random_(seed),
           now_(start),
           now_ms_(start.size()) {
@@ -72,14 +70,12 @@ class Search {
     }
 
   private:
-    [[nodiscard]] std::size_t cell(const Window& window) const {
-        const auto length = static_cast<std::size_t>(length_of_sample_[window.first]);
-        return (window.mode * costs_.n_lengths + length) * costs_.max_samples + window.size - 1;
+    [[nodiscard]] std::int32_t cell(const Window& window) const {
+        return windows_.cell(window.first, window.size, window.mode);
     }
 
     [[nodiscard]] bool fits(const Window& window) const {
-        return window.size >= 1 && window.size <= costs_.max_samples &&
-               costs_.times.forward_ms[cell(window) * costs_.memory.n_stages] < kNever;
+        return window.size >= 1 && window.size <= windows_.max_samples && cell(window) >= 0;
     }
 
     double makespan_ms(const std::vector<Window>& replica, double give_up_ms) {
@@ -150,7 +146,7 @@ class Search {
 
     /// Changes the plan at random; false if the change is not possible.
     bool move() {
-        const std::size_t kind = random_.below(costs_.n_modes > 1 ? 10 : 8);
+        const std::size_t kind = random_.below(windows_.n_modes > 1 ? 10 : 8);
         switch (kind) {
             case 0:
             case 1:
@@ -287,7 +283,7 @@ class Search {
     bool change_mode() {
         const Place place = any();
         Window window = now_[place.replica][place.position];
-        window.mode = static_cast<std::uint32_t>(random_.below(costs_.n_modes));
+        window.mode = static_cast<std::uint32_t>(random_.below(windows_.n_modes));
         if (!fits(window)) {
             return false;
         }
@@ -295,8 +291,7 @@ class Search {
         return true;
     }
 
-    WindowCosts costs_;
-    std::span<const std::int32_t> length_of_sample_;
+    WindowCosts windows_;
     ListScheduler scheduler_;
     Random random_;
     Assignment now_;
@@ -307,10 +302,10 @@ class Search {
 
 }  // namespace
 
-Improvement improve_plan(const WindowCosts& costs, std::span<const std::int32_t> length_of_sample,
-                         const Assignment& start, std::span<const double> limit_bytes,
-                         const Link& link, std::size_t n_moves, std::uint64_t seed) {
-    return Search(costs, length_of_sample, start, limit_bytes, link, seed).run(n_moves);
+Improvement improve_plan(const WindowCosts& windows, const Assignment& start,
+                         std::span<const double> limit_bytes, const Link& link, std::size_t n_moves,
+                         std::uint64_t seed) {
+    return Search(windows, start, limit_bytes, link, seed).run(n_moves);
 }
 
 }  // namespace dynapipe

@@ -9,14 +9,12 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-ListScheduler::ListScheduler(const StageTimes& times, const StageMemory& memory,
-                             std::span<const double> limit_bytes, const Link& link,
-                             std::size_t longest_list)
-    : times_(times),
-      memory_(memory),
+ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes,
+                             const Link& link, std::size_t longest_list)
+    : costs_(costs),
       limit_bytes_(limit_bytes),
       link_(link),
-      n_stages_(memory.n_stages),
+      n_stages_(costs.n_stages),
       longest_list_(longest_list),
       stages_(n_stages_),
       arrivals_ms_(2 * n_stages_ * longest_list),
@@ -60,8 +58,8 @@ void ListScheduler::start(std::span<const std::uint32_t> list) {
     for (std::size_t place = 0; place < list.size(); ++place) {
         arrival_ms(0, place, false) = 0.0;
         for (std::size_t s = 0; s < n_stages_; ++s) {
-            const std::size_t cost = cost_of(place, s);
-            stages_[s].work_left_ms += times_.forward_ms[cost] + times_.backward_ms[cost];
+            const PassCosts& cost = cost_of(place, s);
+            stages_[s].work_left_ms += cost.forward_ms + cost.backward_ms;
         }
     }
     stages_.front().n_arrived_forward = list.size();
@@ -86,17 +84,17 @@ void ListScheduler::choose(std::size_t s) {
 bool ListScheduler::has_room(std::size_t s) const {
     const Stage& stage = stages_[s];
     const double limit_bytes = limit_bytes_[s];
-    const std::size_t entering = cost_of(stage.n_forward, s);
-    double kept = stage.kept_bytes + memory_.stored_bytes[entering];
-    if (kept + memory_.forward_transient_bytes[entering] > limit_bytes) {
+    const PassCosts& entering = cost_of(stage.n_forward, s);
+    double kept = stage.kept_bytes + entering.stored_bytes;
+    if (kept + entering.forward_transient_bytes > limit_bytes) {
         return false;
     }
     for (std::size_t place = stage.n_backward; place <= stage.n_forward; ++place) {
-        const std::size_t cost = cost_of(place, s);
-        if (kept + memory_.backward_transient_bytes[cost] > limit_bytes) {
+        const PassCosts& cost = cost_of(place, s);
+        if (kept + cost.backward_transient_bytes > limit_bytes) {
             return false;
         }
-        kept -= memory_.stored_bytes[cost];
+        kept -= cost.stored_bytes;
     }
     return true;
 }
@@ -105,13 +103,13 @@ void ListScheduler::execute(std::size_t s) {
     Stage& stage = stages_[s];
     const bool backward = stage.next_is_backward;
     const std::size_t place = backward ? stage.n_backward++ : stage.n_forward++;
-    const std::size_t cost = cost_of(place, s);
-    const double pass_ms = (backward ? times_.backward_ms : times_.forward_ms)[cost];
+    const PassCosts& cost = cost_of(place, s);
+    const double pass_ms = backward ? cost.backward_ms : cost.forward_ms;
     passes_[2 * s * longest_list_ + stage.n_forward + stage.n_backward - 1] =
         pass_code(place, backward);
     stage.free_ms = stage.next_ms + pass_ms;
     stage.work_left_ms -= pass_ms;
-    stage.kept_bytes += backward ? -memory_.stored_bytes[cost] : memory_.stored_bytes[cost];
+    stage.kept_bytes += backward ? -cost.stored_bytes : cost.stored_bytes;
     if (stage.n_forward == stage.n_backward) {
         stage.kept_bytes = 0.0;  // fractions of bytes leave a rounding error behind
     }
@@ -128,7 +126,7 @@ void ListScheduler::execute(std::size_t s) {
 void ListScheduler::send(std::size_t from, std::size_t to, std::size_t place, double ready_ms) {
     const bool backward = to < from;
     double& link_free_ms = stages_[from].link_free_ms[link_.full_duplex && backward ? 1 : 0];
-    const double bytes = times_.boundary_bytes[list_[place]];
+    const double bytes = cost_of(place, std::min(from, to)).boundary_bytes;
     link_free_ms =
         std::max(ready_ms, link_free_ms) + (link_.latency_ms + bytes / link_.bytes_per_ms);
     arrival_ms(to, place, backward) = link_free_ms;

@@ -11,14 +11,13 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 class Simulation {
   public:
-    Simulation(std::span<const PassCode> order, const StageTimes& times, const StageMemory& memory,
+    Simulation(std::span<const PassCode> order, const StageCosts& costs,
                std::span<const double> static_bytes, const Link& link)
         : order_(order),
-          times_(times),
-          memory_(memory),
+          costs_(costs),
           link_(link),
-          n_stages_(memory.n_stages),
-          n_passes_(2 * memory.n_microbatches),
+          n_stages_(costs.n_stages),
+          n_passes_(2 * costs.n_microbatches()),
           input_ms_(order.size(), kUnknown),
           link_free_ms_(2 * n_stages_, 0.0),
           kept_bytes_(static_bytes.begin(), static_bytes.end()),
@@ -31,7 +30,7 @@ class Simulation {
                  .n_started = std::vector<std::size_t>(n_stages_, 0)} {}
 
     Timeline run() {
-        for (std::size_t i = 0; i < memory_.n_microbatches; ++i) {
+        for (std::size_t i = 0; i < costs_.n_microbatches(); ++i) {
             input_ms(0, pass_code(i, false)) = 0.0;
         }
         awake_.push_back(0);
@@ -60,8 +59,8 @@ class Simulation {
         const std::size_t n = found_.n_started[stage]++;
         const std::size_t place = stage * n_passes_ + n;
         const PassCode code = order_[place];
-        const std::size_t cost = microbatch_of(code) * n_stages_ + stage;
-        const double pass_ms = (is_backward(code) ? times_.backward_ms : times_.forward_ms)[cost];
+        const PassCosts& cost = costs_.at(microbatch_of(code), stage);
+        const double pass_ms = is_backward(code) ? cost.backward_ms : cost.forward_ms;
         const double free_ms = n == 0 ? 0.0 : found_.end_ms[place - 1];
         const double start_ms = std::max(free_ms, input_ms(stage, code));
         found_.start_ms[place] = start_ms;
@@ -71,13 +70,13 @@ class Simulation {
         pass_on(stage, code, place);
     }
 
-    void account_memory(std::size_t stage, PassCode code, std::size_t cost) {
+    void account_memory(std::size_t stage, PassCode code, const PassCosts& cost) {
         double& kept = kept_bytes_[stage];
-        kept += is_backward(code) ? 0.0 : memory_.stored_bytes[cost];
-        const double transient = (is_backward(code) ? memory_.backward_transient_bytes
-                                                    : memory_.forward_transient_bytes)[cost];
+        kept += is_backward(code) ? 0.0 : cost.stored_bytes;
+        const double transient =
+            is_backward(code) ? cost.backward_transient_bytes : cost.forward_transient_bytes;
         found_.peak_bytes[stage] = std::max(found_.peak_bytes[stage], kept + transient);
-        kept -= is_backward(code) ? memory_.stored_bytes[cost] : 0.0;
+        kept -= is_backward(code) ? cost.stored_bytes : 0.0;
     }
 
     /// Hands what a pass produced to the one that needs it.
@@ -96,7 +95,8 @@ class Simulation {
         const bool other_way = link_.full_duplex && receiver < stage;
         double& link_free_ms = link_free_ms_[2 * stage + (other_way ? 1 : 0)];
         const double start_ms = std::max(found_.end_ms[place], link_free_ms);
-        const double bytes = times_.boundary_bytes[microbatch_of(code)];
+        const double bytes =
+            costs_.at(microbatch_of(code), std::min(stage, receiver)).boundary_bytes;
         link_free_ms = start_ms + (link_.latency_ms + bytes / link_.bytes_per_ms);
         found_.send_start_ms[place] = start_ms;
         found_.send_end_ms[place] = link_free_ms;
@@ -105,8 +105,7 @@ class Simulation {
     }
 
     std::span<const PassCode> order_;
-    StageTimes times_;
-    StageMemory memory_;
+    StageCosts costs_;
     Link link_;
     std::size_t n_stages_;
     std::size_t n_passes_;
@@ -119,10 +118,9 @@ class Simulation {
 
 }  // namespace
 
-Timeline simulate(std::span<const PassCode> order, const StageTimes& times,
-                  const StageMemory& memory, std::span<const double> static_bytes,
-                  const Link& link) {
-    return Simulation(order, times, memory, static_bytes, link).run();
+Timeline simulate(std::span<const PassCode> order, const StageCosts& costs,
+                  std::span<const double> static_bytes, const Link& link) {
+    return Simulation(order, costs, static_bytes, link).run();
 }
 
 }  // namespace dynapipe

@@ -6,7 +6,7 @@
 #include "dynapipe/cyclic_schedule.hpp"
 
 using dynapipe::PassCode;
-using dynapipe::StageMemory;
+using dynapipe::PassCosts;
 
 namespace {
 
@@ -26,15 +26,14 @@ std::string picture(const std::vector<PassCode>& order, std::size_t n_stages) {
 /// Micro-batches that store the same on both of two stages.
 std::string order_on_two_stages(const std::vector<double>& stored, double backward_transient,
                                 double limit) {
-    std::vector<double> both;
+    std::vector<PassCosts> both;
     for (const double bytes : stored) {
-        both.insert(both.end(), 2, bytes);
+        both.insert(
+            both.end(), 2,
+            PassCosts{.stored_bytes = bytes, .backward_transient_bytes = backward_transient});
     }
-    const std::vector<double> none(both.size(), 0.0);
-    const std::vector<double> transient(both.size(), backward_transient);
     const std::vector<double> limits(2, limit);
-    const StageMemory memory{both, none, transient, stored.size(), 2};
-    return picture(dynapipe::cyclic_schedule(memory, limits), 2);
+    return picture(dynapipe::cyclic_schedule({both, 2}, limits), 2);
 }
 
 bool refuses(const std::vector<double>& stored, double backward_transient, double limit) {

@@ -16,11 +16,16 @@ constexpr PassCode F0 = 0, B0 = 1, F1 = 2, B1 = 3;
 /// Two micro-batches that take 1 ms and 2 ms, store 10 bytes and need 1 and 5 more.
 Timeline run(const std::vector<PassCode>& order, std::size_t n_stages, const Link& link,
              double boundary_bytes) {
-    const Doubles forward(2 * n_stages, 1.0), backward(2 * n_stages, 2.0);
-    const Doubles stored(2 * n_stages, 10.0), more_backward(2 * n_stages, 5.0);
-    const Doubles boundary(2, boundary_bytes), fixed(n_stages, 100.0);
-    return dynapipe::simulate(order, {forward, backward, boundary},
-                              {stored, forward, more_backward, 2, n_stages}, fixed, link);
+    const dynapipe::PassCosts each{.forward_ms = 1,
+                                   .backward_ms = 2,
+                                   .weight_ms = 1,
+                                   .boundary_bytes = boundary_bytes,
+                                   .stored_bytes = 10,
+                                   .forward_transient_bytes = 1,
+                                   .backward_transient_bytes = 5};
+    const std::vector<dynapipe::PassCosts> costs(2 * n_stages, each);
+    const Doubles fixed(n_stages, 100.0);
+    return dynapipe::simulate(order, {costs, n_stages}, fixed, link);
 }
 
 }  // namespace

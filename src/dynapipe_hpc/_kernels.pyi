@@ -1,4 +1,5 @@
-# What the kernels promise stands in cpp/include/dynapipe, one header per kernel.
+# What the kernels promise stands in cpp/include/dynapipe, one header per kernel. `costs` is the
+# table of StageCosts.
 
 import numpy as np
 import numpy.typing as npt
@@ -13,20 +14,13 @@ def split_samples(
 
 # Returns pass codes of shape (n_stages, n_passes).
 def cyclic_schedule(
-    stored_bytes: npt.NDArray[np.float64],
-    forward_transient_bytes: npt.NDArray[np.float64],
-    backward_transient_bytes: npt.NDArray[np.float64],
+    costs: npt.NDArray[np.float64],
     limit_bytes: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.int32]: ...
 
 # Returns pass codes of shape (n_stages, n_passes).
 def list_schedule(
-    forward_ms: npt.NDArray[np.float64],
-    backward_ms: npt.NDArray[np.float64],
-    stored_bytes: npt.NDArray[np.float64],
-    forward_transient_bytes: npt.NDArray[np.float64],
-    backward_transient_bytes: npt.NDArray[np.float64],
-    boundary_bytes: npt.NDArray[np.float64],
+    costs: npt.NDArray[np.float64],
     limit_bytes: npt.NDArray[np.float64],
     latency_ms: float,
     bytes_per_ms: float,
@@ -35,13 +29,9 @@ def list_schedule(
 
 # Returns (per replica its windows of shape (n, 3): first, size, mode; makespan_ms).
 def improve_plan(
-    forward_ms: npt.NDArray[np.float64],
-    backward_ms: npt.NDArray[np.float64],
-    stored_bytes: npt.NDArray[np.float64],
-    forward_transient_bytes: npt.NDArray[np.float64],
-    backward_transient_bytes: npt.NDArray[np.float64],
-    boundary_bytes: npt.NDArray[np.float64],
-    length_of_sample: npt.NDArray[np.int32],
+    costs: npt.NDArray[np.float64],
+    cells: npt.NDArray[np.int32],
+    row_of_sample: npt.NDArray[np.int32],
     start: list[npt.NDArray[np.uint32]],
     limit_bytes: npt.NDArray[np.float64],
     latency_ms: float,
@@ -54,12 +44,7 @@ def improve_plan(
 # Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started).
 def simulate(
     order: npt.NDArray[np.int32],
-    forward_ms: npt.NDArray[np.float64],
-    backward_ms: npt.NDArray[np.float64],
-    stored_bytes: npt.NDArray[np.float64],
-    forward_transient_bytes: npt.NDArray[np.float64],
-    backward_transient_bytes: npt.NDArray[np.float64],
-    boundary_bytes: npt.NDArray[np.float64],
+    costs: npt.NDArray[np.float64],
     static_bytes: npt.NDArray[np.float64],
     latency_ms: float,
     bytes_per_ms: float,

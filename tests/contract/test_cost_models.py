@@ -13,7 +13,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
@@ -37,7 +37,7 @@ def cost(request: pytest.FixtureRequest) -> CostModel:
 def everything(cost: CostModel, sizes: list[tuple[int, int]]) -> FloatArray:
     """All quantities, shape (5, n_microbatches, n_stages)."""
     n_rows, row_tokens = np.array(sizes).T
-    costs = cost.stage_costs(n_rows, row_tokens, cost.recompute_modes[-1])
+    costs = cost.stage_costs(Shapes.of_rows(n_rows, row_tokens), cost.recompute_modes[-1])
     return np.stack(
         [
             costs.forward_ms,
@@ -73,9 +73,9 @@ def test_arrays_hold_a_row_per_micro_batch_and_a_column_per_stage(
     cost: CostModel, sizes: list[tuple[int, int]]
 ) -> None:
     n_rows, row_tokens = np.array(sizes).T
-    costs = cost.stage_costs(n_rows, row_tokens, cost.recompute_modes[-1])
+    costs = cost.stage_costs(Shapes.of_rows(n_rows, row_tokens), cost.recompute_modes[-1])
     assert everything(cost, sizes).shape == (5, len(sizes), 3)
-    assert costs.boundary_bytes.shape == (len(sizes),)
+    assert costs.boundary_bytes[:, -1].tolist() == [0] * len(sizes)
     assert (costs.n_microbatches, costs.n_stages) == (len(sizes), 3)
 
 

@@ -22,6 +22,7 @@ from dynapipe_hpc.experiment.profile_stack import (
     sample_loader,
 )
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
@@ -40,7 +41,7 @@ def table() -> ProfileTable:
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
     cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, ProfiledConfig(path=Path("t.h5")))
-    costs = cost.stage_costs(np.array([1, 3, 5]), np.array([24, 16, 16]))
+    costs = cost.stage_costs(Shapes.of_rows(np.array([1, 3, 5]), np.array([24, 16, 16])))
     assert (costs.work_ms[:2] > 0).all()
     assert np.isfinite(costs.work_ms[:2]).all()
     assert np.isinf(costs.work_ms[2]).all()
@@ -60,8 +61,8 @@ def test_stored_bytes_are_what_a_stage_of_a_run_counts(
     with sample_loader([32], CONFIG.model.vocab_size) as loader:
         counted = Stack(CONFIG, stack, loader).run(MicroBatch(((0,), (0,)), 32)).stored_bytes
     cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, ProfiledConfig(path=Path("t.h5")))
-    predicted = cost.stage_costs(np.array([2]), np.array([32])).stored_bytes[0, stage]
-    assert predicted == pytest.approx(counted, rel=1e-9)
+    costs = cost.stage_costs(Shapes.of_rows(np.array([2]), np.array([32])))
+    assert costs.stored_bytes[0, stage] == pytest.approx(counted, rel=1e-9)
 
 
 def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: ProfileTable) -> None:

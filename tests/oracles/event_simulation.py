@@ -112,8 +112,8 @@ class EventSimulation:
                 return True
             if sender.queue and not sender.sending:
                 sender.sending = sender.queue.pop(0)
-                sent = sender.sending[0]
-                n_bytes = float(self.costs.boundary_bytes[sent.microbatch])
+                sent, receiver = sender.sending
+                n_bytes = float(self.costs.boundary_bytes[sent.microbatch, min(s, receiver)])
                 transfer_ms = self.link.latency_ms + n_bytes / self.link.bytes_per_ms
                 sender.until_ms = self.now_ms + transfer_ms
                 self.sends_ms[s, sent] = (self.now_ms, sender.until_ms)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class LinearCost:
     def recompute_modes(self) -> tuple[Recompute, ...]:
         return (Recompute.NONE, Recompute.FULL) if self.recomputes else (Recompute.NONE,)
 
-    def stage_costs(
-        self, n_rows: IntArray, row_tokens: IntArray, recompute: Recompute = Recompute.NONE
-    ) -> StageCosts:
+    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
+        n_rows, row_tokens, _ = shapes
         tokens = np.where(row_tokens <= self.longest_row, n_rows * row_tokens, np.inf)[:, None]
         pass_ms = (np.array(self.launch_ms) + tokens * np.array(self.token_ms)) / 2
         is_full = recompute is Recompute.FULL
         stored_bytes = np.broadcast_to(tokens * self.token_bytes, pass_ms.shape).copy()
-        return StageCosts(
+        return StageCosts.of(
             forward_ms=pass_ms,
             backward_ms=2 * pass_ms if is_full else pass_ms,
+            weight_ms=pass_ms / 2,
+            boundary_bytes=np.where(np.arange(pass_ms.shape[1]) < pass_ms.shape[1] - 1, tokens, 0),
             stored_bytes=stored_bytes / 4 if is_full else stored_bytes,
             forward_transient_bytes=stored_bytes / 4,
             backward_transient_bytes=stored_bytes / 2,
-            boundary_bytes=tokens[:, 0],
         )

@@ -61,6 +61,6 @@ class ListSchedule:
         elif target >= 0:
             way = (stage, target if self.link.full_duplex else 0)
             start_ms = max(end_ms, self.link_until_ms.get(way, 0.0))
-            n_bytes = self.costs.boundary_bytes[pass_.microbatch]
+            n_bytes = self.costs.boundary_bytes[pass_.microbatch, min(stage, target)]
             arrival_ms = start_ms + (self.link.latency_ms + n_bytes / self.link.bytes_per_ms)
             self.link_until_ms[way] = self.arrival_ms[target, pass_] = arrival_ms

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from hypothesis import strategies as st
 
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
@@ -22,7 +23,23 @@ def equal_stages(
     stored = np.ones(len(forward_ms)) if stored_bytes is None else np.array(stored_bytes, float)
     none = np.zeros_like(forward)
     stored_everywhere = np.tile(stored[:, None], (1, n_stages))
-    return StageCosts(forward, 2 * forward, stored_everywhere, none, none, np.zeros(len(forward)))
+    return StageCosts.of(
+        forward_ms=forward,
+        backward_ms=2 * forward,
+        weight_ms=forward,
+        boundary_bytes=none,
+        stored_bytes=stored_everywhere,
+        forward_transient_bytes=none,
+        backward_transient_bytes=none,
+    )
+
+
+def with_columns(costs: StageCosts, **columns: npt.ArrayLike) -> StageCosts:
+    """Costs of which some columns, by name, are others; what broadcasts will do."""
+    table = costs.table.copy()
+    for name, column in columns.items():
+        getattr(StageCosts(table), name)[...] = column
+    return StageCosts(table)
 
 
 def no_limit(costs: StageCosts) -> FloatArray:
@@ -34,13 +51,15 @@ def no_limit(costs: StageCosts) -> FloatArray:
 def drawn_costs(draw: st.DrawFn) -> StageCosts:
     """Uneven costs of up to 8 micro-batches on up to 5 stages, in whole ms and bytes."""
     shape = (draw(st.integers(1, 8)), draw(st.integers(1, 5)))
-    return StageCosts(
-        draw(_matrix(*shape)),
-        draw(_matrix(*shape)),
-        draw(_matrix(*shape)),
-        draw(_matrix(*shape)),
-        draw(_matrix(*shape)),
-        draw(_matrix(shape[0], 1))[:, 0].copy(),
+    backward_ms = draw(_matrix(*shape))
+    return StageCosts.of(
+        forward_ms=draw(_matrix(*shape)),
+        backward_ms=backward_ms,
+        weight_ms=np.minimum(draw(_matrix(*shape)), backward_ms),
+        boundary_bytes=draw(_matrix(*shape)),
+        stored_bytes=draw(_matrix(*shape)),
+        forward_transient_bytes=draw(_matrix(*shape)),
+        backward_transient_bytes=draw(_matrix(*shape)),
     )
 
 

@@ -31,7 +31,6 @@ namespace dynapipe {
 /// Time O(n_microbatches * n_stages * (n_stages + k)) for k micro-batches in flight at once.
 ///
 /// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, algorithm 1.
-std::vector<PassCode> cyclic_schedule(const StageMemory& memory,
-                                      std::span<const double> limit_bytes);
+std::vector<PassCode> cyclic_schedule(const StageCosts& costs, std::span<const double> limit_bytes);
 
 }  // namespace dynapipe

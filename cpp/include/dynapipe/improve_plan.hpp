@@ -8,15 +8,23 @@
 
 namespace dynapipe {
 
-/// What every micro-batch of neighbouring samples costs. Samples are in descending order, so the
-/// first one sets the row length; entry (m, l, k, s) is of k + 1 samples of which the first has
-/// length l, in recompute mode m, on stage s. It is infinite where they do not fit.
+/// What every micro-batch of neighbouring samples costs. Samples that begin the same micro-batches
+/// share a row of the tables.
 struct WindowCosts {
-    StageTimes times;    ///< row-major (n_modes * n_lengths * max_samples, n_stages)
-    StageMemory memory;  ///< likewise
+    StageCosts costs;                     ///< of the micro-batches that may be used
+    std::span<const std::int32_t> cells;  ///< row-major (n_modes, n_rows, max_samples): which
+                                          ///< of `costs` k + 1 samples from a row's have in a
+                                          ///< mode; -1 where they may not be used
+    std::span<const std::int32_t> row_of_sample;  ///< (n_samples,)
     std::size_t n_modes;
-    std::size_t n_lengths;
     std::size_t max_samples;
+
+    /// Which of `costs`; -1 if samples may not run together.
+    [[nodiscard]] std::int32_t cell(std::size_t first, std::size_t size, std::size_t mode) const {
+        const std::size_t n_rows = cells.size() / (n_modes * max_samples);
+        const auto row = static_cast<std::size_t>(row_of_sample[first]);
+        return cells[(mode * n_rows + row) * max_samples + size - 1];
+    }
 };
 
 /// Neighbouring samples that run together.
@@ -42,12 +50,11 @@ struct Improvement {
 /// The number of moves is given, not the time, and random numbers are integers, so the same input
 /// gives the same plan on every machine.
 ///
-/// @param length_of_sample  (n_samples,): index of its length in `costs`.
-/// @param start             a plan whose micro-batches all fit; holds each sample exactly once.
-/// @param limit_bytes       (n_stages,): what activations may occupy.
-/// @return                  the best plan seen, never worse than `start`; no replica is empty.
-Improvement improve_plan(const WindowCosts& costs, std::span<const std::int32_t> length_of_sample,
-                         const Assignment& start, std::span<const double> limit_bytes,
-                         const Link& link, std::size_t n_moves, std::uint64_t seed);
+/// @param start        a plan whose micro-batches all fit; holds each sample exactly once.
+/// @param limit_bytes  (n_stages,): what activations may occupy.
+/// @return             the best plan seen, never worse than `start`; no replica is empty.
+Improvement improve_plan(const WindowCosts& windows, const Assignment& start,
+                         std::span<const double> limit_bytes, const Link& link, std::size_t n_moves,
+                         std::uint64_t seed);
 
 }  // namespace dynapipe

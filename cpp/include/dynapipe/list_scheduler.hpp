@@ -24,11 +24,11 @@ namespace dynapipe {
 /// Made once and used for many lists: it allocates nothing while it runs.
 class ListScheduler {
   public:
-    /// @param times, memory  of all micro-batches that lists may name.
-    /// @param limit_bytes    (n_stages,): what activations may occupy; may be infinite.
-    /// @param longest_list   most micro-batches of a list.
-    ListScheduler(const StageTimes& times, const StageMemory& memory,
-                  std::span<const double> limit_bytes, const Link& link, std::size_t longest_list);
+    /// @param costs         of all micro-batches that lists may name.
+    /// @param limit_bytes   (n_stages,): what activations may occupy; may be infinite.
+    /// @param longest_list  most micro-batches of a list.
+    ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
+                  std::size_t longest_list);
 
     /// Schedules a list of micro-batches, which enter the pipeline in this order.
     ///
@@ -62,15 +62,14 @@ class ListScheduler {
     void execute(std::size_t stage);
     void send(std::size_t from, std::size_t to, std::size_t place, double ready_ms);
     [[nodiscard]] bool has_room(std::size_t stage) const;
-    [[nodiscard]] std::size_t cost_of(std::size_t place, std::size_t stage) const {
-        return list_[place] * n_stages_ + stage;
+    [[nodiscard]] const PassCosts& cost_of(std::size_t place, std::size_t stage) const {
+        return costs_.at(list_[place], stage);
     }
     double& arrival_ms(std::size_t stage, std::size_t place, bool backward) {
         return arrivals_ms_[(2 * stage + (backward ? 1 : 0)) * longest_list_ + place];
     }
 
-    StageTimes times_;
-    StageMemory memory_;
+    StageCosts costs_;
     std::span<const double> limit_bytes_;
     Link link_;
     std::size_t n_stages_;

@@ -45,8 +45,7 @@ struct Timeline {
 ///
 /// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, communication
 /// planning.
-Timeline simulate(std::span<const PassCode> order, const StageTimes& times,
-                  const StageMemory& memory, std::span<const double> static_bytes,
-                  const Link& link);
+Timeline simulate(std::span<const PassCode> order, const StageCosts& costs,
+                  std::span<const double> static_bytes, const Link& link);
 
 }  // namespace dynapipe

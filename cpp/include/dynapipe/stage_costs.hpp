@@ -6,21 +6,27 @@
 
 namespace dynapipe {
 
-/// How long micro-batches take. Spans are row-major (n_microbatches, n_stages) but the last.
-struct StageTimes {
-    std::span<const double> forward_ms;
-    std::span<const double> backward_ms;
-    std::span<const double> boundary_bytes;  ///< (n_microbatches,): a tensor between two stages
+/// What a micro-batch costs on one stage. Sums of whole bytes are exact; of fractions they may be
+/// off by a rounding error.
+struct PassCosts {
+    double forward_ms = 0;
+    double backward_ms = 0;               ///< gradients of inputs and of weights
+    double weight_ms = 0;                 ///< of these, what the gradients of weights take
+    double boundary_bytes = 0;            ///< handed to the next stage, and a gradient of it back
+    double stored_bytes = 0;              ///< from the start of forward to the end of backward
+    double forward_transient_bytes = 0;   ///< on top while forward runs
+    double backward_transient_bytes = 0;  ///< on top while backward runs
 };
 
-/// What micro-batches occupy, in bytes. Spans are row-major (n_microbatches, n_stages). Sums of
-/// whole bytes are exact; of fractions they may be off by a rounding error.
-struct StageMemory {
-    std::span<const double> stored_bytes;  ///< from the start of forward to the end of backward
-    std::span<const double> forward_transient_bytes;   ///< on top while forward runs
-    std::span<const double> backward_transient_bytes;  ///< on top while backward runs
-    std::size_t n_microbatches;
+/// What micro-batches cost on every stage: row-major (n_microbatches, n_stages).
+struct StageCosts {
+    std::span<const PassCosts> entries;
     std::size_t n_stages;
+
+    [[nodiscard]] std::size_t n_microbatches() const { return entries.size() / n_stages; }
+    [[nodiscard]] const PassCosts& at(std::size_t microbatch, std::size_t stage) const {
+        return entries[microbatch * n_stages + stage];
+    }
 };
 
 /// A pass of one micro-batch through one stage, as one number: 2 * microbatch + backward.

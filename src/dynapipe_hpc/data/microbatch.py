@@ -33,11 +33,14 @@ class MicroBatch:
         rows: Sample ids, row by row; no row is empty.
         row_tokens: Length of every row in tokens, padding included.
         recompute: What its backward passes compute again, on every stage.
+        target_tokens: Length of the rows on the decoder side of an encoder-decoder model, which
+            has inputs in `row_tokens`; 0 in a decoder-only one, whose rows hold both.
     """
 
     rows: tuple[tuple[int, ...], ...]
     row_tokens: int
     recompute: Recompute = Recompute.NONE
+    target_tokens: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -52,4 +55,4 @@ class MicroBatch:
     @property
     def padded_tokens(self) -> int:
         """Tokens computed, padding included."""
-        return self.n_rows * self.row_tokens
+        return self.n_rows * (self.row_tokens + self.target_tokens)

@@ -12,7 +12,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
@@ -26,7 +26,7 @@ def test_samples_of_one_row_length_share_a_row_and_what_does_not_fit_is_infinite
     samples = order_samples(samples_of([20, 7, 24, 3]))
     cost = LinearCost(launch_ms=(1.0, 2.0), token_ms=(0.1, 0.1), token_bytes=2.0)
     found = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48), 1.0)
-    assert found.length_of_sample.tolist() == [0, 0, 1, 1]
+    assert found.row_of_sample.tolist() == [0, 0, 1, 1]
     np.testing.assert_allclose(found.work_ms[0], [[4.4, 6.8, np.inf], [2.8, 3.6, np.inf]])
     np.testing.assert_allclose(found.fill_ms[0], [[3.4, 5.8, np.inf], [1.8, 2.6, np.inf]])
 
@@ -55,7 +55,7 @@ def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> li
     table = []
     for length in dict.fromkeys(row_tokens.tolist()):
         n_rows = np.arange(1, np.count_nonzero(row_tokens <= length) + 1)
-        costs = cost.stage_costs(n_rows, np.full_like(n_rows, length))
+        costs = cost.stage_costs(Shapes.of_rows(n_rows, np.full_like(n_rows, length)))
         transient = np.maximum(costs.forward_transient_bytes, costs.backward_transient_bytes)
         fits = (costs.stored_bytes + transient <= room).all(axis=1)
         fits &= (costs.stored_bytes <= share * room).all(axis=1) | (n_rows == 1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from tests.oracles.example_plans import drawn_plans, plans_of, timeline_of
-from tests.oracles.stage_costs import drawn_costs, no_limit
+from tests.oracles.stage_costs import drawn_costs, no_limit, with_columns
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Link
@@ -96,7 +96,7 @@ def test_a_sent_activation_is_waited_for_after_its_gradient(plans: list[RankPlan
 def test_a_simulated_schedule_becomes_plans_with_the_simulated_memory(
     rule: ScheduleRule, drawn: StageCosts
 ) -> None:
-    costs = replace(drawn, forward_ms=drawn.forward_ms + 1, backward_ms=drawn.backward_ms + 1)
+    costs = with_columns(drawn, forward_ms=drawn.forward_ms + 1, backward_ms=drawn.backward_ms + 1)
     schedule = rule(costs, no_limit(costs))
     static_bytes = np.arange(costs.n_stages, dtype=np.float64)
     timeline = simulate(schedule, costs, Link(latency_ms=0.5, bytes_per_ms=100), static_bytes)

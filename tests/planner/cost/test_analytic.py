@@ -5,7 +5,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 
 SHAPE = ModelShape(
     n_layers=6, hidden_size=8, n_heads=2, ffn_size=32, vocab_size=50, max_tokens=1024
@@ -17,7 +17,7 @@ COMPUTE = AnalyticConfig(flops_per_ms=1.0, memory_bytes_per_ms=1e30, launch_ms=1
 
 def costs_of(config: AnalyticConfig, n_rows: int, row_tokens: int) -> StageCosts:
     model = AnalyticCost(SHAPE, THREE_STAGES, config)
-    return model.stage_costs(np.array([n_rows]), np.array([row_tokens]))
+    return model.stage_costs(Shapes.of_rows(np.array([n_rows]), np.array([row_tokens])))
 
 
 def test_it_says_that_it_is_an_estimate() -> None:
@@ -49,7 +49,7 @@ def test_memory_grows_with_tokens_and_the_head_keeps_logits() -> None:
     layers = 2 * 4 * (8 * 8 + 2 * 32)
     assert costs.stored_bytes.tolist() == [[32 * layers, 32 * layers, 32 * (layers + 64 + 200)]]
     assert costs.forward_transient_bytes.tolist() == [[32 * 160, 32 * 160, 32 * 200]]
-    assert costs.boundary_bytes.tolist() == [32 * 8 * 4]
+    assert costs.boundary_bytes[0].tolist() == [32 * 8 * 4] * (costs.n_stages - 1) + [0]
 
 
 def test_static_memory_counts_every_parameter_of_the_model() -> None:

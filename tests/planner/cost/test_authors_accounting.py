@@ -16,7 +16,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
@@ -71,7 +71,7 @@ def rerun(plan: Published, table: ProfileTable) -> Timeline:
     config = AUTHORS.model_copy(update={"recompute": (mode.text,)})
     cost = ProfiledCost(table, shape_of(plan.config), cluster, config)
     n_rows, row_tokens, _ = np.array(plan.replica["shapes"]).T.copy()
-    costs = cost.stage_costs(n_rows, row_tokens, mode)
+    costs = cost.stage_costs(Shapes.of_rows(n_rows, row_tokens), mode)
     timeline = scheduled(plan, costs, cost.static_bytes, np.full(costs.n_stages, np.inf))
     if timeline.peak_bytes.max() <= LIMIT_BYTES:
         return timeline
@@ -106,7 +106,7 @@ def table_with_stack_peaks() -> ProfileTable:
 def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     cost = ProfiledCost(table_with_stack_peaks(), SHAPE, cluster, AUTHORS)
-    costs = cost.stage_costs(np.array([2]), np.array([32]))
+    costs = cost.stage_costs(Shapes.of_rows(np.array([2]), np.array([32])))
     peak = costs.stored_bytes + costs.forward_transient_bytes
     assert peak.tolist() == [[640 * (2 - 1 + 3.5)] * 3]
     assert costs.backward_transient_bytes.tolist() == [[0.0] * 3]
@@ -115,7 +115,7 @@ def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack(
 def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     cost = ProfiledCost(table_with_stack_peaks(), SHAPE, cluster, AUTHORS)
-    assert cost.stage_costs(np.array([2]), np.array([32])).forward_ms.tolist() == [
+    assert cost.stage_costs(Shapes.of_rows(np.array([2]), np.array([32]))).forward_ms.tolist() == [
         [64 * 2.0, 64 * 2.0, 64 * 5.0]
     ]
     assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 300]

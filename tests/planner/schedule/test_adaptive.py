@@ -1,6 +1,5 @@
 """The adaptive schedule: in pictures, against a slow clock, and beside the other rules."""
 
-from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
@@ -8,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.list_schedule import ListSchedule
-from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
+from tests.oracles.stage_costs import (
+    drawn_costs,
+    equal_stages,
+    no_limit,
+    tightest_limit,
+    with_columns,
+)
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
@@ -61,7 +66,7 @@ def test_with_as_much_memory_as_1f1b_it_is_as_fast(n_microbatches: int, limit: i
 @st.composite
 def positive_costs(draw: st.DrawFn) -> StageCosts:
     costs = draw(drawn_costs())
-    return replace(costs, forward_ms=costs.forward_ms + 1, backward_ms=costs.backward_ms + 1)
+    return with_columns(costs, forward_ms=costs.forward_ms + 1, backward_ms=costs.backward_ms + 1)
 
 
 @given(positive_costs(), LINKS, st.sampled_from([0.0, 3.0, np.inf]))
@@ -79,7 +84,7 @@ def test_the_kernel_agrees_with_a_slow_clock(
 
 @given(positive_costs(), st.floats(0.1, 10))
 def test_fractions_of_bytes_do_not_make_it_stop(costs: StageCosts, scale: float) -> None:
-    uneven = replace(
+    uneven = with_columns(
         costs,
         stored_bytes=costs.stored_bytes * scale,
         forward_transient_bytes=costs.forward_transient_bytes * scale / 3,

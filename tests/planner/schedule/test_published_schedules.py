@@ -7,14 +7,13 @@ that, all cases that have them agree.
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.stage_costs import equal_stages, no_limit
+from tests.oracles.stage_costs import equal_stages, no_limit, with_columns
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
@@ -126,7 +125,7 @@ def test_deviation_the_first_microbatch_is_not_exempt_from_the_limit() -> None:
 def test_deviation_backward_needs_its_transient_memory() -> None:
     # Forgetting it, as the published planner does, orders passes that exceed the limit.
     costs = equal_stages([1] * 6, N_STAGES)
-    real = replace(costs, backward_transient_bytes=np.ones((6, N_STAGES)))
+    real = with_columns(costs, backward_transient_bytes=np.ones((6, N_STAGES)))
     limit = np.full(N_STAGES, 3.0)
     forgetful = run(cyclic(costs, limit), real, Link())
     careful = run(cyclic(real, limit), real, Link())

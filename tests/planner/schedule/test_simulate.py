@@ -1,13 +1,11 @@
 """The simulator on cases that can be done by hand, and against a clock."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.event_simulation import EventSimulation
-from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit
+from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, with_columns
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
@@ -48,7 +46,7 @@ def test_passes_wait_for_their_input_and_for_their_stage() -> None:
 
 
 def test_a_transfer_takes_latency_and_bandwidth() -> None:
-    costs = replace(equal_stages([1], n_stages=2), boundary_bytes=np.array([600.0]))
+    costs = with_columns(equal_stages([1], n_stages=2), boundary_bytes=600.0)
     timeline = run("F0 B0 \n F0 B0", costs, Link(latency_ms=1, bytes_per_ms=300))
     assert bars(timeline) == [
         "0.........11",
@@ -96,8 +94,8 @@ def test_memory_counts_from_the_start_of_forward_to_the_end_of_backward() -> Non
 
 def test_transient_memory_counts_while_its_pass_runs() -> None:
     costs = equal_stages([1, 1], n_stages=1, stored_bytes=[10, 20])
-    forward = replace(costs, forward_transient_bytes=np.array([[25.0], [4.0]]))
-    backward = replace(costs, backward_transient_bytes=np.array([[7.0], [0.0]]))
+    forward = with_columns(costs, forward_transient_bytes=np.array([[25.0], [4.0]]))
+    backward = with_columns(costs, backward_transient_bytes=np.array([[7.0], [0.0]]))
     assert run("F0 F1 B0 B1", forward).peak_bytes.tolist() == [35]
     assert run("F0 F1 B0 B1", backward).peak_bytes.tolist() == [37]
 
@@ -166,8 +164,6 @@ def test_a_schedule_for_other_costs_is_refused() -> None:
 
 
 def test_the_kernel_copies_nothing_silently() -> None:
-    costs, order, static = np.ones((1, 2)), np.array([[0, 1], [0, 1]]), np.zeros(2)
+    costs, order, static = np.ones((1, 2, 7)), np.array([[0, 1], [0, 1]]), np.zeros(2)
     with pytest.raises(TypeError, match="incompatible function arguments"):
-        _kernels.simulate(
-            order, costs, costs, costs, costs, costs, np.ones(1), static, 0.0, 1.0, True
-        )
+        _kernels.simulate(order, costs, static, 0.0, 1.0, True)

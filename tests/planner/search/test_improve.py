@@ -134,18 +134,14 @@ def test_no_moves_leave_the_plan_as_it_is() -> None:
     ],
 )
 def test_a_start_that_is_no_plan_is_refused(start: list[list[list[int]]], message: str) -> None:
-    table = np.ones((1, 1, 2, 2))
+    cells = np.zeros((1, 1, 2), np.int32)
     windows = [np.array(replica, np.uint32).reshape(-1, 3) for replica in start]
     lengths = np.zeros(2, np.int32)
     limit = np.full(2, np.inf)
     with pytest.raises(ValueError, match=message):
         _kernels.improve_plan(
-            table,
-            table,
-            table,
-            table,
-            table,
-            table[..., 0].copy(),
+            np.ones((1, 2, 7)),
+            cells,
             lengths,
             windows,
             limit,

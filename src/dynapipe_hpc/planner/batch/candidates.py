@@ -18,7 +18,13 @@ from dynapipe_hpc.planner.batch.memory import (
 )
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.row_length import padded
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    IntArray,
+    Shapes,
+    StageCosts,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,40 +33,45 @@ class Candidates:
 
     Samples come longest first, so the first of a micro-batch sets its row length, and samples
     of one row length share a row of the tables. Entry (m, l, k) is of a micro-batch of k + 1
-    samples of which the first has row length l, in mode m of the cost model's, and infinite
-    where that may not be used.
+    samples of which the first is of row l, in mode m of the cost model's.
 
     Attributes:
-        length_of_sample: Shape (n_samples,), the row of each sample in the tables.
-        known: Shape (n_modes, n_lengths, max_rows), which entries may be used.
-        costs: Of the known entries, in their order.
+        row_of_sample: Shape (n_samples,), the row of each sample in the tables.
+        cells: Shape (n_modes, n_rows, max_samples), which of `costs` a micro-batch has; -1 where
+            it may not be used.
+        costs: Of the micro-batches that may be used, in the order of `cells`.
     """
 
-    length_of_sample: npt.NDArray[np.int32]
-    known: BoolArray
+    row_of_sample: npt.NDArray[np.int32]
+    cells: npt.NDArray[np.int32]
     costs: StageCosts
 
     @property
     def work_ms(self) -> FloatArray:
-        """Shape (n_modes, n_lengths, max_rows), forward and backward on the slowest stage."""
+        """Shape (n_modes, n_rows, max_samples), forward and backward on the slowest stage."""
         return self.table(bottleneck_ms(self.costs))
 
     @property
     def fill_ms(self) -> FloatArray:
-        """Shape (n_modes, n_lengths, max_rows), forward and backward on all other stages."""
+        """Shape (n_modes, n_rows, max_samples), forward and backward on all other stages."""
         return self.table(fill_ms(self.costs))
 
     def table(self, entries: FloatArray) -> FloatArray:
-        """Entries of the known, infinite elsewhere, shape (n_modes, n_lengths, max_rows, ...)."""
-        table = np.full(self.known.shape + entries.shape[1:], np.inf)
-        table[self.known] = entries
+        """Of every cell its entry, infinite where there is none; in the shape of `cells`."""
+        table = np.full(self.cells.shape, np.inf)
+        table[self.cells >= 0] = entries
         return table
 
-    def of_at_most(self, max_rows: int) -> Self:
-        """Those of at most `max_rows` samples."""
-        few = self.known[..., :max_rows]
-        kept = np.flatnonzero(np.nonzero(self.known)[-1] < max_rows)
-        return type(self)(self.length_of_sample, np.ascontiguousarray(few), self.costs.take(kept))
+    def of_at_most(self, max_samples: int) -> Self:
+        """Those of at most `max_samples` samples."""
+        known = self.cells[..., :max_samples] >= 0
+        kept = self.cells[..., :max_samples][known].astype(np.int64)
+        return type(self)(self.row_of_sample, numbered(known), self.costs.take(kept))
+
+
+def numbered(known: BoolArray) -> npt.NDArray[np.int32]:
+    """The true entries by number, the others -1."""
+    return np.where(known, np.cumsum(known).reshape(known.shape) - 1, -1).astype(np.int32)
 
 
 def candidates(
@@ -89,7 +100,7 @@ def candidates(
     of_mode = [lookup.known(len(samples) - first, mode) for mode in cost.recompute_modes]
     return Candidates(
         np.cumsum(starts_length, dtype=np.int32) - 1,
-        _stacked([known for known, _ in of_mode]),
+        numbered(_stacked([known for known, _ in of_mode])),
         StageCosts.joined([costs for _, costs in of_mode]),
     )
 
@@ -111,9 +122,8 @@ class _Lookup:
 
     def check_samples(self, samples: Sequence[Sample], first: IntArray, cluster: Cluster) -> None:
         """Raises for the longest sample that cannot run alone; `first` has each length."""
-        one = np.ones_like(self.row_tokens)
-        modes = self.cost.recompute_modes
-        alone = [self.cost.stage_costs(one, self.row_tokens, mode) for mode in modes]
+        shapes = Shapes.of_rows(np.ones_like(self.row_tokens), self.row_tokens)
+        alone = [self.cost.stage_costs(shapes, mode) for mode in self.cost.recompute_modes]
         fitting = np.any([fits(costs, self.room_bytes) for costs in alone], axis=0)
         misfits = np.flatnonzero(~fitting)
         if misfits.size:
@@ -152,7 +162,8 @@ class _Lookup:
         """Costs and row counts of the wanted entries of a table of shape (lengths, rows)."""
         length, column = np.nonzero(wanted)
         n_rows = rows[column]
-        return self.cost.stage_costs(n_rows, self.row_tokens[length], recompute), n_rows
+        shapes = Shapes.of_rows(n_rows, self.row_tokens[length])
+        return self.cost.stage_costs(shapes, recompute), n_rows
 
     def _allowed(self, costs: StageCosts, n_rows: IntArray) -> BoolArray:
         keeps_its_share = costs.stored_bytes <= self.memory_share * self.room_bytes

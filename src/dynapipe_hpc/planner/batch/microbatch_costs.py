@@ -5,15 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
 
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:
     """Looks up what each micro-batch costs in its mode, in the given order."""
-    n_rows = np.array([m.n_rows for m in microbatches], dtype=np.int64)
-    row_tokens = np.array([m.row_tokens for m in microbatches], dtype=np.int64)
+    shapes = Shapes.of(microbatches)
     modes = np.array([m.recompute for m in microbatches], dtype=np.int64)
     of_mode = [(Recompute(mode), np.flatnonzero(modes == mode)) for mode in np.unique(modes)]
-    parts = [cost.stage_costs(n_rows[at], row_tokens[at], mode) for mode, at in of_mode]
+    parts = [cost.stage_costs(shapes.take(at), mode) for mode, at in of_mode]
     place = np.argsort(np.concatenate([at for _, at in of_mode]))
     return StageCosts.joined(parts).take(place)

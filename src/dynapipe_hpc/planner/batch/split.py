@@ -70,7 +70,7 @@ def _windows(choice: Candidates, n_replicas: int) -> list[tuple[int, int, int]]:
         np.take_along_axis(table, cheapest[np.newaxis], axis=0)[0]
         for table in (work_ms, choice.fill_ms)
     )
-    length = choice.length_of_sample
+    length = choice.row_of_sample
     sizes, _, _ = _kernels.split_samples(length, least_ms, fill_ms, n_replicas)
     firsts = np.cumsum([0, *sizes[:-1]])
     modes = cheapest[length[firsts], np.array(sizes) - 1]

@@ -8,7 +8,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.stage_parts import (
     EMBEDDING,
     HEAD,
@@ -37,7 +37,8 @@ class AnalyticCost:
     def __init__(self, shape: ModelShape, cluster: Cluster, config: AnalyticConfig) -> None:
         self._config = config
         self._cluster = cluster
-        self._boundary_bytes_per_token = shape.hidden_size * config.element_bytes
+        boundaries = (np.arange(cluster.n_stages) < cluster.n_stages - 1).astype(np.float64)
+        self._boundary_bytes_per_token = boundaries * shape.hidden_size * config.element_bytes
         self._counts = parts_of_stages(shape, cluster.n_stages)
         self._estimates = layer_estimates(shape, config.element_bytes)
 
@@ -63,10 +64,9 @@ class AnalyticCost:
         reduce_ms = self._weight_bytes / self._config.reduction_bytes_per_ms
         return float(np.max(step_ms + (reduce_ms if self._cluster.n_replicas > 1 else 0)))
 
-    def stage_costs(
-        self, n_rows: IntArray, row_tokens: IntArray, recompute: Recompute = Recompute.NONE
-    ) -> StageCosts:
+    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
+        n_rows, row_tokens, _ = shapes
         if recompute not in self.recompute_modes:
             raise ValueError(f"recomputation '{recompute.text}' is not estimated")
         tokens = np.asarray(n_rows * row_tokens, dtype=np.float64)
@@ -80,13 +80,14 @@ class AnalyticCost:
         transient: FloatArray = np.max(
             [np.outer(tokens * e.transient_bytes, count > 0) for e, count in parts], axis=0
         )
-        return StageCosts(
+        return StageCosts.of(
             forward_ms=forward_ms,
             backward_ms=BACKWARD_WORK * forward_ms,
+            weight_ms=forward_ms,
             stored_bytes=stored,
             forward_transient_bytes=transient,
             backward_transient_bytes=BACKWARD_WORK * transient,
-            boundary_bytes=tokens * self._boundary_bytes_per_token,
+            boundary_bytes=np.outer(tokens, self._boundary_bytes_per_token),
         )
 
     @property

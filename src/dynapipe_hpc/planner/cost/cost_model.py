@@ -1,49 +1,131 @@
 """Predicted time and memory of a micro-batch on every stage."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Protocol, Self
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
+class Shapes(NamedTuple):
+    """Sizes of micro-batches. Arrays of shape (n_microbatches,).
+
+    Attributes:
+        n_rows: Rows of each, >= 1.
+        row_tokens: Padded length of its rows, >= 1.
+        target_tokens: Padded length of its rows on the decoder side; 0 in decoder-only models.
+    """
+
+    n_rows: IntArray
+    row_tokens: IntArray
+    target_tokens: IntArray
+
+    @classmethod
+    def of_rows(cls, n_rows: IntArray, row_tokens: IntArray) -> Self:
+        """Of a decoder-only model."""
+        return cls(n_rows, row_tokens, np.zeros_like(row_tokens))
+
+    @classmethod
+    def of(cls, microbatches: Sequence[MicroBatch]) -> Self:
+        """Those of micro-batches."""
+        sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in microbatches]
+        return cls(*np.array(sizes, dtype=np.int64).reshape(-1, 3).T)
+
+    def take(self, microbatches: IntArray) -> "Shapes":
+        """Those of some micro-batches, in the given order."""
+        return Shapes(*(sizes[microbatches] for sizes in self))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StageCosts:
-    """What micro-batches cost on every stage. Arrays of shape (n_microbatches, n_stages).
+    """What micro-batches cost on every stage.
 
     An entry that cannot run on its stage is infinite, in time and in memory.
 
     Attributes:
-        forward_ms: Time of the forward pass.
-        backward_ms: Time of the backward pass, input and weight gradients.
-        stored_bytes: Activations kept from forward to backward.
-        forward_transient_bytes: Needed on top while the forward pass runs.
-        backward_transient_bytes: Needed on top while the backward pass runs.
-        boundary_bytes: Shape (n_microbatches,): one tensor between two stages.
+        table: Shape (n_microbatches, n_stages, 7), as the kernels read it; the properties are
+            its columns, each of shape (n_microbatches, n_stages).
     """
 
-    forward_ms: FloatArray
-    backward_ms: FloatArray
-    stored_bytes: FloatArray
-    forward_transient_bytes: FloatArray
-    backward_transient_bytes: FloatArray
-    boundary_bytes: FloatArray
+    table: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        forward_ms: FloatArray,
+        backward_ms: FloatArray,
+        weight_ms: FloatArray,
+        boundary_bytes: FloatArray,
+        stored_bytes: FloatArray,
+        forward_transient_bytes: FloatArray,
+        backward_transient_bytes: FloatArray,
+    ) -> Self:
+        """Puts columns together; each may be anything that broadcasts to the first."""
+        columns = (
+            forward_ms,
+            backward_ms,
+            weight_ms,
+            boundary_bytes,
+            stored_bytes,
+            forward_transient_bytes,
+            backward_transient_bytes,
+        )
+        table = np.empty((*forward_ms.shape, len(columns)))
+        for place, column in enumerate(columns):
+            table[..., place] = column
+        return cls(table)
+
+    @property
+    def forward_ms(self) -> FloatArray:
+        """Time of the forward pass."""
+        return self.table[..., 0]
+
+    @property
+    def backward_ms(self) -> FloatArray:
+        """Time of the backward pass, gradients of inputs and of weights."""
+        return self.table[..., 1]
+
+    @property
+    def weight_ms(self) -> FloatArray:
+        """Of the backward pass, what the gradients of weights take, which may run later."""
+        return self.table[..., 2]
+
+    @property
+    def boundary_bytes(self) -> FloatArray:
+        """What a stage hands to the next one, which returns as much; 0 on the last stage."""
+        return self.table[..., 3]
+
+    @property
+    def stored_bytes(self) -> FloatArray:
+        """Activations kept from forward to backward."""
+        return self.table[..., 4]
+
+    @property
+    def forward_transient_bytes(self) -> FloatArray:
+        """Needed on top while the forward pass runs."""
+        return self.table[..., 5]
+
+    @property
+    def backward_transient_bytes(self) -> FloatArray:
+        """Needed on top while the backward pass runs."""
+        return self.table[..., 6]
 
     @property
     def n_microbatches(self) -> int:
         """Number of micro-batches."""
-        return int(self.forward_ms.shape[0])
+        return int(self.table.shape[0])
 
     @property
     def n_stages(self) -> int:
         """Number of stages."""
-        return int(self.forward_ms.shape[1])
+        return int(self.table.shape[1])
 
     @property
     def work_ms(self) -> FloatArray:
@@ -53,19 +135,11 @@ class StageCosts:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """The costs of the micro-batches of all parts, one part behind the other."""
-        names = [field.name for field in fields(cls)]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return cls(np.concatenate([part.table for part in parts]))
 
     def take(self, microbatches: IntArray) -> "StageCosts":
         """The costs of some micro-batches, in the given order."""
-        return StageCosts(
-            self.forward_ms[microbatches],
-            self.backward_ms[microbatches],
-            self.stored_bytes[microbatches],
-            self.forward_transient_bytes[microbatches],
-            self.backward_transient_bytes[microbatches],
-            self.boundary_bytes[microbatches],
-        )
+        return StageCosts(self.table[microbatches])
 
 
 class CostModel(Protocol):
@@ -95,14 +169,6 @@ class CostModel(Protocol):
         """Time at the end of an iteration: gradient reduction and optimizer step."""
         ...
 
-    def stage_costs(
-        self, n_rows: IntArray, row_tokens: IntArray, recompute: Recompute = Recompute.NONE
-    ) -> StageCosts:
-        """Costs of micro-batches.
-
-        Args:
-            n_rows: Shape (n_microbatches,), rows of each, >= 1.
-            row_tokens: Shape (n_microbatches,), padded length of each, >= 1.
-            recompute: Of all of them, one of `recompute_modes`.
-        """
+    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
+        """Costs of micro-batches of some shapes, all in one of `recompute_modes`."""
         ...

@@ -11,7 +11,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import (
@@ -58,7 +58,8 @@ class ProfiledCost:
         if config.accounting == "authors":
             self._state_factor = authors_state_factor(self._state_factor, cluster.n_replicas)
             self._update, repair = UpdateProfile(), as_measured
-        self._boundary_bytes_per_token = shape.hidden_size * table.element_bytes
+        boundaries = (np.arange(cluster.n_stages) < cluster.n_stages - 1).astype(np.float64)
+        self._boundary_bytes_per_token = boundaries * shape.hidden_size * table.element_bytes
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         grids = {mode: stage_grids(each, counts, repair) for mode, each in layers_of_mode.items()}
@@ -95,13 +96,14 @@ class ProfiledCost:
         per_byte = reduce_ms + self._update.optimizer_ms_per_byte
         return float(self._weight_bytes.max() * per_byte)
 
-    def stage_costs(
-        self, n_rows: IntArray, row_tokens: IntArray, recompute: Recompute = Recompute.NONE
-    ) -> StageCosts:
+    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
-        tokens = np.asarray(n_rows * row_tokens, dtype=np.float64)
+        n_rows, row_tokens, _ = shapes
         costs = dict(zip(QUANTITIES, self._interpolate[recompute](n_rows, row_tokens), strict=True))
-        return StageCosts(**costs, boundary_bytes=tokens * self._boundary_bytes_per_token)
+        boundary_bytes = np.outer(n_rows * row_tokens, self._boundary_bytes_per_token)
+        return StageCosts.of(
+            **costs, weight_ms=costs["backward_ms"] / 2, boundary_bytes=boundary_bytes
+        )
 
 
 def _layers(

@@ -31,12 +31,7 @@ def adaptive(
     """
     check_each_fits(costs, activation_limit_bytes)
     codes = _kernels.list_schedule(
-        costs.forward_ms,
-        costs.backward_ms,
-        costs.stored_bytes,
-        costs.forward_transient_bytes,
-        costs.backward_transient_bytes,
-        costs.boundary_bytes,
+        costs.table,
         activation_limit_bytes,
         link.latency_ms,
         link.bytes_per_ms,

@@ -30,10 +30,4 @@ def cyclic(
         docs/decisions/0003 tells where this one differs.
     """
     check_each_fits(costs, activation_limit_bytes)
-    codes = _kernels.cyclic_schedule(
-        costs.stored_bytes,
-        costs.forward_transient_bytes,
-        costs.backward_transient_bytes,
-        activation_limit_bytes,
-    )
-    return decode_passes(codes)
+    return decode_passes(_kernels.cyclic_schedule(costs.table, activation_limit_bytes))

@@ -1,7 +1,6 @@
 """How short an iteration could be at best."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -90,21 +89,17 @@ def _least_work_ms(ordered: Sequence[Sample], cost: CostModel, cluster: Cluster)
     choice = candidates(ordered, cost, cluster, memory_share=1.0)
     nothing = choice.table(np.zeros(choice.costs.n_microbatches)).min(axis=0)
     tables = (choice.table(stage_ms).min(axis=0) for stage_ms in choice.costs.work_ms.T)
-    cuts = (_kernels.split_samples(choice.length_of_sample, t, nothing, 1) for t in tables)
+    cuts = (_kernels.split_samples(choice.row_of_sample, t, nothing, 1) for t in tables)
     return np.array([work_ms for _, work_ms, _ in cuts])
 
 
 def _least_costs(samples: Sequence[Sample], cost: CostModel) -> StageCosts:
-    """Of samples alone, every pass in the mode in which it is shortest."""
+    """Of samples alone, everything in the mode in which it is least."""
     of_mode = [
         microbatch_costs([padded_microbatch([sample], mode) for sample in samples], cost)
         for mode in cost.recompute_modes
     ]
-    return replace(
-        of_mode[0],
-        forward_ms=np.min([costs.forward_ms for costs in of_mode], axis=0),
-        backward_ms=np.min([costs.backward_ms for costs in of_mode], axis=0),
-    )
+    return StageCosts(np.min([costs.table for costs in of_mode], axis=0))
 
 
 def _head_ms(costs: StageCosts, link: Link) -> FloatArray:
@@ -130,4 +125,4 @@ def _before(stages: FloatArray) -> FloatArray:
 
 
 def _transfer_ms(costs: StageCosts, link: Link) -> FloatArray:
-    return (link.latency_ms + costs.boundary_bytes / link.bytes_per_ms)[:, None]
+    return link.latency_ms + costs.boundary_bytes / link.bytes_per_ms

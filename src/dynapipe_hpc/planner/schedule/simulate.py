@@ -36,12 +36,7 @@ def simulate(
     start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started = (
         _kernels.simulate(
             encode_passes(schedule),
-            costs.forward_ms,
-            costs.backward_ms,
-            costs.stored_bytes,
-            costs.forward_transient_bytes,
-            costs.backward_transient_bytes,
-            costs.boundary_bytes,
+            costs.table,
             static_bytes,
             link.latency_ms,
             link.bytes_per_ms,

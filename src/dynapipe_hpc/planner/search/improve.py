@@ -43,13 +43,9 @@ def improve(
     ordered, modes = order_samples(samples), cost.recompute_modes
     choice = candidates(ordered, cost, cluster, memory_share=1.0)
     found, _ = _kernels.improve_plan(
-        choice.table(choice.costs.forward_ms),
-        choice.table(choice.costs.backward_ms),
-        choice.table(choice.costs.stored_bytes),
-        choice.table(choice.costs.forward_transient_bytes),
-        choice.table(choice.costs.backward_transient_bytes),
-        choice.table(choice.costs.boundary_bytes),
-        choice.length_of_sample,
+        choice.costs.table,
+        choice.cells,
+        choice.row_of_sample,
         _windows(replicas, ordered, modes),
         activation_room_bytes(cost, cluster),
         cluster.link.latency_ms,
