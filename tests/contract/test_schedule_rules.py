@@ -96,8 +96,3 @@ def test_what_cannot_run_at_all_is_refused_even_without_a_limit(rule: ScheduleRu
 def test_a_single_microbatch_goes_there_and_back(rule: ScheduleRule) -> None:
     costs = equal_stages([1], n_stages=3)
     assert format_schedule(rule(costs, np.ones(3))) == "F0 B0\nF0 B0\nF0 B0"
-
-
-def test_a_single_stage_keeps_one_microbatch(rule: ScheduleRule) -> None:
-    costs = equal_stages([1, 2], n_stages=1)
-    assert format_schedule(rule(costs, np.ones(1))) == "F0 B0 F1 B1"

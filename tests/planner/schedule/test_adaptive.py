@@ -45,6 +45,11 @@ def test_a_stage_runs_what_has_arrived_and_backward_passes_first() -> None:
         F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
 
 
+def test_a_single_stage_with_room_for_one_keeps_one() -> None:
+    costs = equal_stages([1, 2], n_stages=1)
+    assert format_schedule(adaptive(costs, np.ones(1))) == "F0 B0 F1 B1"
+
+
 def test_a_stage_does_not_wait_for_a_slow_microbatch_while_it_has_others() -> None:
     # Micro-batch 1 is slow: 1F1B's stage 0 waits for its gradient before it goes on.
     costs = equal_stages([1, 9, 1, 1, 1, 1], 3)

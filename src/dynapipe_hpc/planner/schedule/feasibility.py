@@ -4,7 +4,12 @@ import numpy as np
 
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+from dynapipe_hpc.planner.schedule.schedule_rule import (
+    INSTANT,
+    InfeasibleScheduleError,
+    Schedule,
+)
+from dynapipe_hpc.planner.schedule.simulate import simulate
 
 
 def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> None:
@@ -24,4 +29,29 @@ def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> No
             f"activations on stage {stage}, where {activation_limit_bytes[stage]:,.0f} are free "
             "beside the model; raise cluster.device_memory_bytes, add stages, or lower "
             "data.max_tokens"
+        )
+
+
+def check_peaks(
+    rule: str, schedule: Schedule, costs: StageCosts, activation_limit_bytes: FloatArray
+) -> None:
+    """Refuses a schedule in which a stage needs more than its limit.
+
+    Args:
+        rule: What the schedule is, for the error.
+        schedule: Of a rule whose order is fixed.
+        costs: Of its micro-batches.
+        activation_limit_bytes: Shape (n_stages,).
+
+    Raises:
+        InfeasibleScheduleError: Names the rule and the stage that lacks most.
+    """
+    # Memory depends on the order of passes alone, so any link will do.
+    peaks = simulate(schedule, costs, INSTANT, np.zeros(costs.n_stages)).peak_bytes
+    stage = int(np.argmax(peaks - activation_limit_bytes))
+    if peaks[stage] > activation_limit_bytes[stage]:
+        raise InfeasibleScheduleError(
+            f"{rule} needs {peaks[stage]:,.0f} bytes of activations on stage {stage}, where "
+            f"{activation_limit_bytes[stage]:,.0f} are free beside the model; add 'cyclic' to "
+            "planner.schedule.rules, or make smaller micro-batches"
         )

@@ -2,19 +2,10 @@
 
 from itertools import zip_longest
 
-import numpy as np
-
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
-from dynapipe_hpc.planner.schedule.schedule_rule import (
-    INSTANT,
-    Direction,
-    InfeasibleScheduleError,
-    Pass,
-    Schedule,
-)
-from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Direction, Pass, Schedule
 
 
 def one_f_one_b(
@@ -42,7 +33,7 @@ def one_f_one_b(
     )
     warm_ups = range(costs.n_stages, 0, -1)
     schedule = Schedule(tuple(_alternating(forwards, backwards, n) for n in warm_ups))
-    _check_peaks(schedule, costs, activation_limit_bytes)
+    check_peaks("1F1B", schedule, costs, activation_limit_bytes)
     return schedule
 
 
@@ -51,15 +42,3 @@ def _alternating(forwards: list[Pass], backwards: list[Pass], n_warm_up: int) ->
     for backward, forward in zip_longest(backwards, forwards[n_warm_up:]):
         passes += [backward, forward] if forward else [backward]
     return tuple(passes)
-
-
-def _check_peaks(schedule: Schedule, costs: StageCosts, activation_limit_bytes: FloatArray) -> None:
-    # Memory depends on the order of passes alone, so any link will do.
-    peaks = simulate(schedule, costs, INSTANT, np.zeros(costs.n_stages)).peak_bytes
-    stage = int(np.argmax(peaks - activation_limit_bytes))
-    if peaks[stage] > activation_limit_bytes[stage]:
-        raise InfeasibleScheduleError(
-            f"1F1B needs {peaks[stage]:,.0f} bytes of activations on stage {stage}, where "
-            f"{activation_limit_bytes[stage]:,.0f} are free beside the model; add 'cyclic' to "
-            "planner.schedule.rules, or make smaller micro-batches"
-        )

@@ -1,0 +1,31 @@
+"""GPipe: all forward passes, then all backward passes."""
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Direction, Pass, Schedule
+
+
+def gpipe(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
+    """Runs all forward passes on every stage before the first backward pass there.
+
+    Every stage keeps all micro-batches at a time: a baseline, for pipelines with ample memory.
+
+    Args:
+        costs: Of the replica's micro-batches.
+        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+
+    Raises:
+        InfeasibleScheduleError: A stage needs more; the order is fixed, so nothing is left
+            to try.
+
+    Source:
+        Huang et al., "GPipe", NeurIPS 2019, arXiv:1811.06965; backward passes here in the order
+        of the forward passes.
+    """
+    check_each_fits(costs, activation_limit_bytes)
+    directions = (Direction.FORWARD, Direction.BACKWARD)
+    passes = tuple(Pass(d, i) for d in directions for i in range(costs.n_microbatches))
+    schedule = Schedule((passes,) * costs.n_stages)
+    check_peaks("GPipe", schedule, costs, activation_limit_bytes)
+    return schedule
