@@ -30,9 +30,9 @@ class Stage {
         return kept_bytes + costs_.at(n_forward_, stage_).forward_transient_bytes <= limit_bytes_;
     }
 
-    void run_forward() { order_.push_back(pass_code(n_forward_++, false)); }
+    void run_forward() { order_.push_back(pass_code(n_forward_++, PassKind::kForward)); }
 
-    void run_backward() { order_.push_back(pass_code(n_backward_++, true)); }
+    void run_backward() { order_.push_back(pass_code(n_backward_++, PassKind::kBackward)); }
 
   private:
     StageCosts costs_;

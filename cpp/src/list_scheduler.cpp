@@ -106,7 +106,7 @@ void ListScheduler::execute(std::size_t s) {
     const PassCosts& cost = cost_of(place, s);
     const double pass_ms = backward ? cost.backward_ms : cost.forward_ms;
     passes_[2 * s * longest_list_ + stage.n_forward + stage.n_backward - 1] =
-        pass_code(place, backward);
+        pass_code(place, backward ? PassKind::kBackward : PassKind::kForward);
     stage.free_ms = stage.next_ms + pass_ms;
     stage.work_left_ms -= pass_ms;
     stage.kept_bytes += backward ? -cost.stored_bytes : cost.stored_bytes;

@@ -16,7 +16,7 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 std::string picture(const std::vector<PassCode>& order, std::size_t n_stages) {
     std::string text;
     for (std::size_t i = 0; i < order.size(); ++i) {
-        text += dynapipe::is_backward(order[i]) ? 'B' : 'F';
+        text += "FBW"[static_cast<int>(dynapipe::kind_of(order[i]))];
         text += std::to_string(dynapipe::microbatch_of(order[i])) + ' ';
         text += (i + 1) % (order.size() / n_stages) == 0 ? "\n" : "";
     }

@@ -11,7 +11,7 @@ using Doubles = std::vector<double>;
 namespace {
 
 constexpr Link kInstant{.latency_ms = 0, .bytes_per_ms = 1, .full_duplex = true};
-constexpr PassCode F0 = 0, B0 = 1, F1 = 2, B1 = 3;
+constexpr PassCode F0 = 0, B0 = 1, W0 = 2, F1 = 3, B1 = 4, W1 = 5;
 
 /// Two micro-batches that take 1 ms and 2 ms, store 10 bytes and need 1 and 5 more.
 Timeline run(const std::vector<PassCode>& order, std::size_t n_stages, const Link& link,
@@ -25,7 +25,9 @@ Timeline run(const std::vector<PassCode>& order, std::size_t n_stages, const Lin
                                    .backward_transient_bytes = 5};
     const std::vector<dynapipe::PassCosts> costs(2 * n_stages, each);
     const Doubles fixed(n_stages, 100.0);
-    return dynapipe::simulate(order, {costs, n_stages}, fixed, link);
+    dynapipe::Simulator simulator({costs, n_stages}, fixed, link);
+    simulator.run(order);
+    return simulator.run(order);  // a used one finds the same
 }
 
 }  // namespace
@@ -54,5 +56,11 @@ int main() {
     const Timeline stuck = run({F0, B1, F1, B0, F0, F1, B0, B1}, 2, kInstant, 0);
     CHECK((stuck.n_started == std::vector<std::size_t>{1, 1}));
     CHECK(std::isnan(stuck.end_ms[1]));
+
+    const Timeline split = run({F0, F1, B0, W0, B1, W1, F0, B0, F1, B1, W0, W1}, 2, kInstant, 0);
+    CHECK((split.start_ms == Doubles{0, 1, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}));
+    CHECK((split.peak_bytes == Doubles{125, 125}));
+    CHECK((split.busy_ms == Doubles{6, 6}));
+    CHECK(split.makespan_ms == 7);
     return check::finish();
 }

@@ -41,7 +41,8 @@ def improve_plan(
     seed: int,
 ) -> tuple[list[npt.NDArray[np.uint32]], float]: ...
 
-# Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started).
+# Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started,
+# makespan_ms).
 def simulate(
     order: npt.NDArray[np.int32],
     costs: npt.NDArray[np.float64],
@@ -57,4 +58,14 @@ def simulate(
     npt.NDArray[np.float64],
     npt.NDArray[np.float64],
     npt.NDArray[np.uint64],
+    float,
 ]: ...
+
+# `orders` has shape (n_orders, n_stages, n_passes). Returns makespans of shape (n_orders,).
+def simulate_all(
+    orders: npt.NDArray[np.int32],
+    costs: npt.NDArray[np.float64],
+    latency_ms: float,
+    bytes_per_ms: float,
+    full_duplex: bool,
+) -> npt.NDArray[np.float64]: ...

@@ -9,18 +9,20 @@ from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, tight
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import (
-    Direction,
     InfeasibleScheduleError,
     Pass,
+    PassKind,
     Schedule,
     ScheduleRule,
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import format_schedule
 
-pytestmark = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+EVERY_RULE = {**RULES, **SPLIT_RULES}
+
+pytestmark = pytest.mark.parametrize("rule", EVERY_RULE.values(), ids=EVERY_RULE.keys())
 
 
 @st.composite
@@ -38,8 +40,10 @@ def peaks_by_clock(schedule: Schedule, costs: StageCosts) -> list[float]:
 
 @given(costs=drawn_costs())
 def test_every_stage_runs_every_pass_once(rule: ScheduleRule, costs: StageCosts) -> None:
-    every = {Pass(d, i) for d in Direction for i in range(costs.n_microbatches)}
-    for passes in rule(costs, no_limit(costs)).passes:
+    schedule = rule(costs, no_limit(costs))
+    kinds = list(PassKind)[: 3 if schedule.splits_backward else 2]
+    every = {Pass(kind, i) for kind in kinds for i in range(costs.n_microbatches)}
+    for passes in schedule.passes:
         assert len(passes) == len(every)
         assert set(passes) == every
 
@@ -47,7 +51,7 @@ def test_every_stage_runs_every_pass_once(rule: ScheduleRule, costs: StageCosts)
 @given(costs=drawn_costs())
 def test_microbatches_enter_in_the_given_order(rule: ScheduleRule, costs: StageCosts) -> None:
     entering, *_ = rule(costs, no_limit(costs)).passes
-    forward = [p.microbatch for p in entering if p.direction is Direction.FORWARD]
+    forward = [p.microbatch for p in entering if p.kind is PassKind.FORWARD]
     assert forward == sorted(forward)
 
 
@@ -95,4 +99,6 @@ def test_what_cannot_run_at_all_is_refused_even_without_a_limit(rule: ScheduleRu
 
 def test_a_single_microbatch_goes_there_and_back(rule: ScheduleRule) -> None:
     costs = equal_stages([1], n_stages=3)
-    assert format_schedule(rule(costs, np.ones(3))) == "F0 B0\nF0 B0\nF0 B0"
+    schedule = rule(costs, np.ones(3))
+    passes = "F0 B0 W0" if schedule.splits_backward else "F0 B0"
+    assert format_schedule(schedule).split("\n") == [passes] * 3

@@ -1,7 +1,7 @@
 """The paper's algorithm 1 as it is printed: lists of ready passes, and a cycle over the stages."""
 
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 
 
 def cyclic_order(costs: StageCosts, limit_bytes: FloatArray) -> Schedule:
@@ -18,13 +18,13 @@ def cyclic_order(costs: StageCosts, limit_bytes: FloatArray) -> Schedule:
             if backward[j]:
                 i = backward[j].pop(0)
                 kept[j].remove(i)
-                orders[j].append(Pass(Direction.BACKWARD, i))
+                orders[j].append(Pass(PassKind.BACKWARD, i))
                 if j > 0:
                     unlocked.append((backward[j - 1], i))
             if forward[j] and _fits(costs, j, kept[j] + forward[j][:1], float(limit_bytes[j])):
                 i = forward[j].pop(0)
                 kept[j].append(i)
-                orders[j].append(Pass(Direction.FORWARD, i))
+                orders[j].append(Pass(PassKind.FORWARD, i))
                 unlocked.append((forward[j + 1] if j + 1 < n else backward[j], i))
         for ready, i in unlocked:
             ready.append(i)

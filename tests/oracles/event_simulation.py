@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
-from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 
 Interval = tuple[float, float]
 
@@ -27,6 +27,7 @@ class StageState:
     running: Pass | None = None
     until_ms: float = 0.0
     kept_bytes: float = 0.0
+    splits_backward: bool = False
     memory_bytes: list[float] = field(default_factory=list)
 
 
@@ -45,10 +46,13 @@ class EventSimulation:
         self.now_ms = 0.0
         self.passes_ms: dict[tuple[int, Pass], Interval] = {}
         self.sends_ms: dict[tuple[int, Pass], Interval] = {}
-        self.stages = [StageState(list(passes)) for passes in schedule.passes]
+        self.stages = [
+            StageState(list(passes), splits_backward=any(p.kind is PassKind.WEIGHT for p in passes))
+            for passes in schedule.passes
+        ]
         n_senders = 2 if link.full_duplex else 1
         self.senders = [[Sender() for _ in range(n_senders)] for _ in self.stages]
-        self.stages[0].arrived = {Pass(Direction.FORWARD, i) for i in range(costs.n_microbatches)}
+        self.stages[0].arrived = {Pass(PassKind.FORWARD, i) for i in range(costs.n_microbatches)}
         self.run()
 
     def run(self) -> None:
@@ -75,14 +79,19 @@ class EventSimulation:
         if stage.running is None or stage.until_ms > self.now_ms:
             return False
         ended, stage.running = stage.running, None
-        if ended.direction is Direction.BACKWARD:
+        last = PassKind.WEIGHT if stage.splits_backward else PassKind.BACKWARD
+        if ended.kind is last:
             stage.kept_bytes -= float(self.costs.stored_bytes[ended.microbatch, s])
-        receiver = s + 1 if ended.direction is Direction.FORWARD else s - 1
+        if ended.kind is PassKind.WEIGHT:
+            return True
+        if ended.kind is PassKind.BACKWARD:
+            stage.arrived.add(Pass(PassKind.WEIGHT, ended.microbatch))
+        receiver = s + 1 if ended.kind is PassKind.FORWARD else s - 1
         if receiver == len(self.stages):
-            stage.arrived.add(Pass(Direction.BACKWARD, ended.microbatch))
+            stage.arrived.add(Pass(PassKind.BACKWARD, ended.microbatch))
         elif receiver >= 0:
             senders = self.senders[s]
-            senders[ended.direction if len(senders) == 2 else 0].queue.append((ended, receiver))
+            senders[ended.kind if len(senders) == 2 else 0].queue.append((ended, receiver))
         return True
 
     def start_pass(self, s: int) -> bool:
@@ -92,16 +101,28 @@ class EventSimulation:
             return False
         begun = stage.running = stage.to_run.pop(0)
         cell = (begun.microbatch, s)
-        costs = self.costs
-        if begun.direction is Direction.FORWARD:
-            duration_ms, transient = costs.forward_ms[cell], costs.forward_transient_bytes[cell]
-            stage.kept_bytes += float(costs.stored_bytes[cell])
-        else:
-            duration_ms, transient = costs.backward_ms[cell], costs.backward_transient_bytes[cell]
+        transient = self.costs.backward_transient_bytes[cell]
+        if begun.kind is PassKind.FORWARD:
+            transient = self.costs.forward_transient_bytes[cell]
+            stage.kept_bytes += float(self.costs.stored_bytes[cell])
         stage.memory_bytes.append(stage.kept_bytes + float(transient))
-        stage.until_ms = self.now_ms + float(duration_ms)
+        stage.until_ms = self.now_ms + self.duration_ms(begun, s)
         self.passes_ms[s, begun] = (self.now_ms, stage.until_ms)
         return True
+
+    def duration_ms(self, pass_: Pass, s: int) -> float:
+        """How long a pass takes."""
+        cell = (pass_.microbatch, s)
+        weight_ms = float(self.costs.weight_ms[cell])
+        match pass_.kind:
+            case PassKind.FORWARD:
+                return float(self.costs.forward_ms[cell])
+            case PassKind.BACKWARD if self.stages[s].splits_backward:
+                return float(self.costs.backward_ms[cell]) - weight_ms
+            case PassKind.BACKWARD:
+                return float(self.costs.backward_ms[cell])
+            case PassKind.WEIGHT:
+                return weight_ms
 
     def move_tensors(self, s: int) -> bool:
         """Delivers a tensor, or starts to send the next one."""

@@ -12,7 +12,7 @@ from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
 from dynapipe_hpc.planner.comm.place_transfers import place_transfers
-from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 AMPLE = 10**9
@@ -63,7 +63,8 @@ def drawn_plans(draw: st.DrawFn) -> list[RankPlan]:
 def drawn_schedules(draw: st.DrawFn) -> Schedule:
     """Any order in which up to 5 micro-batches can pass through up to 4 stages."""
     n_stages, n_microbatches = draw(st.integers(1, 4)), draw(st.integers(1, 5))
-    passes = [Pass(direction, i) for direction in Direction for i in range(n_microbatches)]
+    kinds = (PassKind.FORWARD, PassKind.BACKWARD)
+    passes = [Pass(kind, i) for kind in kinds for i in range(n_microbatches)]
     open_ = [(stage, pass_) for stage in range(n_stages) for pass_ in passes]
     done: list[StagePass] = []
     while open_:
@@ -100,7 +101,7 @@ def timeline_of(schedule: Schedule, duration_ms: Sequence[Sequence[float]]) -> T
 
 def inputs_of(stage: int, pass_: Pass, n_stages: int) -> list[StagePass]:
     """The passes that a pass needs to have ended, each with its stage."""
-    if pass_.direction is Direction.FORWARD:
+    if pass_.kind is PassKind.FORWARD:
         return [(stage - 1, pass_)] if stage > 0 else []
     behind = [(stage + 1, pass_)] if stage + 1 < n_stages else []
-    return [(stage, Pass(Direction.FORWARD, pass_.microbatch)), *behind]
+    return [(stage, Pass(PassKind.FORWARD, pass_.microbatch)), *behind]

@@ -2,7 +2,7 @@
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 
 
 class ListSchedule:
@@ -14,9 +14,7 @@ class ListSchedule:
         self.done: list[list[Pass]] = [[] for _ in stages]
         self.busy_until_ms = [0.0 for _ in stages]
         self.link_until_ms: dict[tuple[int, int], float] = {}
-        self.arrival_ms = {
-            (0, Pass(Direction.FORWARD, i)): 0.0 for i in range(costs.n_microbatches)
-        }
+        self.arrival_ms = {(0, Pass(PassKind.FORWARD, i)): 0.0 for i in range(costs.n_microbatches)}
         n_passes = 2 * costs.n_microbatches
         now_ms = 0.0
         while any(len(done) < n_passes for done in self.done):
@@ -30,18 +28,18 @@ class ListSchedule:
     def start_something(self, stage: int, now_ms: float) -> None:
         if self.busy_until_ms[stage] > now_ms:
             return
-        for direction in (Direction.BACKWARD, Direction.FORWARD):
-            n = sum(p.direction == direction for p in self.done[stage])
-            next_pass = Pass(direction, n)
+        for kind in (PassKind.BACKWARD, PassKind.FORWARD):
+            n = sum(p.kind == kind for p in self.done[stage])
+            next_pass = Pass(kind, n)
             arrived = self.arrival_ms.get((stage, next_pass), now_ms + 1) <= now_ms
-            if arrived and (direction == Direction.BACKWARD or self.may_enter(stage, n)):
+            if arrived and (kind == PassKind.BACKWARD or self.may_enter(stage, n)):
                 self.run(stage, next_pass, now_ms)
                 return
 
     def may_enter(self, stage: int, i: int) -> bool:
         """Whether micro-batch i fits, now and while each one in flight goes back."""
         stored = self.costs.stored_bytes[:, stage]
-        n_back = sum(p.direction == Direction.BACKWARD for p in self.done[stage])
+        n_back = sum(p.kind == PassKind.BACKWARD for p in self.done[stage])
         needs = [stored[n_back : i + 1].sum() + self.costs.forward_transient_bytes[i, stage]]
         needs += [
             stored[j : i + 1].sum() + self.costs.backward_transient_bytes[j, stage]
@@ -50,14 +48,14 @@ class ListSchedule:
         return bool(max(needs) <= self.limit_bytes[stage])
 
     def run(self, stage: int, pass_: Pass, now_ms: float) -> None:
-        backward = pass_.direction == Direction.BACKWARD
+        backward = pass_.kind == PassKind.BACKWARD
         times_ms = self.costs.backward_ms if backward else self.costs.forward_ms
         end_ms = now_ms + times_ms[pass_.microbatch, stage]
         self.done[stage].append(pass_)
         self.busy_until_ms[stage] = end_ms
         target = stage - 1 if backward else stage + 1
         if target == self.costs.n_stages:
-            self.arrival_ms[stage, Pass(Direction.BACKWARD, pass_.microbatch)] = end_ms
+            self.arrival_ms[stage, Pass(PassKind.BACKWARD, pass_.microbatch)] = end_ms
         elif target >= 0:
             way = (stage, target if self.link.full_duplex else 0)
             start_ms = max(end_ms, self.link_until_ms.get(way, 0.0))

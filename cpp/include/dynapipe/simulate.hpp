@@ -16,7 +16,7 @@ struct Link {
 };
 
 /// Times in ms from the start of the iteration. Those of passes are row-major
-/// (n_stages, n_passes), n_passes = 2 * n_microbatches, in the order of the schedule.
+/// (n_stages, n_passes), in the order of the schedule.
 struct Timeline {
     std::vector<double> start_ms;
     std::vector<double> end_ms;
@@ -25,27 +25,63 @@ struct Timeline {
     std::vector<double> peak_bytes;      ///< (n_stages,)
     std::vector<double> busy_ms;         ///< (n_stages,): sum of the passes' times
     std::vector<std::size_t> n_started;  ///< (n_stages,): less than n_passes if deadlocked
+    double makespan_ms;                  ///< end of the last pass that runs
 };
 
-/// Runs a schedule in time.
+/// Runs schedules in time.
 ///
 /// A pass starts as soon as its stage has finished the pass before it and the input has arrived.
 /// What it produces is sent at once, after whatever the stage sent earlier in the same direction
 /// (in either direction unless the link is full duplex). Between the forward and the backward
 /// pass of the last stage nothing is sent. A stage's memory starts at static_bytes.
 ///
+/// If the schedule splits backward passes, kBackward takes backward_ms - weight_ms and sends the
+/// gradient; kWeight takes weight_ms after it, at any time. Both need backward_transient_bytes,
+/// and only the end of kWeight frees what the forward pass stored.
+///
 /// If every stage waits for a pass that comes later in the order of another one, the schedule is
 /// deadlocked: entries of passes that never start are NaN.
 ///
-/// @param order         row-major (n_stages, n_passes); on every stage each pass exactly once.
-/// @param static_bytes  (n_stages,): weights, gradients and optimizer state.
+/// Made once and used for many schedules of the same micro-batches: from the second one on it
+/// allocates nothing.
 ///
 /// Time and memory O(n_stages * n_passes): stages and links keep their order, so that every time
 /// is the maximum of two earlier ones plus a duration and no queue of events is needed.
 ///
 /// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, communication
-/// planning.
-Timeline simulate(std::span<const PassCode> order, const StageCosts& costs,
-                  std::span<const double> static_bytes, const Link& link);
+/// planning; split: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024.
+class Simulator {
+  public:
+    /// @param static_bytes  (n_stages,): weights, gradients and optimizer state.
+    Simulator(const StageCosts& costs, std::span<const double> static_bytes, const Link& link);
+
+    /// @param order  row-major (n_stages, n_passes); on every stage each pass exactly once,
+    ///               n_passes = 2 * n_microbatches, or 3 * n_microbatches with kWeight.
+    /// @return       valid until the next run.
+    const Timeline& run(std::span<const PassCode> order);
+
+  private:
+    void start();
+    [[nodiscard]] double& input_ms(std::size_t stage, PassCode code);
+    [[nodiscard]] bool awaits_known_input(std::size_t stage);
+    [[nodiscard]] double pass_ms(PassKind kind, const PassCosts& cost) const;
+    void run_next_pass(std::size_t stage);
+    void account_memory(std::size_t stage, PassKind kind, const PassCosts& cost);
+    void pass_on(std::size_t stage, PassCode code, std::size_t place);
+    void send(std::size_t stage, std::size_t receiver, PassCode code, std::size_t place);
+
+    StageCosts costs_;
+    std::span<const double> static_bytes_;
+    Link link_;
+    std::size_t n_stages_;
+    std::span<const PassCode> order_;
+    std::size_t n_passes_ = 0;
+    bool splits_backward_ = false;
+    std::vector<double> input_ms_;      ///< row-major (n_stages, 3 * n_microbatches), by code
+    std::vector<double> link_free_ms_;  ///< per stage, forwards and backwards
+    std::vector<double> kept_bytes_;    ///< per stage
+    std::vector<std::size_t> awake_;    ///< stages that may be able to go on
+    Timeline found_;
+};
 
 }  // namespace dynapipe

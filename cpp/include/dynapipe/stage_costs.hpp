@@ -13,9 +13,9 @@ struct PassCosts {
     double backward_ms = 0;               ///< gradients of inputs and of weights
     double weight_ms = 0;                 ///< of these, what the gradients of weights take
     double boundary_bytes = 0;            ///< handed to the next stage, and a gradient of it back
-    double stored_bytes = 0;              ///< from the start of forward to the end of backward
+    double stored_bytes = 0;              ///< from the start of forward to the end of the last pass
     double forward_transient_bytes = 0;   ///< on top while forward runs
-    double backward_transient_bytes = 0;  ///< on top while backward runs
+    double backward_transient_bytes = 0;  ///< on top while backward runs, each part of it if split
 };
 
 /// What micro-batches cost on every stage: row-major (n_microbatches, n_stages).
@@ -29,13 +29,21 @@ struct StageCosts {
     }
 };
 
-/// A pass of one micro-batch through one stage, as one number: 2 * microbatch + backward.
+/// What a pass computes. A schedule has kWeight passes for all micro-batches or for none; without
+/// them kBackward is the whole backward pass, with them only what the stage before waits for.
+enum class PassKind : std::int32_t { kForward = 0, kBackward = 1, kWeight = 2 };
+
+/// A pass of one micro-batch through one stage, as one number: 3 * microbatch + kind.
 using PassCode = std::int32_t;
 
-constexpr PassCode pass_code(std::size_t microbatch, bool backward) {
-    return static_cast<PassCode>(2 * microbatch + (backward ? 1 : 0));
+constexpr PassCode kKinds = 3;
+
+constexpr PassCode pass_code(std::size_t microbatch, PassKind kind) {
+    return kKinds * static_cast<PassCode>(microbatch) + static_cast<PassCode>(kind);
 }
-constexpr bool is_backward(PassCode code) { return code % 2 == 1; }
-constexpr std::size_t microbatch_of(PassCode code) { return static_cast<std::size_t>(code / 2); }
+constexpr PassKind kind_of(PassCode code) { return static_cast<PassKind>(code % kKinds); }
+constexpr std::size_t microbatch_of(PassCode code) {
+    return static_cast<std::size_t>(code / kKinds);
+}
 
 }  // namespace dynapipe

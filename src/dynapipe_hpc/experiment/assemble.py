@@ -14,6 +14,7 @@ from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import CostConfig, ProfiledConfig
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -61,6 +62,19 @@ def check_recompute(cost: CostConfig) -> None:
             f"planner.cost.recompute allows {', '.join(mode.text for mode in modes)}, but runs "
             'do not recompute activations yet; set it to ["none"], or only look at the plans '
             "with 'dynapipe-hpc plan'"
+        )
+
+
+def check_split_backward(schedule: ScheduleConfig) -> None:
+    """Refuses schedules that this version cannot execute.
+
+    Raises:
+        InputError: Backward passes may be split.
+    """
+    if schedule.split_backward:
+        raise InputError(
+            "planner.schedule.split_backward is true, but runs keep backward passes whole; set it "
+            "to false"
         )
 
 

@@ -14,6 +14,7 @@ from dynapipe_hpc.experiment.assemble import (
     build_worker,
     check_recompute,
     check_size,
+    check_split_backward,
 )
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
@@ -48,6 +49,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         config = load_config(path, overrides)
         check_size(job, config.cluster)
         check_recompute(config.planner.cost)
+        check_split_backward(config.planner.schedule)
         source = open_source(config)
         log = _Log(config, output, job.size) if job.is_first else None
     worker = build_worker(config, source, job)

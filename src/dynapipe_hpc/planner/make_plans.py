@@ -20,7 +20,6 @@ from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import costs_of
-from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -59,7 +58,7 @@ class Planner:
             cluster.model_copy(update={"link": link}),
             shape.hidden_size,
             batch_rules(config.batch, cluster.n_stages, max_tokens),
-            [RULES[name] for name in config.schedule.rules],
+            config.schedule.chosen_rules,
             config.search if isinstance(config.batch, DynamicConfig) else None,
         )
 

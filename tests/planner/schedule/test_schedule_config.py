@@ -4,22 +4,34 @@ import pytest
 from pydantic import ValidationError
 
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.config import RULES, ScheduleConfig
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.gpipe import gpipe
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 
 
 def test_all_rules_but_the_baseline_are_tried_by_default() -> None:
-    assert [RULES[name] for name in ScheduleConfig().rules] == [one_f_one_b, cyclic, adaptive]
+    assert ScheduleConfig().chosen_rules == [one_f_one_b, cyclic, adaptive]
+
+
+def test_a_split_backward_is_compared_with_1f1b_that_keeps_it_whole() -> None:
+    assert ScheduleConfig(split_backward=True).chosen_rules == [one_f_one_b, zb_h1]
+
+
+def test_named_rules_are_tried_in_their_order() -> None:
+    assert ScheduleConfig(rules=("cyclic", "gpipe")).chosen_rules == [cyclic, gpipe]
+
+
+@pytest.mark.parametrize(("rule", "split"), [("cyclic", True), ("zb_h1", False)])
+def test_rules_that_do_not_go_with_split_backward_are_refused(rule: str, split: bool) -> None:
+    message = f"rules: '{rule}' cannot be used with split_backward = {str(split).lower()}, only "
+    with pytest.raises(ValidationError, match=message):
+        ScheduleConfig.model_validate({"rules": ["1f1b", rule], "split_backward": split})
 
 
 def test_an_unknown_rule_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        ValidationError, match="Input should be 'gpipe', '1f1b', 'cyclic' or 'adaptive'"
+        ValidationError, match="Input should be 'gpipe', '1f1b', 'cyclic', 'adaptive' or 'zb_h1'"
     ):
         ScheduleConfig.model_validate({"rules": ["1f2b"]})
-
-
-def test_at_least_one_rule_is_needed() -> None:
-    with pytest.raises(ValidationError, match="at least 1 item"):
-        ScheduleConfig(rules=())

@@ -1,29 +1,37 @@
 """A schedule is read and written as a picture, and as numbers."""
 
 import numpy as np
+import pytest
 
 from dynapipe_hpc.planner.schedule.pass_codes import decode_passes, encode_passes
-from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.text import format_schedule, parse_schedule
 
 PICTURE = "F0 F1 B0 B1\nF0 B0 F1 B1"
+SPLIT = "F0 F1 B0 W0 B1 W1\nF0 B0 F1 B1 W0 W1"
 
 
 def test_a_picture_is_read_stage_by_stage() -> None:
-    first = Pass(Direction.FORWARD, 0), Pass(Direction.BACKWARD, 0)
+    first = Pass(PassKind.FORWARD, 0), Pass(PassKind.BACKWARD, 0)
     assert parse_schedule("\n  F0 B0\n  F0 B0\n") == Schedule((first, first))
 
 
-def test_a_schedule_is_printed_as_it_is_read() -> None:
-    assert format_schedule(parse_schedule(PICTURE)) == PICTURE
+@pytest.mark.parametrize("picture", [PICTURE, SPLIT])
+def test_a_schedule_is_printed_as_it_is_read(picture: str) -> None:
+    assert format_schedule(parse_schedule(picture)) == picture
 
 
-def test_a_pass_is_two_times_its_microbatch_plus_its_direction() -> None:
+def test_a_schedule_knows_whether_it_splits_backward_passes() -> None:
+    assert [parse_schedule(p).splits_backward for p in (PICTURE, SPLIT)] == [False, True]
+
+
+def test_a_pass_is_three_times_its_microbatch_plus_its_kind() -> None:
     codes = encode_passes(parse_schedule(PICTURE))
     assert codes.dtype == np.int32
-    assert codes.tolist() == [[0, 2, 1, 3], [0, 1, 2, 3]]
+    assert codes.tolist() == [[0, 3, 1, 4], [0, 1, 3, 4]]
 
 
-def test_numbers_lead_back_to_the_schedule() -> None:
-    schedule = parse_schedule(PICTURE)
+@pytest.mark.parametrize("picture", [PICTURE, SPLIT])
+def test_numbers_lead_back_to_the_schedule(picture: str) -> None:
+    schedule = parse_schedule(picture)
     assert decode_passes(encode_passes(schedule)) == schedule

@@ -10,7 +10,8 @@ from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, with_
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
-from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.config import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.schedule.pass_codes import encode_passes
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
@@ -100,10 +101,33 @@ def test_transient_memory_counts_while_its_pass_runs() -> None:
     assert run("F0 F1 B0 B1", backward).peak_bytes.tolist() == [37]
 
 
+def test_a_split_backward_pass_sends_its_gradient_before_the_weights_have_theirs() -> None:
+    timeline = run("F0 B0 W0 \n F0 B0 W0", equal_stages([1], n_stages=2))
+    assert bars(timeline) == [
+        "0..12",
+        ".012.",
+    ]
+    assert timeline.busy_ms.tolist() == [3, 3]
+    assert np.isnan(timeline.send_end_ms[1]).tolist() == [True, False, True]
+
+
+def test_a_micro_batch_is_kept_until_the_gradients_of_its_weights_are_there() -> None:
+    costs = equal_stages([1] * 3, n_stages=1, stored_bytes=[10, 20, 30])
+    transient = with_columns(costs, backward_transient_bytes=np.array([[5.0], [9.0], [0.0]]))
+    assert run("F0 B0 F1 B1 W0 F2 W1 B2 W2", costs).peak_bytes.tolist() == [50]
+    assert run("F0 B0 W0 F1 B1 W1 F2 B2 W2", transient).peak_bytes.tolist() == [30]
+    assert run("F0 B0 F1 W0 B1 W1 F2 B2 W2", transient).peak_bytes.tolist() == [35]
+
+
+def test_the_weights_wait_for_the_backward_pass() -> None:
+    with pytest.raises(ScheduleDeadlockError, match="stage 0 waits for the input of W0"):
+        run("F0 W0 B0", equal_stages([1], n_stages=1))
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Schedule, StageCosts, Link]:
     costs = draw(drawn_costs())
-    rule = RULES[draw(st.sampled_from(sorted(RULES)))]
+    rule = draw(st.sampled_from([*RULES.values(), *SPLIT_RULES.values()]))
     link = Link(
         latency_ms=draw(st.integers(0, 5)),
         bytes_per_ms=draw(st.sampled_from([1, 4])),
@@ -149,13 +173,20 @@ def test_backward_before_forward_is_a_deadlock() -> None:
 
 
 def test_a_pass_that_occurs_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"stage 1 must run .* but its order has 0 twice"):
+    with pytest.raises(ValueError, match=r"row 1 of the order must hold .* but has code 0 twice"):
         run("F0 B0 \n F0 F0", equal_stages([1], n_stages=2))
 
 
 def test_a_microbatch_without_costs_is_refused() -> None:
-    with pytest.raises(ValueError, match="must run each pass 0 to 1 once, but its order has 2"):
+    with pytest.raises(
+        ValueError, match="must hold each of the 2 passes once, but has code 3, which is"
+    ):
         run("F1 B1", equal_stages([1], n_stages=1))
+
+
+def test_a_schedule_with_some_split_backward_passes_is_refused() -> None:
+    with pytest.raises(ValueError, match="the 4 passes once, but has code 2, which is none"):
+        run("F0 B0 W0 F1", equal_stages([1, 1], n_stages=1))
 
 
 def test_a_schedule_for_other_costs_is_refused() -> None:
@@ -167,3 +198,16 @@ def test_the_kernel_copies_nothing_silently() -> None:
     costs, order, static = np.ones((1, 2, 7)), np.array([[0, 1], [0, 1]]), np.zeros(2)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         _kernels.simulate(order, costs, static, 0.0, 1.0, True)
+
+
+@given(cases())
+def test_many_schedules_at_once_end_as_each_of_them(
+    case: tuple[Schedule, StageCosts, Link],
+) -> None:
+    schedule, costs, link = case
+    codes = encode_passes(schedule)
+    ends_ms = _kernels.simulate_all(
+        np.stack([codes] * 2), costs.table, link.latency_ms, link.bytes_per_ms, link.full_duplex
+    )
+    alone = simulate(schedule, costs, link, np.zeros(costs.n_stages))
+    assert ends_ms.tolist() == [alone.makespan_ms] * 2

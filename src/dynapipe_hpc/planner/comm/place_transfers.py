@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.instruction import (
     Backward,
     Forward,
@@ -17,7 +18,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitSend,
 )
 from dynapipe_hpc.planner.comm.receive_slots import ReceiveSlots
-from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 # Gradients that a rank sends stay in memory until waited for, which no account includes.
@@ -48,13 +49,21 @@ def place_transfers(
     Returns:
         Per stage, its instructions, which end with ReduceGradients and StepOptimizer.
 
+    Raises:
+        InputError: The schedule splits backward passes.
+
     Source:
         Paper, section "Communication Planning".
     """
     ranks = [None, *peers, None]
     stages = [_Stage(*neighbours) for neighbours in zip(ranks[:-2], ranks[2:], strict=True)]
-    for stage, (direction, i) in _by_end(schedule, timeline):
-        if direction is Direction.FORWARD:
+    if schedule.splits_backward:
+        raise InputError(
+            "plans cannot hold split backward passes yet; set planner.schedule.split_backward "
+            "to false"
+        )
+    for stage, (kind, i) in _by_end(schedule, timeline):
+        if kind is PassKind.FORWARD:
             stages[stage].forward(i)
             if stage + 1 < len(stages):
                 stages[stage + 1].receive(i, Payload.ACTIVATION, peers[stage])

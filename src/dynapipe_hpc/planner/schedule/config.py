@@ -1,9 +1,9 @@
 """The [planner.schedule] table."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
@@ -11,8 +11,9 @@ from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.gpipe import gpipe
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 
-RuleName = Literal["gpipe", "1f1b", "cyclic", "adaptive"]
+RuleName = Literal["gpipe", "1f1b", "cyclic", "adaptive", "zb_h1"]
 
 RULES: Mapping[RuleName, ScheduleRule] = {
     "gpipe": gpipe,
@@ -20,19 +21,52 @@ RULES: Mapping[RuleName, ScheduleRule] = {
     "cyclic": cyclic,
     "adaptive": adaptive,
 }
+"""Rules that keep backward passes whole."""
+
+SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {"1f1b": one_f_one_b, "zb_h1": zb_h1}
+"""Rules to choose from where backward passes may be split; 1F1B keeps them whole."""
+
+_BASELINES = ("gpipe",)
 
 
 def name_of(rule: ScheduleRule) -> str:
     """What a configuration calls a rule."""
-    return next(name for name, known in RULES.items() if known is rule)
+    return next(
+        name for rules in (RULES, SPLIT_RULES) for name, known in rules.items() if known is rule
+    )
 
 
 class ScheduleConfig(ConfigTable):
     """How micro-batches pass through the pipeline. The [planner.schedule] table.
 
     Attributes:
-        rules: Rules to try; the schedule that ends first in the simulation is used. gpipe
-            is a baseline and tried only if named.
+        rules: Rules to try; the schedule that ends first in the simulation is used. If empty,
+            all but gpipe, a baseline that is tried only if named.
+        split_backward: Whether gradients of weights may have passes of their own, which run
+            where a stage would be idle. Only plans know them yet, runs do not.
     """
 
-    rules: tuple[RuleName, ...] = Field(default=("1f1b", "cyclic", "adaptive"), min_length=1)
+    rules: tuple[RuleName, ...] = ()
+    split_backward: bool = False
+
+    @property
+    def chosen_rules(self) -> list[ScheduleRule]:
+        """The rules to try."""
+        known = self._known
+        names = self.rules or [name for name in known if name not in _BASELINES]
+        return [known[name] for name in names]
+
+    @property
+    def _known(self) -> Mapping[RuleName, ScheduleRule]:
+        return SPLIT_RULES if self.split_backward else RULES
+
+    @model_validator(mode="after")
+    def _rules_go_with_split_backward(self) -> Self:
+        for name in self.rules:
+            if name not in self._known:
+                raise ValueError(
+                    f"rules: {name!r} cannot be used with split_backward = "
+                    f"{str(self.split_backward).lower()}, only {', '.join(self._known)}; name "
+                    "others, or change split_backward"
+                )
+        return self

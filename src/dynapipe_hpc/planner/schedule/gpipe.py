@@ -3,7 +3,7 @@
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
-from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Pass, PassKind, Schedule
 
 
 def gpipe(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
@@ -24,8 +24,8 @@ def gpipe(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
         of the forward passes.
     """
     check_each_fits(costs, activation_limit_bytes)
-    directions = (Direction.FORWARD, Direction.BACKWARD)
-    passes = tuple(Pass(d, i) for d in directions for i in range(costs.n_microbatches))
+    kinds = (PassKind.FORWARD, PassKind.BACKWARD)
+    passes = tuple(Pass(kind, i) for kind in kinds for i in range(costs.n_microbatches))
     schedule = Schedule((passes,) * costs.n_stages)
     check_peaks("GPipe", schedule, costs, activation_limit_bytes)
     return schedule

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
-from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Pass, PassKind, Schedule
 
 
 def one_f_one_b(
@@ -29,7 +29,8 @@ def one_f_one_b(
     """
     check_each_fits(costs, activation_limit_bytes)
     forwards, backwards = (
-        [Pass(direction, i) for i in range(costs.n_microbatches)] for direction in Direction
+        [Pass(kind, i) for i in range(costs.n_microbatches)]
+        for kind in (PassKind.FORWARD, PassKind.BACKWARD)
     )
     warm_ups = range(costs.n_stages, 0, -1)
     schedule = Schedule(tuple(_alternating(forwards, backwards, n) for n in warm_ups))

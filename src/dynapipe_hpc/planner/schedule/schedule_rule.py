@@ -17,29 +17,47 @@ class InfeasibleScheduleError(InputError):
     """A rule has no order in which the micro-batches keep within the memory of every stage."""
 
 
-class Direction(IntEnum):
-    """Which way a pass goes through the pipeline."""
+class PassKind(IntEnum):
+    """What a pass computes.
+
+    Attributes:
+        FORWARD: Activations, from the first stage to the last.
+        BACKWARD: Gradients, from the last stage to the first: of inputs and of weights, or in a
+            schedule that splits backward passes, of inputs only.
+        WEIGHT: Gradients of weights, at any time after BACKWARD on the same stage.
+    """
 
     FORWARD = 0
     BACKWARD = 1
+    WEIGHT = 2
 
 
 class Pass(NamedTuple):
-    """One micro-batch going through one stage in one direction."""
+    """One micro-batch in one computation of a stage."""
 
-    direction: Direction
+    kind: PassKind
     microbatch: int
 
     def __str__(self) -> str:
-        """F3 is the forward pass of micro-batch 3, B3 its backward pass."""
-        return f"{self.direction.name[0]}{self.microbatch}"
+        """F3 is the forward pass of micro-batch 3, B3 its backward pass, W3 that of weights."""
+        return f"{self.kind.name[0]}{self.microbatch}"
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Per stage, its passes in order: each micro-batch once forward and once backward."""
+    """Per stage, its passes in order.
+
+    Every stage has F and B of each micro-batch. A schedule that splits backward passes has W of
+    each micro-batch, too: B then takes `backward_ms - weight_ms`, W `weight_ms`, both need the
+    backward transient memory, and what F stored is freed when W ends.
+    """
 
     passes: tuple[tuple[Pass, ...], ...]
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether gradients of weights have passes of their own."""
+        return any(p.kind is PassKind.WEIGHT for p in self.passes[0])
 
 
 class ScheduleRule(Protocol):

@@ -22,10 +22,11 @@ def simulate(
 
     A pass starts when its stage is free and its input has arrived. What it produces is sent
     at once, after what the stage sent before in the same direction, or in any direction if
-    the link is not full duplex.
+    the link is not full duplex. The input of W is there when B of the same stage ends; W sends
+    nothing.
 
     Args:
-        schedule: Holds each micro-batch once forward and once backward on every stage.
+        schedule: Holds F and B of each micro-batch on every stage, and W of all or of none.
         costs: Of the micro-batches.
         link: Between neighbouring stages.
         static_bytes: Shape (n_stages,): memory that is occupied all the time.
@@ -33,7 +34,7 @@ def simulate(
     Raises:
         ScheduleDeadlockError: A point is reached at which no pass can start.
     """
-    start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started = (
+    start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started, makespan_ms = (
         _kernels.simulate(
             encode_passes(schedule),
             costs.table,
@@ -44,7 +45,6 @@ def simulate(
         )
     )
     _check_all_started(schedule, n_started)
-    makespan_ms = float(end_ms.max(initial=0.0))
     return Timeline(start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, makespan_ms)
 
 

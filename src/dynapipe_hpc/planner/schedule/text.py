@@ -1,8 +1,8 @@
-"""A schedule as a picture: a line per stage, `F0 F1 B0 B1`."""
+"""A schedule as a picture: a line per stage, `F0 F1 B0 B1`, or `F0 F1 B0 W0 B1 W1`."""
 
-from dynapipe_hpc.planner.schedule.schedule_rule import Direction, Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 
-_DIRECTION_OF = {direction.name[0]: direction for direction in Direction}
+_KIND_OF = {kind.name[0]: kind for kind in PassKind}
 
 
 def format_schedule(schedule: Schedule) -> str:
@@ -17,4 +17,4 @@ def parse_schedule(text: str) -> Schedule:
 
 
 def _parse_pass(text: str) -> Pass:
-    return Pass(_DIRECTION_OF[text[0]], int(text[1:]))
+    return Pass(_KIND_OF[text[0]], int(text[1:]))

@@ -16,7 +16,7 @@ class Timeline:
         start_ms: Start of each pass, shape (n_stages, n_passes).
         end_ms: End of each pass, same shape.
         send_start_ms: Start of the transfer of what the pass produced, same shape; NaN where
-            nothing is sent: after forward on the last stage and backward on the first.
+            nothing is sent: after F on the last stage, B on the first, and W.
         send_end_ms: When the neighbouring stage has it, same shape.
         peak_bytes: Shape (n_stages,): largest memory at any moment, static memory included.
         busy_ms: Shape (n_stages,): time in which the stage computes.

@@ -1,0 +1,42 @@
+"""Zero bubble H1: 1F1B whose backward passes are split."""
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Pass, PassKind, Schedule
+
+
+def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
+    """Runs 1F1B, but puts gradients of weights off, the more the later the stage.
+
+    Gradients reach the stages before sooner, as no stage computes those of weights on the way,
+    and the later stages have work left while the pipeline empties. Stage s of n warms up with
+    n - s micro-batches and keeps s more whose W is put off: nowhere more than the first stage
+    of 1F1B does, n.
+
+    Args:
+        costs: Of the replica's micro-batches.
+        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+
+    Raises:
+        InfeasibleScheduleError: A stage needs more; the order is fixed, so nothing is left
+            to try.
+
+    Source:
+        Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, schedule H1.
+    """
+    check_each_fits(costs, activation_limit_bytes)
+    n = costs.n_stages
+    schedule = Schedule(tuple(_passes(costs.n_microbatches, n - s, s) for s in range(n)))
+    check_peaks("zero bubble H1", schedule, costs, activation_limit_bytes)
+    return schedule
+
+
+def _passes(n_microbatches: int, n_warm_up: int, n_put_off: int) -> tuple[Pass, ...]:
+    """F enters `n_warm_up` micro-batches before B, W follows `n_put_off` behind B."""
+    turns = [
+        (Pass(PassKind.BACKWARD, i), Pass(PassKind.WEIGHT, i - n_put_off),
+         Pass(PassKind.FORWARD, i + n_warm_up))
+        for i in range(-n_warm_up, n_microbatches + n_put_off)
+    ]  # fmt: skip
+    return tuple(p for turn in turns for p in turn if 0 <= p.microbatch < n_microbatches)
