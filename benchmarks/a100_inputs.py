@@ -7,6 +7,7 @@ project; docs/formats.md describes the CSV.
 import json
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -19,6 +20,7 @@ from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 GPT = ModelShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
+Mode = Literal["none", "selective", "full"]
 LENGTHS = ("gpt_max2048_gbs16384", "gpt_max2048_gbs65536", "gpt_max2048_gbs262144")
 
 
@@ -27,9 +29,12 @@ def a100_cluster(n_replicas: int) -> Cluster:
     return Cluster(n_replicas=n_replicas, n_stages=4, device_memory_bytes=40_000_000_000)
 
 
-def a100_cost(folder: Path, cluster: Cluster) -> ProfiledCost:
+def a100_cost(
+    folder: Path, cluster: Cluster, recompute: tuple[Mode, ...] = ("none",)
+) -> ProfiledCost:
     """The cost of the 16-layer model."""
-    return ProfiledCost(a100_table(folder / "profiles"), GPT, cluster, ProfiledConfig(path=folder))
+    config = ProfiledConfig(path=folder, recompute=recompute)
+    return ProfiledCost(a100_table(folder / "profiles"), GPT, cluster, config)
 
 
 def batches(folder: Path, name: str) -> list[list[Sample]]:

@@ -8,8 +8,6 @@ batches of a file.
 
 from pathlib import Path
 
-import numpy as np
-
 from a100_inputs import LENGTHS, a100_cluster, a100_cost, batches
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.sample import Sample
@@ -22,11 +20,14 @@ from measured import median_ms, medians, run_over_inputs
 
 COLUMNS = {
     "samples": "{:.0f}",
+    "looked_up": "{:.0f}",
     "candidates": "{:.0f}",
     "limits": "{:.0f}",
     "micro-batches": "{:.0f}",
     "objective_ms": "{:.1f}",
+    "order_ms": "{:.2f}",
     "lookup_ms": "{:.2f}",
+    "modes_ms": "{:.3f}",
     "kernel_ms": "{:.3f}",
     "order_and_split_ms": "{:.2f}",
 }
@@ -34,16 +35,20 @@ COLUMNS = {
 
 def measure(samples: list[Sample], cost: CostModel, cluster: Cluster) -> dict[str, float]:
     ordered = order_samples(samples)
-    choice = candidates(ordered, cost, cluster, memory_share=1.0)
-    tables = (choice.row_of_sample, choice.work_ms[0], choice.fill_ms[0], cluster.n_replicas)
+    choice = candidates(ordered, cost, cluster)
+    cheapest = choice.cheapest()
+    tables = (choice.row_of_sample, cheapest.work_ms, cheapest.fill_ms, cluster.n_replicas)
     sizes, objective_ms, n_solves = _kernels.split_samples(*tables)
     return {
         "samples": len(samples),
-        "candidates": int(np.isfinite(choice.work_ms).sum()),
+        "looked_up": choice.costs.n_microbatches,
+        "candidates": int((choice.cells >= 0).sum()),
         "limits": n_solves,
         "micro-batches": len(sizes),
         "objective_ms": objective_ms,
-        "lookup_ms": median_ms(lambda: candidates(ordered, cost, cluster, memory_share=1.0)),
+        "order_ms": median_ms(lambda: order_samples(samples)),
+        "lookup_ms": median_ms(lambda: candidates(ordered, cost, cluster)),
+        "modes_ms": median_ms(choice.cheapest),
         "kernel_ms": median_ms(lambda: _kernels.split_samples(*tables)),
         "order_and_split_ms": median_ms(
             lambda: split_samples(order_samples(samples), cost, cluster)
@@ -56,7 +61,7 @@ def measure_all(folder: Path) -> dict[str, dict[str, float]]:
     for name in LENGTHS:
         for n_replicas in (1, 2):
             cluster = a100_cluster(n_replicas)
-            cost = a100_cost(folder, cluster)
+            cost = a100_cost(folder, cluster, ("none", "selective", "full"))
             measured = [measure(samples, cost, cluster) for samples in batches(folder, name)]
             results[f"{name} x{n_replicas}"] = medians(measured, COLUMNS)
     return results

@@ -5,14 +5,18 @@ namespace py = pybind11;
 void bind_cyclic_schedule(py::module_& m);
 void bind_improve_plan(py::module_& m);
 void bind_list_scheduler(py::module_& m);
+void bind_rate_costs(py::module_& m);
 void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
+void bind_window_shapes(py::module_& m);
 
 PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
     bind_cyclic_schedule(m);
     bind_improve_plan(m);
     bind_list_scheduler(m);
+    bind_rate_costs(m);
     bind_simulate(m);
     bind_split_samples(m);
+    bind_window_shapes(m);
 }

@@ -69,3 +69,31 @@ def simulate_all(
     bytes_per_ms: float,
     full_duplex: bool,
 ) -> npt.NDArray[np.float64]: ...
+
+# Returns (cells of shape (n_rows, max_samples); of every shape n_rows, row_tokens, target_tokens).
+def window_shapes(
+    row_tokens: npt.NDArray[np.int64],
+    target_tokens: npt.NDArray[np.int64],
+    first: npt.NDArray[np.int64],
+    most: npt.NDArray[np.int64],
+) -> tuple[
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+]: ...
+
+# Returns (work_ms, fill_ms, memory_share), one entry per micro-batch.
+def rate_costs(
+    costs: npt.NDArray[np.float64],
+    room_bytes: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]: ...
+
+# Returns (work_ms, fill_ms, mode), each of shape (n_rows, max_samples).
+def cheapest_modes(
+    cells: npt.NDArray[np.int32],
+    work_ms: npt.NDArray[np.float64],
+    fill_ms: npt.NDArray[np.float64],
+    memory_share: npt.NDArray[np.float64],
+    largest_share: float,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int32]]: ...

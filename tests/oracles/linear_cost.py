@@ -20,6 +20,7 @@ class LinearCost:
         longest_row: Longest row that was measured.
         recomputes: Whether full recomputation is known, too. It keeps a quarter, and its
             backward pass takes twice as long.
+        has_targets: Whether rows have a target side; its tokens cost as much as all others.
     """
 
     launch_ms: tuple[float, ...] = (1.0, 1.0)
@@ -28,6 +29,7 @@ class LinearCost:
     model_bytes: float = 0.0
     longest_row: int = 1_000_000
     recomputes: bool = False
+    has_targets: bool = False
 
     @property
     def description(self) -> str:
@@ -42,12 +44,17 @@ class LinearCost:
         return 0.0
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        return self.has_targets
+
+    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         return (Recompute.NONE, Recompute.FULL) if self.recomputes else (Recompute.NONE,)
 
     def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
-        n_rows, row_tokens, _ = shapes
-        tokens = np.where(row_tokens <= self.longest_row, n_rows * row_tokens, np.inf)[:, None]
+        n_rows, row_tokens, target_tokens = shapes
+        all_tokens = n_rows * (row_tokens + target_tokens)
+        tokens = np.where(row_tokens <= self.longest_row, all_tokens, np.inf)[:, None]
         pass_ms = (np.array(self.launch_ms) + tokens * np.array(self.token_ms)) / 2
         is_full = recompute is Recompute.FULL
         stored_bytes = np.broadcast_to(tokens * self.token_bytes, pass_ms.shape).copy()

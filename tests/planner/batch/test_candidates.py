@@ -1,7 +1,10 @@
 import json
+from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 from tests.oracles.shared_folder import shared_folder
@@ -9,10 +12,13 @@ from tests.oracles.shared_folder import shared_folder
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.batch.candidates import candidates
+from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
+from dynapipe_hpc.planner.batch.memory import fits
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.split import padded_microbatch
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
@@ -25,27 +31,82 @@ A100S = Cluster(n_stages=4, device_memory_bytes=40_000_000_000)
 def test_samples_of_one_row_length_share_a_row_and_what_does_not_fit_is_infinite() -> None:
     samples = order_samples(samples_of([20, 7, 24, 3]))
     cost = LinearCost(launch_ms=(1.0, 2.0), token_ms=(0.1, 0.1), token_bytes=2.0)
-    found = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48), 1.0)
-    assert found.row_of_sample.tolist() == [0, 0, 1, 1]
-    np.testing.assert_allclose(found.work_ms[0], [[4.4, 6.8, np.inf], [2.8, 3.6, np.inf]])
-    np.testing.assert_allclose(found.fill_ms[0], [[3.4, 5.8, np.inf], [1.8, 2.6, np.inf]])
+    choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
+    found = choice.cheapest()
+    assert choice.row_of_sample.tolist() == [0, 0, 1, 1]
+    np.testing.assert_allclose(found.work_ms[:, :2], np.array([[4.4, 6.8], [2.8, 3.6]]))
+    np.testing.assert_allclose(found.fill_ms[:, :2], np.array([[3.4, 5.8], [1.8, 2.6]]))
+    assert np.isinf(found.work_ms[:, 2:]).all()
 
 
-def test_every_mode_has_its_own_table_as_far_as_it_fits() -> None:
+def work_ms(choice: Candidates, mode: int) -> FloatArray:
+    """Of every window in one mode, infinite where it may not be used."""
+    work_ms: FloatArray = np.append(choice.ratings.work_ms, np.inf)[choice.cells[mode]]
+    return work_ms
+
+
+def test_every_mode_has_its_own_cells_as_far_as_it_fits() -> None:
     samples = order_samples(samples_of([24, 24, 24, 24]))
     cost = LinearCost((1.0, 2.0), (0.1, 0.1), token_bytes=2.0, recomputes=True)
-    found = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48), 1.0)
+    found = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
     # Full recomputation keeps a quarter, and on top comes as much as without: 2 * 1.0 - 0.5
-    np.testing.assert_allclose(found.work_ms[:, 0, :2], [[4.4, 6.8], [6.6, 10.2]])
-    assert np.isfinite(found.work_ms).sum(axis=2).tolist() == [[2], [4]]
+    np.testing.assert_allclose(work_ms(found, 0)[0, :2], np.array([4.4, 6.8]))
+    np.testing.assert_allclose(work_ms(found, 1)[0, :2], np.array([6.6, 10.2]))
+    assert (found.cells >= 0).sum(axis=2).tolist() == [[2], [4]]
+    assert found.cheapest().mode.tolist() == [[0, 0, 1, 1]]
 
 
-def test_at_most_some_rows_are_kept_of_every_mode() -> None:
+def test_at_most_some_samples_are_kept_of_every_mode() -> None:
     samples = order_samples(samples_of([24, 24, 24, 16]))
     cost = LinearCost(token_bytes=2.0, recomputes=True)
-    every = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48), 1.0)
-    few = every.of_at_most(2)
-    np.testing.assert_array_equal(few.work_ms, every.work_ms[..., :2])
+    every = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
+    np.testing.assert_array_equal(every.of_at_most(2).cells, every.cells[..., :2])
+
+
+def test_a_share_of_memory_leaves_out_windows_that_keep_more_but_no_sample_alone() -> None:
+    samples = order_samples(samples_of([24, 8, 8, 8, 8]))
+    room = Cluster(n_stages=2, device_memory_bytes=192)
+    choice = candidates(samples, LinearCost(token_bytes=2.0), room)
+    assert (choice.cells >= 0).tolist() == [[[True] * 2 + [False] * 2, [True] * 4]]
+    few = choice.with_share(0.2)  # 38.4 bytes
+    assert (few.cells >= 0).tolist() == [[[True] + [False] * 3, [True, True] + [False] * 2]]
+    np.testing.assert_array_equal(choice.cheapest(0.2).work_ms, few.cheapest().work_ms)
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12)
+
+
+@given(pairs=PAIRS, is_sorted=st.booleans(), room=st.integers(200, 2000))
+def test_a_window_is_padded_to_its_longest_on_either_side(
+    pairs: list[tuple[int, int]], is_sorted: bool, room: int
+) -> None:
+    pairs = sorted(pairs, reverse=True) if is_sorted else pairs
+    samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
+    cost = LinearCost(has_targets=True, recomputes=True)
+    choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
+    for first, size, (mode, recompute) in product(
+        range(len(samples)), range(1, len(samples) + 1), enumerate(cost.recompute_modes)
+    ):
+        if first + size > len(samples):
+            continue
+        expected = padded_microbatch(samples[first : first + size], recompute, True)
+        costs = microbatch_costs([expected], cost)
+        row, width = choice.row_of_sample[first], choice.cells.shape[2]
+        cell = choice.cells[mode, row, size - 1] if size <= width else -1
+        assert (cell >= 0) == bool(fits(costs, np.full(2, float(room)))[0])
+        if cell >= 0:
+            assert choice.microbatch(first, size, mode) == expected
+            np.testing.assert_array_equal(choice.costs.table[cell], costs.table[0])
+            assert choice.ratings.work_ms[cell] == costs.work_ms.max()
+
+
+def test_an_order_of_pairs_has_a_row_per_sample_unless_windows_are_alike() -> None:
+    samples = [Sample(i, *pair) for i, pair in enumerate([(8, 6), (8, 6), (24, 6), (8, 6), (8, 6)])]
+    choice = candidates(
+        samples, LinearCost(has_targets=True), Cluster(n_stages=2, device_memory_bytes=10_000)
+    )
+    assert choice.row_of_sample.tolist() == [0, 1, 2, 3, 3]
+    assert choice.costs.n_microbatches < 5 * 6 / 2
 
 
 def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> list[list[float]]:
@@ -71,7 +132,7 @@ def test_nothing_that_fits_is_missed_on_a_measured_table(share: float) -> None:
     lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
     samples = order_samples(samples_of(lengths["batches"][0]))
 
-    found = candidates(samples, cost, A100S, share).work_ms[0]
+    found = work_ms(candidates(samples, cost, A100S).with_share(share), 0)
     for row, expected in zip(found, costs_one_by_one(samples, cost, share), strict=True):
         padding = [np.inf] * (len(samples) - len(row))
         missing = [np.inf] * (len(samples) - len(expected))

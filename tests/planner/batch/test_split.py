@@ -168,6 +168,6 @@ def test_a_sample_longer_than_what_was_measured_is_named_apart() -> None:
         split_samples(samples, LinearCost(longest_row=64), ROOMY)
 
 
-def test_samples_out_of_order_are_refused() -> None:
-    with pytest.raises(ValueError, match="samples must come longest first"):
-        split_samples(samples_of([10, 70]), LinearCost(), ROOMY)
+def test_samples_in_any_order_are_padded_to_the_longest_of_their_micro_batch() -> None:
+    found = split_samples(samples_of([10, 70, 8]), LinearCost(launch_ms=(9.0, 9.0)), ROOMY)
+    assert [(m.sample_ids, m.row_tokens) for m in found] == [((0, 1, 2), 72)]

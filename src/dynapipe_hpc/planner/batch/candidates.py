@@ -1,171 +1,165 @@
 """The micro-batches that a split may choose from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import (
-    BoolArray,
-    activation_room_bytes,
-    does_not_fit,
-    fits,
-)
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
-from dynapipe_hpc.planner.batch.row_length import padded
-from dynapipe_hpc.planner.cost.cost_model import (
-    CostModel,
-    FloatArray,
-    IntArray,
-    Shapes,
-    StageCosts,
-)
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
+from dynapipe_hpc.planner.batch.row_length import RowLengths, row_lengths
+from dynapipe_hpc.planner.batch.window_costs import Cells, Rated, Ratings, WindowLookup, Windows
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes, StageCosts
+
+
+class CheapestModes(NamedTuple):
+    """Every window in the mode in which it works least. Shape (n_rows, max_samples).
+
+    Attributes:
+        work_ms: See `Ratings`; infinite where the window may not be used.
+        fill_ms: Likewise.
+        mode: Index into the modes; 0 where the window may not be used.
+    """
+
+    work_ms: FloatArray
+    fill_ms: FloatArray
+    mode: Cells
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
     """What every padded micro-batch of neighbouring samples costs.
 
-    Samples come longest first, so the first of a micro-batch sets its row length, and samples
-    of one row length share a row of the tables. Entry (m, l, k) is of a micro-batch of k + 1
-    samples of which the first is of row l, in mode m of the cost model's.
+    Such a window is named by its first sample, its number of samples and its mode. Samples
+    whose windows are all alike, as those of one length in a sorted list, share a row of the
+    tables: entry (m, l, k) is of a window of k + 1 samples of which the first is of row l, in
+    mode m. Windows of the same shape share their costs.
 
     Attributes:
+        samples: In the order to be cut.
+        modes: Those of the cost model.
         row_of_sample: Shape (n_samples,), the row of each sample in the tables.
-        cells: Shape (n_modes, n_rows, max_samples), which of `costs` a micro-batch has; -1 where
-            it may not be used.
-        costs: Of the micro-batches that may be used, in the order of `cells`.
+        cells: Shape (n_modes, n_rows, max_samples), which of `costs` a window has; -1 where it
+            may not be used.
+        shapes: Of what was looked up, usable or not.
+        costs: As many, see `shapes`.
+        ratings: As many.
     """
 
-    row_of_sample: npt.NDArray[np.int32]
-    cells: npt.NDArray[np.int32]
+    samples: Sequence[Sample]
+    modes: tuple[Recompute, ...]
+    row_of_sample: Cells
+    cells: Cells
+    shapes: Shapes
     costs: StageCosts
+    ratings: Ratings
 
-    @property
-    def work_ms(self) -> FloatArray:
-        """Shape (n_modes, n_rows, max_samples), forward and backward on the slowest stage."""
-        return self.table(bottleneck_ms(self.costs))
-
-    @property
-    def fill_ms(self) -> FloatArray:
-        """Shape (n_modes, n_rows, max_samples), forward and backward on all other stages."""
-        return self.table(fill_ms(self.costs))
-
-    def table(self, entries: FloatArray) -> FloatArray:
-        """Of every cell its entry, infinite where there is none; in the shape of `cells`."""
-        table = np.full(self.cells.shape, np.inf)
-        table[self.cells >= 0] = entries
-        return table
+    def with_share(self, memory_share: float) -> Self:
+        """Without windows of several samples that keep more than a share of a stage's memory."""
+        share = np.append(self.ratings.memory_share, np.inf)  # the last is that of cell -1
+        return replace(self, cells=np.where(share[self.cells] <= memory_share, self.cells, -1))
 
     def of_at_most(self, max_samples: int) -> Self:
         """Those of at most `max_samples` samples."""
-        known = self.cells[..., :max_samples] >= 0
-        kept = self.cells[..., :max_samples][known].astype(np.int64)
-        return type(self)(self.row_of_sample, numbered(known), self.costs.take(kept))
+        return replace(self, cells=np.ascontiguousarray(self.cells[..., :max_samples]))
+
+    def cheapest(self, memory_share: float = 1.0) -> CheapestModes:
+        """The mode of every window, of those in which it keeps no more than its share."""
+        return CheapestModes(*_kernels.cheapest_modes(self.cells, *self.ratings, memory_share))
+
+    def least(self, entries: FloatArray) -> FloatArray:
+        """Of every window the least entry of its modes, shape (n_rows, max_samples).
+
+        Args:
+            entries: One per micro-batch of `costs`; infinite where there is none to be had.
+        """
+        entries = np.ascontiguousarray(entries)
+        nothing = np.zeros_like(entries)
+        least, _, _ = _kernels.cheapest_modes(self.cells, entries, nothing, nothing, 1.0)
+        return least
+
+    def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
+        """The window of `size` samples from `first` on, in the mode of an index."""
+        cell = self.cells[mode, self.row_of_sample[first], size - 1]
+        return MicroBatch(
+            rows=tuple((sample.sample_id,) for sample in self.samples[first : first + size]),
+            row_tokens=int(self.shapes.row_tokens[cell]),
+            recompute=self.modes[mode],
+            target_tokens=int(self.shapes.target_tokens[cell]),
+        )
 
 
-def numbered(known: BoolArray) -> npt.NDArray[np.int32]:
-    """The true entries by number, the others -1."""
-    return np.where(known, np.cumsum(known).reshape(known.shape) - 1, -1).astype(np.int32)
-
-
-def candidates(
-    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, memory_share: float
-) -> Candidates:
-    """Looks up what every micro-batch of neighbouring samples costs.
+def candidates(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Candidates:
+    """Looks up what every micro-batch of neighbouring samples costs, once for all uses.
 
     Args:
-        samples: Longest first, at least one.
+        samples: In the order to be cut, at least one.
         cost: Predicts time and memory.
-        cluster: Whose memory limits a micro-batch.
-        memory_share: Of the memory that the model leaves on a stage, what a micro-batch of
-            more than one sample may keep; in (0, 1].
+        cluster: Whose memory limits a micro-batch that runs alone.
 
     Raises:
         DoesNotFitError: A sample alone needs more memory than a stage has.
         NotMeasuredError: The cost model does not know what a sample alone costs.
     """
-    row_tokens = padded(np.array([sample.tokens for sample in samples], dtype=np.int64))
-    if np.any(np.diff(row_tokens) > 0):
-        raise ValueError("samples must come longest first, as order_samples returns them")
-    starts_length = np.diff(row_tokens, prepend=0) != 0
-    first = np.flatnonzero(starts_length)
-    lookup = _Lookup(row_tokens[first], cost, activation_room_bytes(cost, cluster), memory_share)
-    lookup.check_samples(samples, first, cluster)
-    of_mode = [lookup.known(len(samples) - first, mode) for mode in cost.recompute_modes]
-    return Candidates(
-        np.cumsum(starts_length, dtype=np.int32) - 1,
-        numbered(_stacked([known for known, _ in of_mode])),
-        StageCosts.joined([costs for _, costs in of_mode]),
-    )
+    lengths = row_lengths(samples, cost.is_encoder_decoder)
+    row_of_sample, first = _rows(lengths)
+    lookup = WindowLookup(lengths, first, cost, activation_room_bytes(cost, cluster))
+    doubling, modes = lookup.doubling(), cost.recompute_modes
+    rated = [lookup.rated(doubling.shapes, mode) for mode in modes]
+    _check_samples([samples[i] for i in first], rated, cost, cluster)
+    windows = [
+        lookup.windows(doubling.most(found.ratings), mode)
+        for found, mode in zip(rated, modes, strict=True)
+    ]
+    shapes, costs, ratings = Rated.joined([found.rated for found in windows])
+    return Candidates(samples, modes, row_of_sample, _stacked(windows), shapes, costs, ratings)
 
 
-def _stacked(tables: Sequence[BoolArray]) -> BoolArray:
-    """Tables of any width in one, false where they end."""
-    width = max(table.shape[1] for table in tables)
-    return np.stack([np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in tables])
+def _rows(lengths: RowLengths) -> tuple[Cells, IntArray]:
+    """The row of every sample, and the first sample of every row.
+
+    A sample needs no row of its own if it is as long as the one before it and none after it is
+    longer: then all its windows are like those of the one before.
+    """
+    alike = np.logical_and.reduce([(side[1:] == side[:-1]) & _is_longest(side) for side in lengths])
+    begins = np.concatenate([[True], ~alike])
+    return np.cumsum(begins, dtype=np.int32) - 1, np.flatnonzero(begins)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lookup:
-    """Finds what is allowed and what it costs, for the distinct row lengths."""
+def _is_longest(side: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether no later sample is longer, from the second sample on."""
+    return np.asarray(np.maximum.accumulate(side[::-1])[::-1][1:] == side[1:])
 
-    row_tokens: IntArray
-    cost: CostModel
-    room_bytes: FloatArray
-    memory_share: float
 
-    def check_samples(self, samples: Sequence[Sample], first: IntArray, cluster: Cluster) -> None:
-        """Raises for the longest sample that cannot run alone; `first` has each length."""
-        shapes = Shapes.of_rows(np.ones_like(self.row_tokens), self.row_tokens)
-        alone = [self.cost.stage_costs(shapes, mode) for mode in self.cost.recompute_modes]
-        fitting = np.any([fits(costs, self.room_bytes) for costs in alone], axis=0)
-        misfits = np.flatnonzero(~fitting)
-        if misfits.size:
-            sample = samples[first[misfits[0]]]
-            raise does_not_fit(
-                f"sample {sample.sample_id} ({sample.input_tokens} input + "
-                f"{sample.target_tokens} target tokens) on its own",
-                alone[-1].take(misfits[:1]),  # the mode that keeps least
-                self.cost,
-                cluster,
-                "cut long samples with data.max_tokens",
-            )
+def _check_samples(
+    samples: Sequence[Sample], rated: Sequence[Rated], cost: CostModel, cluster: Cluster
+) -> None:
+    """Raises for the first sample that runs in no mode; its costs are at its place."""
+    shares = np.min([found.ratings.memory_share[: len(samples)] for found in rated], axis=0)
+    misfits = np.flatnonzero(np.isinf(shares))
+    if misfits.size:
+        sample = samples[misfits[0]]
+        raise does_not_fit(
+            f"sample {sample.sample_id} ({sample.input_tokens} input + "
+            f"{sample.target_tokens} target tokens) on its own",
+            rated[-1].costs.take(misfits[:1]),  # the mode that keeps least
+            cost,
+            cluster,
+            "cut long samples with data.max_tokens",
+        )
 
-    def known(self, max_rows: IntArray, recompute: Recompute) -> tuple[BoolArray, StageCosts]:
-        """What may be used in a mode and what that costs, up to `max_rows` rows of each length.
 
-        More rows never need less memory, but for noise, so the most rows that fit lie between
-        two powers of two; only up to the larger one is looked up row by row.
-        """
-        doubling = 1 << np.arange(int(max_rows.max()).bit_length())
-        tried = doubling <= max_rows[:, None]
-        is_fitting = np.zeros(tried.shape, dtype=np.bool_)
-        is_fitting[tried] = self._allowed(*self._costs(tried, doubling, recompute))
-        bound = np.minimum(2 * (is_fitting * doubling).max(axis=1) - 1, max_rows)
-
-        rows = np.arange(1, bound.max() + 1)
-        wanted = rows <= bound[:, None]
-        costs, n_rows = self._costs(wanted, rows, recompute)
-        allowed = self._allowed(costs, n_rows)
-        wanted[wanted] = allowed
-        return wanted, costs.take(np.flatnonzero(allowed))
-
-    def _costs(
-        self, wanted: BoolArray, rows: IntArray, recompute: Recompute
-    ) -> tuple[StageCosts, IntArray]:
-        """Costs and row counts of the wanted entries of a table of shape (lengths, rows)."""
-        length, column = np.nonzero(wanted)
-        n_rows = rows[column]
-        shapes = Shapes.of_rows(n_rows, self.row_tokens[length])
-        return self.cost.stage_costs(shapes, recompute), n_rows
-
-    def _allowed(self, costs: StageCosts, n_rows: IntArray) -> BoolArray:
-        keeps_its_share = costs.stored_bytes <= self.memory_share * self.room_bytes
-        may_be_kept = keeps_its_share.all(axis=1) | (n_rows == 1)
-        return np.asarray(fits(costs, self.room_bytes) & may_be_kept)
+def _stacked(windows: Sequence[Windows]) -> Cells:
+    """Cells of all modes in one array, counted through."""
+    width = max(mode.cells.shape[1] for mode in windows)
+    stacked = np.full((len(windows), len(windows[0].cells), width), -1, np.int32)
+    n_before = 0
+    for cells, (own, rated) in zip(stacked, windows, strict=True):
+        np.copyto(cells[:, : own.shape[1]], own + n_before, where=own >= 0)
+        n_before += rated.costs.n_microbatches
+    return stacked

@@ -1,14 +1,44 @@
 """The order in which samples are cut into micro-batches."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+import numpy as np
 
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.planner.batch.row_length import tokens_of
+from dynapipe_hpc.planner.cost.cost_model import IntArray
 
 
-def order_samples(samples: Iterable[Sample]) -> list[Sample]:
-    """Sorts samples by length, longest first and equal ones by id, so that neighbours pad little.
+def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> dict[str, list[Sample]]:
+    """Orders in which neighbours pad little, by name; which is best, only plans tell.
+
+    Args:
+        samples: In any order, at least one.
+        is_encoder_decoder: Whether inputs and targets are padded on their own.
+
+    Returns:
+        The same samples in every order; the first is the plainest.
 
     Source:
-        DynaPipe, section "Micro-batch Construction": enough for decoder-only models.
+        DynaPipe, section "Micro-batch Construction".
     """
-    return sorted(samples, key=lambda sample: (-sample.tokens, sample.sample_id))
+    if not is_encoder_decoder:
+        return {"by length": order_samples(samples)}
+    return {"by input and target": order_pairs(samples)}
+
+
+def order_samples(samples: Sequence[Sample]) -> list[Sample]:
+    """Sorts samples by length, longest first and equal ones by id: all that a decoder needs."""
+    inputs, targets, ids = _numbers(samples)
+    return [samples[i] for i in np.lexsort((ids, -(inputs + targets))).tolist()]
+
+
+def order_pairs(samples: Sequence[Sample]) -> list[Sample]:
+    """Sorts samples by input, then target, longest first, and equal ones by id."""
+    inputs, targets, ids = _numbers(samples)
+    return [samples[i] for i in np.lexsort((ids, -targets, -inputs)).tolist()]
+
+
+def _numbers(samples: Sequence[Sample]) -> list[IntArray]:
+    names = ("input_tokens", "target_tokens", "sample_id")
+    return [tokens_of(samples, name) for name in names]

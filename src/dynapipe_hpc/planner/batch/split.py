@@ -9,8 +9,10 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
-from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+
+Window = tuple[int, int, int]  # first sample, number of samples, index of the mode
 
 
 def split_samples(
@@ -34,7 +36,7 @@ def split_samples(
     sample alone may keep all of it.
 
     Args:
-        samples: Longest first, at least one.
+        samples: In the order to be cut, at least one; see `orders`.
         cost: Predicts time and memory of a candidate micro-batch.
         cluster: Its replicas share the work, its device memory limits a micro-batch.
         memory_share: In (0, 1]; 1 / n_stages suits schedules that keep as many micro-batches
@@ -51,36 +53,37 @@ def split_samples(
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and 2.
     """
-    choice = candidates(samples, cost, cluster, memory_share)
-    windows = _windows(choice, cluster.n_replicas)
-    if len(windows) < cluster.n_replicas <= len(samples):
-        few = choice.of_at_most(len(samples) // cluster.n_replicas)
-        windows = _windows(few, cluster.n_replicas)
+    choice = candidates(samples, cost, cluster)
     return [
-        padded_microbatch(samples[first : first + size], cost.recompute_modes[mode])
-        for first, size, mode in windows
+        choice.microbatch(*window) for window in split(choice, cluster.n_replicas, memory_share)
     ]
 
 
-def _windows(choice: Candidates, n_replicas: int) -> list[tuple[int, int, int]]:
-    """First sample, number of samples and mode of every micro-batch."""
-    work_ms = choice.work_ms
-    cheapest = work_ms.argmin(axis=0)
-    least_ms, fill_ms = (
-        np.take_along_axis(table, cheapest[np.newaxis], axis=0)[0]
-        for table in (work_ms, choice.fill_ms)
-    )
-    length = choice.row_of_sample
-    sizes, _, _ = _kernels.split_samples(length, least_ms, fill_ms, n_replicas)
+def split(choice: Candidates, n_replicas: int, memory_share: float = 1.0) -> list[Window]:
+    """As `split_samples`: first sample, number of samples and mode of every micro-batch."""
+    windows = _cut(choice, n_replicas, memory_share)
+    n_samples = len(choice.samples)
+    if len(windows) < n_replicas <= n_samples:
+        windows = _cut(choice.of_at_most(n_samples // n_replicas), n_replicas, memory_share)
+    return windows
+
+
+def _cut(choice: Candidates, n_replicas: int, memory_share: float) -> list[Window]:
+    length, cheapest = choice.row_of_sample, choice.cheapest(memory_share)
+    sizes, _, _ = _kernels.split_samples(length, cheapest.work_ms, cheapest.fill_ms, n_replicas)
     firsts = np.cumsum([0, *sizes[:-1]])
-    modes = cheapest[length[firsts], np.array(sizes) - 1]
+    modes = cheapest.mode[length[firsts], np.array(sizes) - 1]
     return list(zip(firsts.tolist(), sizes, modes.tolist(), strict=True))
 
 
-def padded_microbatch(samples: Sequence[Sample], recompute: Recompute) -> MicroBatch:
-    """One sample per row, as long as the first, which is the longest."""
+def padded_microbatch(
+    samples: Sequence[Sample], recompute: Recompute, is_encoder_decoder: bool = False
+) -> MicroBatch:
+    """One sample per row, all rows as long as the longest on either side."""
+    row_tokens, target_tokens = map(max, row_lengths(samples, is_encoder_decoder))
     return MicroBatch(
         rows=tuple((sample.sample_id,) for sample in samples),
-        row_tokens=padded(samples[0].tokens),
+        row_tokens=int(row_tokens),
         recompute=recompute,
+        target_tokens=int(target_tokens),
     )

@@ -48,6 +48,11 @@ class AnalyticCost:
         return "estimated from peak rates, not measured"
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        """Only decoder-only models are known."""
+        return False
+
+    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Only to keep what the backward pass needs."""
         return (Recompute.NONE,)

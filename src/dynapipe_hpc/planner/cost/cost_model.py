@@ -155,6 +155,11 @@ class CostModel(Protocol):
         ...
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether rows have a target side of their own, see `Shapes`."""
+        ...
+
+    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """The modes whose costs are known and that a plan may use, at least one, ascending."""
         ...

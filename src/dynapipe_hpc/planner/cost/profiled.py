@@ -80,6 +80,11 @@ class ProfiledCost:
         return self._repaired
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        """Only decoder-only models are known."""
+        return False
+
+    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Those that the configuration names."""
         return self._modes

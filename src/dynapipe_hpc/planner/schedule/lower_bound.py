@@ -86,9 +86,9 @@ def padded_bound_ms(samples: Sequence[Sample], cost: CostModel, cluster: Cluster
 
 def _least_work_ms(ordered: Sequence[Sample], cost: CostModel, cluster: Cluster) -> FloatArray:
     """Of all cuts of the samples, the least work of each stage by itself, shape (n_stages,)."""
-    choice = candidates(ordered, cost, cluster, memory_share=1.0)
-    nothing = choice.table(np.zeros(choice.costs.n_microbatches)).min(axis=0)
-    tables = (choice.table(stage_ms).min(axis=0) for stage_ms in choice.costs.work_ms.T)
+    choice = candidates(ordered, cost, cluster)
+    tables = (choice.least(stage_ms) for stage_ms in choice.costs.work_ms.T)
+    nothing = choice.least(np.zeros(choice.costs.n_microbatches))
     cuts = (_kernels.split_samples(choice.row_of_sample, t, nothing, 1) for t in tables)
     return np.array([work_ms for _, work_ms, _ in cuts])
 

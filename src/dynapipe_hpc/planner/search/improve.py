@@ -41,7 +41,7 @@ def improve(
         schedule; never worse by that measure.
     """
     ordered, modes = order_samples(samples), cost.recompute_modes
-    choice = candidates(ordered, cost, cluster, memory_share=1.0)
+    choice = candidates(ordered, cost, cluster)
     found, _ = _kernels.improve_plan(
         choice.costs.table,
         choice.cells,
