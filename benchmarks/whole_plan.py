@@ -15,7 +15,7 @@ from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
-from dynapipe_hpc.plan.codec import encode
+from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
@@ -58,7 +58,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "samples": len(samples),
         "micro-batches": len(microbatches),
         "instructions": sum(len(plan.instructions) for plan in plans),
-        "bytes_of_largest": max(len(encode(plan)) for plan in plans),
+        "bytes_of_largest": max(map(len, encode_plans(plans))),
         "split": median_ms(lambda: rule(samples, planner.cost, planner.cluster)),
         "balance": median_ms(
             lambda: balance_replicas(microbatches, planner.cost, planner.cluster.n_replicas)
@@ -67,8 +67,8 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "search": median_ms(lambda: search(planner, samples, pipelines)),
         "transfers": median_ms(lambda: write(planner, pipelines)),
         "check": median_ms(lambda: check_plans(plans)),
-        "encode": median_ms(lambda: encode_all(plans)),
-        "whole": median_ms(lambda: encode_all(planner.make_plans(0, samples))),
+        "encode": median_ms(lambda: encode_plans(plans)),
+        "whole": median_ms(lambda: encode_plans(planner.make_plans(0, samples))),
         "predicted": predicted_ms(planner, samples),
         "without_search": predicted_ms(replace(planner, search=None), samples),
     }
@@ -95,10 +95,6 @@ def predicted_ms(planner: Planner, samples: list[Sample]) -> float:
 
 def write(planner: Planner, pipelines: Sequence[Pipeline]) -> list[RankPlan]:
     return rank_plans(0, pipelines, planner.cluster, planner.cost, planner.hidden_size)
-
-
-def encode_all(plans: Sequence[RankPlan]) -> list[bytes]:
-    return [encode(plan) for plan in plans]
 
 
 def measure_all(folder: Path) -> dict[str, dict[str, float]]:

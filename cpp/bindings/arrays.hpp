@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ namespace py = pybind11;
 // Arguments of these types are bound with noconvert: a silent copy would hide that the caller
 // passed the wrong type or layout.
 using Doubles = py::array_t<double, py::array::c_style>;
+using Bytes = py::array_t<std::int64_t, py::array::c_style>;
+using Numbers = py::array_t<std::uint32_t, py::array::c_style>;
 using Codes = py::array_t<dynapipe::PassCode, py::array::c_style>;
 
 template <typename T>

@@ -2,9 +2,11 @@
 
 namespace py = pybind11;
 
+void bind_check_pipeline(py::module_& m);
 void bind_cyclic_schedule(py::module_& m);
 void bind_improve_plan(py::module_& m);
 void bind_list_scheduler(py::module_& m);
+void bind_place_transfers(py::module_& m);
 void bind_rate_costs(py::module_& m);
 void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
@@ -12,9 +14,11 @@ void bind_window_shapes(py::module_& m);
 
 PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
+    bind_check_pipeline(m);
     bind_cyclic_schedule(m);
     bind_improve_plan(m);
     bind_list_scheduler(m);
+    bind_place_transfers(m);
     bind_rate_costs(m);
     bind_simulate(m);
     bind_split_samples(m);

@@ -97,3 +97,23 @@ def cheapest_modes(
     memory_share: npt.NDArray[np.float64],
     largest_share: float,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int32]]: ...
+
+# Returns per stage its rows of shape (n_instructions, 5).
+def place_transfers(
+    order: npt.NDArray[np.int32],
+    end_ms: npt.NDArray[np.float64],
+    peers: npt.NDArray[np.uint32],
+) -> list[npt.NDArray[np.uint32]]: ...
+
+# Returns None, or a fault: rule, stage, position, microbatch, detail.
+def check_pipeline(
+    rows: list[npt.NDArray[np.uint32]],
+    ranks: npt.NDArray[np.uint32],
+    bounds: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+) -> tuple[int, int, int, int, int] | None: ...
+def peak_bytes(
+    rows: npt.NDArray[np.uint32],
+    bounds: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+) -> int: ...

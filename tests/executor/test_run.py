@@ -13,6 +13,7 @@ from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.executor.run import ExecutionError, run_plan
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StartSend, WaitSend
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 MICROBATCHES = [MicroBatch(((i,), (10 * i,)), row_tokens=3) for i in range(1, 6)]
@@ -118,7 +119,7 @@ def test_a_failing_rank_ends_its_peers() -> None:
 def test_a_plan_that_forgets_its_sends_ends_at_once() -> None:
     sender, receiver = plans_of(2)
     cut = tuple(i for i in sender.instructions if not isinstance(i, StartSend | WaitSend))
-    plans = [replace(sender, instructions=cut), receiver]
+    plans = [replace(sender, instructions=InstructionRows.of(cut)), receiver]
     stages, world = stages_of(2), LocalWorld(2)
     network = LocalNetwork(world, np.zeros)
     with pytest.raises(RunError, match=r"ranks [01] and [01] disagree on transfer 0"):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.instruction import Instruction
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
@@ -31,7 +32,7 @@ def plans_of(instructions: Iterable[Sequence[Instruction]], n_microbatches: int)
             stage=stage,
             hidden_size=4,
             microbatches=tuple(MicroBatch(((i,),), 8) for i in range(n_microbatches)),
-            instructions=tuple(row),
+            instructions=row if isinstance(row, InstructionRows) else InstructionRows.of(row),
             memory=MemoryPlan(AMPLE, 100, stored, ones, ones),
             prediction=Prediction(1.0, ()),
         )
@@ -40,8 +41,10 @@ def plans_of(instructions: Iterable[Sequence[Instruction]], n_microbatches: int)
 
 
 def plans_of_grid(text: str, n_microbatches: int) -> list[RankPlan]:
-    """The plans of one replica from their picture."""
-    return plans_of(parse_grid(text).values(), n_microbatches)
+    """The plans of one replica from their picture, first stage first."""
+    rows = parse_grid(text)
+    plans = plans_of(rows.values(), n_microbatches)
+    return [replace(plan, rank=rank) for plan, rank in zip(plans, rows, strict=True)]
 
 
 def with_tight_memory(plans: Iterable[RankPlan]) -> list[RankPlan]:
@@ -54,16 +57,20 @@ def drawn_plans(draw: st.DrawFn) -> list[RankPlan]:
     """The plans of one replica from a random schedule with random times, memory tight."""
     schedule = draw(drawn_schedules())
     timeline = draw(drawn_timelines(schedule))
-    n_stages, n_passes = timeline.end_ms.shape
-    instructions = place_transfers(schedule, timeline, range(n_stages))
-    return with_tight_memory(plans_of(instructions, n_passes // 2))
+    instructions = place_transfers(schedule, timeline, range(len(schedule.passes)))
+    return with_tight_memory(plans_of(instructions, n_microbatches_of(schedule)))
+
+
+def n_microbatches_of(schedule: Schedule) -> int:
+    """How many micro-batches pass through the pipeline."""
+    return len({pass_.microbatch for pass_ in schedule.passes[0]})
 
 
 @st.composite
 def drawn_schedules(draw: st.DrawFn) -> Schedule:
     """Any order in which up to 5 micro-batches can pass through up to 4 stages."""
     n_stages, n_microbatches = draw(st.integers(1, 4)), draw(st.integers(1, 5))
-    kinds = (PassKind.FORWARD, PassKind.BACKWARD)
+    kinds = tuple(PassKind)[: draw(st.integers(2, 3))]  # splits backward passes or not
     passes = [Pass(kind, i) for kind in kinds for i in range(n_microbatches)]
     open_ = [(stage, pass_) for stage in range(n_stages) for pass_ in passes]
     done: list[StagePass] = []
@@ -103,5 +110,7 @@ def inputs_of(stage: int, pass_: Pass, n_stages: int) -> list[StagePass]:
     """The passes that a pass needs to have ended, each with its stage."""
     if pass_.kind is PassKind.FORWARD:
         return [(stage - 1, pass_)] if stage > 0 else []
+    if pass_.kind is PassKind.WEIGHT:
+        return [(stage, Pass(PassKind.BACKWARD, pass_.microbatch))]
     behind = [(stage + 1, pass_)] if stage + 1 < n_stages else []
     return [(stage, Pass(PassKind.FORWARD, pass_.microbatch)), *behind]

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from dynapipe_hpc.plan.instruction import (
     Backward,
+    BackwardInput,
+    BackwardWeight,
     Forward,
     Instruction,
     Load,
@@ -37,11 +39,10 @@ class _Pipeline:
 
     def is_done(self, stage: int) -> bool:
         plan, done = self._plans[stage], self._done[stage]
-        backwards = [Backward(i) for i in range(len(plan.microbatches))]
+        backwards = [self._last_pass(stage, i) for i in range(len(plan.microbatches))]
         waits = [WaitSend(s.microbatch, s.payload) for s in done if isinstance(s, StartSend)]
-        return (
-            all(must in done for must in [*backwards, *waits, StepOptimizer()])
-            and tuple(done) == plan.instructions
+        return all(must in done for must in [*backwards, *waits, StepOptimizer()]) and done == list(
+            plan.instructions
         )
 
     def step(self, stage: int) -> bool:
@@ -67,17 +68,21 @@ class _Pipeline:
             case Forward(i):
                 received = first or WaitReceive(i, Payload.ACTIVATION) in done
                 return Load(i) in done and received
-            case Backward(i):
+            case Backward(i) | BackwardInput(i):
                 received = last or WaitReceive(i, Payload.GRADIENT) in done
-                return Forward(i) in done and received
+                whole = isinstance(instruction, Backward)
+                return whole != self._splits(stage) and Forward(i) in done and received
+            case BackwardWeight(i):
+                return BackwardInput(i) in done
             case StartSend(i, payload):
-                producer = Forward(i) if payload is Payload.ACTIVATION else Backward(i)
-                return producer in done and self._may_start(stage, instruction)
+                makers = {Forward(i)} if payload is Payload.ACTIVATION else _backwards(i)
+                made = any(maker in done for maker in makers)
+                return made and self._may_start(stage, instruction)
             case StartReceive(slot=slot):
                 users = [
                     s.microbatch for s in done if isinstance(s, StartReceive) and s.slot == slot
                 ]
-                free = all(Backward(i) in done for i in users)
+                free = all(self._last_pass(stage, i) in done for i in users)
                 return free and self._may_start(stage, instruction)
             case WaitSend(i, payload):
                 return self._is_over(stage, StartSend, i, payload)
@@ -86,6 +91,13 @@ class _Pipeline:
             case ReduceGradients():
                 return True
         return False
+
+    def _splits(self, stage: int) -> bool:
+        passes = self._plans[stage].instructions
+        return any(isinstance(p, BackwardInput | BackwardWeight) for p in passes)
+
+    def _last_pass(self, stage: int, i: int) -> Instruction:
+        return BackwardWeight(i) if self._splits(stage) else Backward(i)
 
     def _may_start(self, stage: int, start: Start) -> bool:
         again = [
@@ -118,16 +130,20 @@ class _Pipeline:
         kept = [
             stored
             for i, stored in enumerate(memory.stored)
-            if Forward(i) in done and Backward(i) not in done[:-1]
+            if Forward(i) in done and self._last_pass(stage, i) not in done[:-1]
         ]
         match done[-1]:
             case Forward(i):
                 transient = memory.forward_transient[i]
-            case Backward(i):
+            case Backward(i) | BackwardInput(i) | BackwardWeight(i):
                 transient = memory.backward_transient[i]
             case _:
                 transient = 0
         return memory.static + sum(kept) + transient
+
+
+def _backwards(i: int) -> set[Instruction]:
+    return {Backward(i), BackwardInput(i)}
 
 
 def _tensor(start: Start) -> tuple[int, Payload]:

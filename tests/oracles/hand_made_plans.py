@@ -18,6 +18,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 Order = list[tuple[str, int]]
@@ -74,7 +75,7 @@ def hand_made_plans(
             stage=stage,
             hidden_size=hidden_size,
             microbatches=tuple(microbatches[replica]),
-            instructions=tuple(instructions),
+            instructions=InstructionRows.of(instructions),
             memory=MemoryPlan(0, 0, (), (), ()),
             prediction=Prediction(0.0, ()),
         )

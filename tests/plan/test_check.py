@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from tests.oracles.check_pipeline import error_of
 from tests.oracles.example_plans import drawn_plans, plans_of_grid
 from tests.oracles.execute_plans import plans_execute
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.check import PlanError, check_plans
 from dynapipe_hpc.plan.instruction import Instruction, Payload, StartReceive, StartSend
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 RIGHT = """
@@ -93,18 +95,20 @@ def test_a_changed_plan_is_refused_if_and_only_if_it_does_not_execute(data: st.D
     for _ in range(data.draw(st.integers(1, 3))):
         stage = data.draw(st.sampled_from(range(len(plans))))
         instructions = data.draw(changes(plans[stage].instructions))
-        plans[stage] = replace(plans[stage], instructions=instructions)
+        plans[stage] = replace(plans[stage], instructions=InstructionRows.of(instructions))
     executes = plans_execute(plans)
     event("executes" if executes else "is broken")
-    assert passes(plans) == executes
+    found = error_of_check(plans)
+    assert (found is None) == executes
+    assert found == error_of(plans)
 
 
-def passes(plans: Sequence[RankPlan]) -> bool:
+def error_of_check(plans: Sequence[RankPlan]) -> str | None:
     try:
         check_plans(plans)
-    except PlanError:
-        return False
-    return True
+    except PlanError as error:
+        return str(error)
+    return None
 
 
 @st.composite

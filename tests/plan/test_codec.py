@@ -1,8 +1,8 @@
 """Plans as bytes, and bytes that are no plans."""
 
 import struct
-import zlib
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import get_args
 
@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from tests.oracles.example_plans import drawn_plans
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.plan.codec import decode, encode
+from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
 
 OLD = Path(__file__).parent / "old"
-HEADER_BYTES = 16
+HEADER_BYTES = 20
+HASH_BYTES = 8
 
 PLAN = RankPlan(
     iteration=70_000_000_000,
@@ -29,25 +31,38 @@ PLAN = RankPlan(
     hidden_size=64,
     microbatches=(
         MicroBatch(((5,), (6, 2**40)), 24),
-        MicroBatch(((0, 1, 2),), 2048, Recompute.FULL),
+        MicroBatch(((0, 1, 2),), 2048, Recompute.FULL, target_tokens=256),
     ),
-    instructions=parse_grid(
-        "rank 3 | a0<2@0 L0 a0<! F0 a0>4 a1<2@1 L1 a1<! F1 a1>4 g0<4@2 g0<! a0>! B0 g0>2"
-        " g1<4@0 g1<! a1>! B1 g1>2 g0>! g1>! reduce step"
-    )[3],
+    instructions=InstructionRows.of(
+        parse_grid(
+            "rank 3 | a0<2@0 L0 a0<! F0 a0>4 a1<2@1 L1 a1<! F1 a1>4 g0<4@2 g0<! a0>! B0 g0>2"
+            " g1<4@0 g1<! a1>! I1 g1>2 g0>! g1>! W1 reduce step"
+        )[3]
+    ),
     memory=MemoryPlan(2**36, 2**35, (2**33, 7), (1, 0), (2, 3)),
     prediction=Prediction(12.5, ((0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0))),
 )
-PLANS_OF_VERSION = {1: PLAN}
 
 
-@pytest.mark.parametrize("version", PLANS_OF_VERSION)
-def test_plans_of_every_released_version_are_read(version: int) -> None:
-    assert decode((OLD / f"v{version}.plan").read_bytes()) == PLANS_OF_VERSION[version]
+def encode(plan: RankPlan) -> bytes:
+    """The bytes of an iteration of one rank."""
+    return encode_plans([plan])[0]
 
 
-def test_the_latest_version_is_written_as_it_was_released() -> None:
-    assert encode(PLAN) == (OLD / "v1.plan").read_bytes()
+def test_the_latest_version_is_written_and_read_as_it_was_released() -> None:
+    released = (OLD / f"v{VERSION}.plan").read_bytes()
+    assert encode(PLAN) == released
+    assert decode(released) == PLAN
+
+
+@pytest.mark.parametrize("version", range(1, VERSION))
+def test_plans_of_older_versions_are_refused_by_name(version: int) -> None:
+    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 2; re"):
+        decode((OLD / f"v{version}.plan").read_bytes())
+
+
+def test_a_plan_of_every_version_is_kept() -> None:
+    assert {path.name for path in OLD.iterdir()} == {f"v{k + 1}.plan" for k in range(VERSION)}
 
 
 @given(drawn_plans())
@@ -72,13 +87,27 @@ def test_a_plan_without_micro_batches_comes_back_equal() -> None:
     [
         replace(PLAN, rank=-1),
         replace(PLAN, iteration=2**64),
-        replace(PLAN, instructions=(Load(2**32),)),
         replace(PLAN, memory=replace(PLAN.memory, stored=(1,))),
     ],
 )
 def test_a_plan_whose_numbers_do_not_fit_has_no_bytes(plan: RankPlan) -> None:
     with pytest.raises(PlanFormatError, match=r"the plan of rank -?[0-9]+ has no bytes"):
         encode(plan)
+
+
+def test_an_instruction_whose_numbers_do_not_fit_has_no_row() -> None:
+    for number in (-1, 2**32):
+        with pytest.raises(PlanFormatError, match="an instruction has no row"):
+            InstructionRows.of([Load(number)])
+
+
+@given(drawn_plans())
+def test_every_plan_of_an_iteration_holds_the_hash_of_all(plans: list[RankPlan]) -> None:
+    (found,) = {plans_hash(data) for data in encode_plans(plans)}
+    assert {plans_hash(data) for data in encode_plans(plans)} == {found}
+    for k, plan in enumerate(plans):
+        changed = [*plans[:k], replace(plan, hidden_size=plan.hidden_size + 1), *plans[k + 1 :]]
+        assert found not in {plans_hash(data) for data in encode_plans(changed)}
 
 
 def test_a_plan_cut_anywhere_is_refused() -> None:
@@ -102,13 +131,17 @@ def test_a_plan_with_any_flipped_bit_is_refused() -> None:
 def test_another_version_is_named() -> None:
     data = bytearray(encode(PLAN))
     data[8] = 9
-    with pytest.raises(PlanFormatError, match="version 9, but this release reads 1; read it with"):
+    with pytest.raises(PlanFormatError, match="version 9, but this release reads 2; read it with"):
         decode(bytes(data))
 
 
 def with_right_checksum(data: bytes) -> bytes:
-    checksum = zlib.crc32(data[HEADER_BYTES:])
-    return data[:12] + struct.pack("<I", checksum) + data[HEADER_BYTES:]
+    body, of_all = data[HEADER_BYTES:-HASH_BYTES], hash_of(hash_of(data[HEADER_BYTES:-HASH_BYTES]))
+    return data[: HEADER_BYTES - HASH_BYTES] + hash_of(body + of_all) + body + of_all
+
+
+def hash_of(data: bytes) -> bytes:
+    return blake2b(data, digest_size=HASH_BYTES).digest()
 
 
 @settings(max_examples=500)
@@ -118,7 +151,7 @@ def test_wrong_content_under_a_right_checksum_is_refused_or_read_as_another_plan
 ) -> None:
     written = bytearray(encode(PLAN))
     for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(HEADER_BYTES, len(written) - 8))
+        at = data.draw(st.integers(HEADER_BYTES, len(written) - HASH_BYTES - 4))
         number = data.draw(st.sampled_from([0, 1, 2, 255, 2**31, 2**32 - 1]))
         written[at : at + 4] = struct.pack("<I", number)
     forged = with_right_checksum(bytes(written))
@@ -136,7 +169,7 @@ def replaced(offset: int, number: int) -> bytes:
 
 
 COUNTS = HEADER_BYTES + 7 * 8
-FIRST_ROW = len(encode(PLAN)) - 20 * len(PLAN.instructions)
+FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +178,8 @@ FIRST_ROW = len(encode(PLAN)) - 20 * len(PLAN.instructions)
         (COUNTS, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
         (COUNTS + 4, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
         (COUNTS + 5 * 8 + 8, 1, "do not add up to its rows and samples"),
-        (COUNTS + 5 * 8 + 8 + 8, 3, "unknown mode: 3 is not a valid Recompute"),
-        (FIRST_ROW, 9, "unknown kind 9"),
+        (COUNTS + 5 * 8 + 8 + 12, 3, "unknown mode: 3 is not a valid Recompute"),
+        (FIRST_ROW, 11, "unknown kind 11"),
         (FIRST_ROW + 4, 2, "an instruction on micro-batch 2 of 2"),
         (FIRST_ROW + 8, 2, r"malformed row \(5, 0, 2, 2, 0\)"),
         (FIRST_ROW + 20 + 12, 1, r"malformed row \(0, 0, 0, 1, 0\)"),

@@ -9,6 +9,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.errors import PlanTextError
 from dynapipe_hpc.plan.instruction import (
     Backward,
+    BackwardInput,
+    BackwardWeight,
     Forward,
     Instruction,
     Load,
@@ -30,8 +32,9 @@ def test_every_instruction_has_a_symbol() -> None:
         *(Load(3), StartReceive(3, A, 0, 2), WaitReceive(3, A), Forward(3), StartSend(3, A, 12)),
         *(StartReceive(3, G, 12, 0), WaitReceive(3, G), WaitSend(3, A), Backward(3)),
         *(StartSend(3, G, 0), WaitSend(3, G), ReduceGradients(), StepOptimizer()),
+        *(BackwardInput(3), BackwardWeight(3)),
     ]
-    symbols = "L3 a3<0@2 a3<! F3 a3>12 g3<12@0 g3<! a3>! B3 g3>0 g3>! reduce step"
+    symbols = "L3 a3<0@2 a3<! F3 a3>12 g3<12@0 g3<! a3>! B3 g3>0 g3>! reduce step I3 W3"
     assert " ".join(map(symbol, row)) == symbols
 
 
@@ -48,6 +51,8 @@ def instructions() -> st.SearchStrategy[Instruction]:
         st.builds(Load, numbers),
         st.builds(Forward, numbers),
         st.builds(Backward, numbers),
+        st.builds(BackwardInput, numbers),
+        st.builds(BackwardWeight, numbers),
         st.builds(StartSend, numbers, payloads, numbers),
         st.builds(WaitSend, numbers, payloads),
         st.builds(StartReceive, numbers, payloads, numbers, numbers),

@@ -11,7 +11,7 @@ from tests.oracles.linear_cost import LinearCost
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.codec import encode
+from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
@@ -61,9 +61,7 @@ def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: i
 
 def test_the_same_samples_give_the_same_bytes() -> None:
     samples = samples_of([5, 100, 7, 64, 64, 9, 200])
-    first, second = (
-        [encode(plan) for plan in planner_of().make_plans(0, samples)] for _ in range(2)
-    )
+    first, second = (encode_plans(planner_of().make_plans(0, samples)) for _ in range(2))
     assert first == second
 
 

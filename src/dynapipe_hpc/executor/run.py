@@ -10,6 +10,8 @@ from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport import Transport
 from dynapipe_hpc.plan.instruction import (
     Backward,
+    BackwardInput,
+    BackwardWeight,
     Forward,
     Instruction,
     Load,
@@ -94,6 +96,8 @@ class _PlanRun(Generic[Tensor]):
             case Backward(i):
                 gradient = self._inbox.pop((Payload.GRADIENT, i), None)
                 self._put(Payload.GRADIENT, i, self._stage.backward(i, gradient))
+            case BackwardInput() | BackwardWeight():
+                raise RunError("split backward passes cannot be executed yet")
             case StartSend(i, payload, peer):
                 self._transport.start_send(i, payload, peer, self._outbox[payload, i])
             case WaitSend(i, payload):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self, TypeVar
 
-from dynapipe_hpc.plan.codec import encode
+from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.store.plan_store import PlanStore, PlanStoreTimeoutError
 
@@ -80,7 +80,7 @@ class PlanAhead:
 
     def _plan(self, iteration: int) -> list[bytes]:
         started_s = time.thread_time()
-        plans = [encode(plan) for plan in self._make_plans(iteration)]
+        plans = encode_plans(self._make_plans(iteration))
         self.planning_ms[iteration] = 1e3 * (time.thread_time() - started_s)
         return plans
 

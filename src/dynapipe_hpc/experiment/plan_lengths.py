@@ -12,7 +12,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.show_plan import prediction_text
-from dynapipe_hpc.plan.codec import encode
+from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
@@ -65,8 +65,7 @@ def _plan(planner: Planner, number: int, batch: Lengths) -> Record:
     samples = samples_of_lengths(batch)
     choice = planner.choose(samples)
     plans = planner.write(number, choice)
-    for plan in plans:
-        encode(plan)
+    encode_plans(plans)
     planning_ms = 1e3 * (time.thread_time() - started_s)
     return {
         "predicted_iteration_ms": plans[0].prediction.iteration_ms,

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from dynapipe_hpc.plan.check_rank import Neighbours, check_rank
-from dynapipe_hpc.plan.check_transfers import check_transfers
+import numpy as np
+
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.errors import PlanError
+from dynapipe_hpc.plan.fault import Fault, describe
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 __all__ = ["PlanError", "check_plans"]
@@ -14,10 +16,10 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
     """Checks that the plans of all ranks, executed together, end and compute the iteration.
 
     They belong to one iteration; the stages of a replica form one pipeline over the same
-    micro-batches; each rank keeps the rules of `check_rank` (every pass once, transfers
-    complete before use, slots, memory) and each pipeline those of `check_transfers` (no
-    mismatch, no deadlock, if transfers behave as NCCL's do). Linear in the number of
-    instructions.
+    micro-batches. On each rank, every micro-batch takes every step once and after what it
+    needs, peers are the neighbouring stages, a receive slot has one user at a time, and memory
+    stays within its limit. No two ranks disagree on the order of their transfers and no rank
+    waits for ever, if transfers behave as NCCL's do. Linear in the number of instructions.
 
     Args:
         plans: Of all ranks of an iteration, in any order.
@@ -51,12 +53,28 @@ def _pipeline(plans: Iterable[RankPlan], replica: int) -> list[RankPlan]:
 
 def _check_pipeline(pipeline: Sequence[RankPlan]) -> None:
     first = pipeline[0]
-    ranks = [None, *(plan.rank for plan in pipeline), None]
-    for stage, plan in enumerate(pipeline):
+    for plan in pipeline:
         if (plan.microbatches, plan.hidden_size) != (first.microbatches, first.hidden_size):
             raise PlanError(
                 f"iteration {plan.iteration}: ranks {first.rank} and {plan.rank} hold stages of "
                 f"replica {plan.replica} but differ in micro-batches or hidden size"
             )
-        check_rank(plan, Neighbours(before=ranks[stage], behind=ranks[stage + 2]))
-    check_transfers(pipeline)
+        _check_account(plan)
+    fault = _kernels.check_pipeline(
+        [plan.instructions.table for plan in pipeline],
+        np.array([plan.rank for plan in pipeline], np.uint32),
+        np.array([plan.memory.bounds for plan in pipeline], np.int64),
+        np.array([plan.memory.sizes for plan in pipeline], np.int64),
+    )
+    if fault is not None:
+        raise PlanError(describe(pipeline, Fault(*fault)))
+
+
+def _check_account(plan: RankPlan) -> None:
+    n = len(plan.microbatches)
+    n_accounted = [len(column) for column in plan.memory.sizes]
+    if any(n_column != n for n_column in n_accounted):
+        raise PlanError(
+            f"iteration {plan.iteration}: rank {plan.rank} accounts for the memory of "
+            f"{n_accounted} micro-batches, but has {n}"
+        )

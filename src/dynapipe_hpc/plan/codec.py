@@ -1,46 +1,55 @@
 """Plans as bytes. The layout is in docs/formats.md; all numbers are little endian."""
 
 import struct
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from itertools import accumulate, chain, islice, pairwise
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.errors import PlanFormatError
-from dynapipe_hpc.plan.instruction_rows import INSTRUCTION, pack_instructions, unpack_instructions
+from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
-__all__ = ["VERSION", "PlanFormatError", "decode", "encode"]
+__all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"DYNAPLAN"
-_HEADER = struct.Struct("<8sII")  # magic word, version, checksum of all that follows
+_HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that follows
 _NUMBERS = struct.Struct("<12Qd")  # seven of the plan, five counts, the iteration's time
-_MICROBATCH = struct.Struct("<3I3Q")  # rows, tokens per row, mode, three columns of memory
-_ROW_SIZE = struct.Struct("<I")  # samples in one row of a micro-batch
-_SAMPLE = struct.Struct("<Q")  # id of a sample
-_PASS = struct.Struct("<2d")  # start, end
-_TABLES = (_MICROBATCH, _ROW_SIZE, _SAMPLE, _PASS, INSTRUCTION)
+_MICROBATCH = struct.Struct("<4I")  # rows, tokens per row, target tokens per row, mode
+_HASH_BYTES = 8
+# Bytes of one entry: of a micro-batch and of its memory, a row, a sample, a pass, an instruction.
+_ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 2 * 8, 4 * COLUMNS)
 
 
-def encode(plan: RankPlan) -> bytes:
-    """A plan as bytes, which `decode` turns back into an equal plan.
+def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
+    """The plans of an iteration as bytes, each with the hash of all.
+
+    The hash is BLAKE2b of 8 bytes, which serves as the checksum too: as fast as memory on any
+    machine, without special instructions, and part of Python. So there is one pass over the
+    bytes, and plans that differ anywhere do not go for the same ones.
+
+    Args:
+        plans: Of all ranks, by rank.
 
     Raises:
         PlanFormatError: A number is negative or too large for its column, or the memory plan
             has not one entry per micro-batch.
     """
-    try:
-        body = b"".join(_sections(plan))
-    except (struct.error, ValueError) as error:
-        raise PlanFormatError(
-            f"iteration {plan.iteration}: the plan of rank {plan.rank} has no bytes: {error}"
-        ) from error
-    return _HEADER.pack(_MAGIC, VERSION, zlib.crc32(body)) + body
+    bodies = _bodies(plans)
+    # Of a hash one can take a digest and go on.
+    hashes = [blake2b(body, digest_size=_HASH_BYTES) for body in bodies]
+    of_all = blake2b(b"".join(h.digest() for h in hashes), digest_size=_HASH_BYTES).digest()
+    for one in hashes:
+        one.update(of_all)
+    return [
+        b"".join((_HEADER.pack(_MAGIC, VERSION, one.digest()), body, of_all))
+        for one, body in zip(hashes, bodies, strict=True)
+    ]
 
 
 def decode(data: bytes) -> RankPlan:
-    """The plan that `encode` made these bytes from.
+    """The plan that `encode_plans` made these bytes from.
 
     Raises:
         PlanFormatError: The bytes are cut, damaged, of another version or no plan at all.
@@ -48,46 +57,79 @@ def decode(data: bytes) -> RankPlan:
     body = _checked_body(data)
     numbers = _NUMBERS.unpack_from(body)
     iteration, rank, replica, stage, hidden_size, limit, static = numbers[:7]
-    microbatches, row_sizes, samples, passes, instructions = _tables(body, numbers[7:12])
-    columns = tuple(zip(*_MICROBATCH.iter_unpack(microbatches), strict=True)) or ((),) * 6
-    n_rows, row_tokens, modes, *bytes_per_microbatch = columns
-    sample_rows = _sample_rows(row_sizes, samples, n_rows)
+    microbatches, sizes, row_sizes, samples, passes, instructions = _tables(body, numbers[7:12])
+    shapes = list(_MICROBATCH.iter_unpack(microbatches))
+    sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
     return RankPlan(
         iteration,
         rank,
         replica,
         stage,
         hidden_size,
-        tuple(map(MicroBatch, sample_rows, row_tokens, map(_recompute, modes))),
-        tuple(unpack_instructions(instructions, len(n_rows))),
-        MemoryPlan(limit, static, *bytes_per_microbatch),
-        Prediction(numbers[12], tuple(_PASS.iter_unpack(passes))),
+        tuple(map(_microbatch, sample_rows, shapes)),
+        InstructionRows.unpack(instructions, len(shapes)),
+        MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
+        Prediction(numbers[12], tuple(struct.iter_unpack("<2d", passes))),
     )
 
 
-def _sections(plan: RankPlan) -> Iterator[bytes]:
-    memory, passes_ms = plan.memory, plan.prediction.passes_ms
-    rows = [row for microbatch in plan.microbatches for row in microbatch.rows]
+def plans_hash(data: bytes) -> int:
+    """The hash over the plans of all ranks that a plan was encoded with.
+
+    Raises:
+        PlanFormatError: As `decode`.
+    """
+    _checked_body(data)
+    return int.from_bytes(data[-_HASH_BYTES:], "little")
+
+
+def _bodies(plans: Sequence[RankPlan]) -> list[bytes]:
+    tables: dict[int, tuple[bytes, ...]] = {}  # the stages of a replica share a tuple
+    bodies = []
+    for plan in plans:
+        try:
+            if id(plan.microbatches) not in tables:
+                tables[id(plan.microbatches)] = _microbatch_tables(plan.microbatches)
+            bodies.append(_body(plan, *tables[id(plan.microbatches)]))
+        except (struct.error, ValueError) as error:
+            raise PlanFormatError(
+                f"iteration {plan.iteration}: the plan of rank {plan.rank} has no bytes: {error}"
+            ) from error
+    return bodies
+
+
+def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes, bytes]:
+    """The tables of micro-batches, rows and samples."""
+    rows = [row for microbatch in microbatches for row in microbatch.rows]
     samples = list(chain.from_iterable(rows))
-    tables = (plan.microbatches, rows, samples, passes_ms, plan.instructions)
-    yield _NUMBERS.pack(
+    shapes = [
+        _MICROBATCH.pack(m.n_rows, m.row_tokens, m.target_tokens, m.recompute) for m in microbatches
+    ]
+    return (
+        b"".join(shapes),
+        struct.pack(f"<{len(rows)}I", *map(len, rows)),
+        struct.pack(f"<{len(samples)}Q", *samples),
+    )
+
+
+def _body(plan: RankPlan, microbatches: bytes, row_sizes: bytes, samples: bytes) -> bytes:
+    n, passes_ms = len(plan.microbatches), plan.prediction.passes_ms
+    numbers = _NUMBERS.pack(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),
-        *(memory.limit, memory.static),
-        *map(len, tables),
+        *plan.memory.bounds,
+        *(n, len(row_sizes) // 4, len(samples) // 8, len(passes_ms), len(plan.instructions)),
         plan.prediction.iteration_ms,
     )
-    shapes = [(m.n_rows, m.row_tokens, m.recompute) for m in plan.microbatches]
-    columns = (shapes, memory.stored, memory.forward_transient, memory.backward_transient)
-    yield from (_MICROBATCH.pack(*shape, *b) for shape, *b in zip(*columns, strict=True))
-    yield struct.pack(f"<{len(rows)}I", *map(len, rows))
-    yield struct.pack(f"<{len(samples)}Q", *samples)
-    yield from (_PASS.pack(*times) for times in passes_ms)
-    yield pack_instructions(plan.instructions)
+    sizes = b"".join(struct.pack(f"<{n}Q", *column) for column in plan.memory.sizes)
+    times = struct.pack(f"<{2 * len(passes_ms)}d", *chain.from_iterable(passes_ms))
+    return b"".join(
+        (numbers, microbatches, sizes, row_sizes, samples, times, plan.instructions.pack())
+    )
 
 
 def _checked_body(data: bytes) -> memoryview:
-    """What follows the header, once header and checksum are right."""
-    if len(data) < _HEADER.size + _NUMBERS.size or not data.startswith(_MAGIC):
+    """What is between header and hash, once header and checksum are right."""
+    if len(data) < _HEADER.size + _NUMBERS.size + _HASH_BYTES or not data.startswith(_MAGIC):
         raise PlanFormatError(f"{len(data)} bytes are no plan, or their start is damaged")
     _, version, checksum = _HEADER.unpack_from(data)
     if version != VERSION:
@@ -95,39 +137,46 @@ def _checked_body(data: bytes) -> memoryview:
             f"the plan has format version {version}, but this release reads {VERSION}; "
             "read it with the release that wrote it"
         )
-    body = memoryview(data)[_HEADER.size :]
-    if zlib.crc32(body) != checksum:
+    content = memoryview(data)[_HEADER.size :]
+    if blake2b(content, digest_size=_HASH_BYTES).digest() != checksum:
         raise PlanFormatError(
             f"the plan is cut or damaged: its {len(data)} bytes fail the checksum"
         )
-    return body
+    return content[:-_HASH_BYTES]
 
 
 def _tables(body: memoryview, counts: tuple[int, ...]) -> list[memoryview]:
-    """The tables behind the numbers, in the order of `_TABLES`."""
-    sizes = (count * table.size for count, table in zip(counts, _TABLES, strict=True))
+    """The tables behind the numbers, in the order of `_ENTRY_BYTES`."""
+    n_entries = (counts[0], *counts)  # micro-batches count for their memory, too
+    sizes = (n * size for n, size in zip(n_entries, _ENTRY_BYTES, strict=True))
     ends = list(accumulate(sizes, initial=_NUMBERS.size))
     if ends[-1] != len(body):
         raise PlanFormatError(f"the plan's tables need {ends[-1]} bytes, but it has {len(body)}")
     return [body[start:end] for start, end in pairwise(ends)]
 
 
-def _recompute(number: int) -> Recompute:
+def _columns(sizes: memoryview, n_microbatches: int) -> Iterator[tuple[int, ...]]:
+    entries = struct.unpack(f"<{3 * n_microbatches}Q", sizes)
+    return (entries[k * n_microbatches : (k + 1) * n_microbatches] for k in range(3))
+
+
+def _microbatch(rows: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> MicroBatch:
+    _, row_tokens, target_tokens, mode = shape
     try:
-        return Recompute(number)
+        return MicroBatch(rows, row_tokens, Recompute(mode), target_tokens)
     except ValueError as error:
         raise PlanFormatError(f"the plan has a micro-batch of an unknown mode: {error}") from None
 
 
 def _sample_rows(
-    row_sizes: memoryview, samples: memoryview, n_rows: tuple[int, ...]
+    row_sizes: memoryview, samples: memoryview, n_rows: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], ...]]:
     """Sample ids, row by row, of every micro-batch."""
-    sizes = [size for (size,) in _ROW_SIZE.iter_unpack(row_sizes)]
-    if sum(n_rows) != len(sizes) or sum(sizes) * _SAMPLE.size != len(samples):
+    sizes = struct.unpack(f"<{len(row_sizes) // 4}I", row_sizes)
+    if sum(n_rows) != len(sizes) or sum(sizes) * 8 != len(samples):
         raise PlanFormatError("the plan's micro-batches do not add up to its rows and samples")
     if 0 in n_rows or 0 in sizes:
         raise PlanFormatError("the plan has an empty micro-batch or row")
-    ids = (sample_id for (sample_id,) in _SAMPLE.iter_unpack(samples))
+    ids = iter(struct.unpack(f"<{len(samples) // 8}Q", samples))
     rows = (tuple(islice(ids, size)) for size in sizes)
     return (tuple(islice(rows, n)) for n in n_rows)

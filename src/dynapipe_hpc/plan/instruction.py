@@ -37,8 +37,26 @@ class Backward:
 
 
 @dataclass(frozen=True, slots=True)
+class BackwardInput:
+    """Computes the gradient of a micro-batch's input alone; BackwardWeight does the rest."""
+
+    microbatch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardWeight:
+    """Computes a micro-batch's gradients of weights and frees what Forward kept.
+
+    It comes at any time after the micro-batch's BackwardInput. A rank's plan splits every
+    backward pass into these two or none.
+    """
+
+    microbatch: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartSend:
-    """Starts sending what the last Forward (or Backward) of the micro-batch produced."""
+    """Starts sending what the last Forward, Backward or BackwardInput of the micro-batch made."""
 
     microbatch: int
     payload: Payload
@@ -57,7 +75,7 @@ class WaitSend:
 class StartReceive:
     """Starts receiving a tensor into a receive buffer.
 
-    The buffer `slot` is in use from here until the micro-batch's Backward ends.
+    The buffer `slot` is in use from here until the micro-batch's Backward or BackwardWeight ends.
     """
 
     microbatch: int
@@ -88,6 +106,8 @@ Instruction = (
     Load
     | Forward
     | Backward
+    | BackwardInput
+    | BackwardWeight
     | StartSend
     | WaitSend
     | StartReceive

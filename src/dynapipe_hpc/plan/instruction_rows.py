@@ -1,11 +1,17 @@
 """Instructions as rows of integers of one width. The columns are in docs/formats.md."""
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Self, overload
+
+import numpy as np
+import numpy.typing as npt
 
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import (
     Backward,
+    BackwardInput,
+    BackwardWeight,
     Forward,
     Instruction,
     Load,
@@ -18,7 +24,10 @@ from dynapipe_hpc.plan.instruction import (
     WaitSend,
 )
 
-INSTRUCTION = struct.Struct("<5I")  # kind, micro-batch, payload, peer, slot
+RowTable = npt.NDArray[np.uint32]
+COLUMNS = 5  # kind, micro-batch, payload, peer, slot
+_ROW = struct.Struct(f"<{COLUMNS}I")
+_STORED = np.dtype("<u4")
 
 # A kind's number is its place here; its fields are the first of the columns behind.
 _KINDS: tuple[type[Instruction], ...] = (
@@ -31,44 +40,124 @@ _KINDS: tuple[type[Instruction], ...] = (
     WaitReceive,
     ReduceGradients,
     StepOptimizer,
+    BackwardInput,
+    BackwardWeight,
 )
 _FIELDS = {kind: (number, kind.__match_args__) for number, kind in enumerate(_KINDS)}
+_N_FIELDS = np.array([len(kind.__match_args__) for kind in _KINDS])
 _MAKERS: tuple[tuple[Callable[..., Instruction], int], ...] = tuple(
     (kind, len(kind.__match_args__)) for kind in _KINDS
 )
 _PAYLOADS = tuple(Payload)
 
 
-def pack_instructions(instructions: Iterable[Instruction]) -> bytes:
-    """One row per instruction; columns that a kind does not use are 0.
+class InstructionRows(Sequence[Instruction]):
+    """Instructions in order, kept as integers: a row becomes a value when it is looked at.
 
-    Raises:
-        struct.error: A number is negative or too large for its column.
+    The planner's kernels write and check rows, and plans store them; only the executor and
+    people look at instructions.
+
+    Attributes:
+        table: Shape (n_instructions, 5); cannot be changed.
     """
-    return b"".join(map(_pack, instructions))
 
+    __slots__ = ("table",)
 
-def unpack_instructions(rows: memoryview, n_microbatches: int) -> Iterator[Instruction]:
-    """The instructions of packed rows.
+    def __init__(self, table: RowTable) -> None:
+        """Takes a table whose rows are right, as kernels write it."""
+        self.table = table
+        self.table.flags.writeable = False
 
-    Raises:
-        PlanFormatError: A row is no instruction on one of the micro-batches.
-    """
-    for number, *columns in INSTRUCTION.iter_unpack(rows):
-        if number >= len(_MAKERS):
-            raise PlanFormatError(f"the plan has an instruction of the unknown kind {number}")
-        make, n_fields = _MAKERS[number]
-        if any(columns[n_fields:]) or columns[1] >= len(_PAYLOADS):
-            raise PlanFormatError(f"the plan has a malformed row {number, *columns}")
-        if n_fields and columns[0] >= n_microbatches:
-            raise PlanFormatError(
-                f"the plan has an instruction on micro-batch {columns[0]} of {n_microbatches}"
-            )
-        columns[1] = _PAYLOADS[columns[1]]
-        yield make(*columns[:n_fields])
+    @classmethod
+    def of(cls, instructions: Iterable[Instruction]) -> Self:
+        """The rows of instructions.
+
+        Raises:
+            PlanFormatError: A number is negative or too large for its column.
+        """
+        try:
+            packed = b"".join(map(_pack, instructions))
+        except struct.error as error:
+            raise PlanFormatError(f"an instruction has no row: {error}") from error
+        return cls(_table(packed))
+
+    @classmethod
+    def unpack(cls, data: memoryview, n_microbatches: int) -> Self:
+        """The rows that `pack` made these bytes from.
+
+        Raises:
+            PlanFormatError: A row is no instruction on one of the micro-batches.
+        """
+        table = _table(data)
+        _check(table, n_microbatches)
+        return cls(table)
+
+    def pack(self) -> bytes:
+        """The rows as bytes, little endian."""
+        return self.table.astype(_STORED, copy=False).tobytes()
+
+    def __len__(self) -> int:
+        """Number of instructions."""
+        return len(self.table)
+
+    @overload
+    def __getitem__(self, place: int) -> Instruction: ...
+    @overload
+    def __getitem__(self, place: slice) -> Self: ...
+    def __getitem__(self, place: int | slice) -> "Instruction | InstructionRows":
+        """One instruction, or the rows of a slice."""
+        if isinstance(place, slice):
+            return type(self)(np.ascontiguousarray(self.table[place]))
+        return _instruction(self.table[place].tolist())
+
+    def __iter__(self) -> Iterator[Instruction]:
+        """The instructions from top to bottom."""
+        return map(_instruction, self.table.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the instructions are the same."""
+        return isinstance(other, InstructionRows) and np.array_equal(self.table, other.table)
+
+    def __hash__(self) -> int:
+        """Equal for equal instructions."""
+        return hash(self.pack())
+
+    def __repr__(self) -> str:
+        """As it could be written in Python."""
+        return f"InstructionRows.of({list(self)})"
 
 
 def _pack(instruction: Instruction) -> bytes:
     number, fields = _FIELDS[type(instruction)]
     values = [getattr(instruction, field) for field in fields]
-    return INSTRUCTION.pack(number, *values, *[0] * (4 - len(values)))
+    return _ROW.pack(number, *values, *[0] * (COLUMNS - 1 - len(values)))
+
+
+def _table(packed: bytes | memoryview) -> RowTable:
+    return np.frombuffer(packed, _STORED).reshape(-1, COLUMNS).astype(np.uint32)
+
+
+def _instruction(row: Sequence[int]) -> Instruction:
+    number, microbatch, payload, *others = row
+    make, n_fields = _MAKERS[number]
+    return make(*(microbatch, _PAYLOADS[payload], *others)[:n_fields])
+
+
+def _check(table: RowTable, n_microbatches: int) -> None:
+    kinds, columns = table[:, 0], table[:, 1:]
+    if (unknown := kinds >= len(_KINDS)).any():
+        raise PlanFormatError(
+            f"the plan has an instruction of the unknown kind {kinds[unknown.argmax()]}"
+        )
+    n_fields = _N_FIELDS[kinds]
+    is_unused = np.arange(COLUMNS - 1) >= n_fields[:, None]
+    malformed = (columns * is_unused).any(axis=1) | (columns[:, 1] >= len(_PAYLOADS))
+    if malformed.any():
+        row = table[malformed.argmax()].tolist()
+        raise PlanFormatError(f"the plan has a malformed row {tuple(row)}")
+    beyond = (n_fields > 0) & (columns[:, 0] >= n_microbatches)
+    if beyond.any():
+        raise PlanFormatError(
+            f"the plan has an instruction on micro-batch {columns[beyond.argmax(), 0]} of "
+            f"{n_microbatches}"
+        )

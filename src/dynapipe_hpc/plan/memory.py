@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from dynapipe_hpc.plan.instruction import Backward, Forward
+import numpy as np
+
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 
@@ -10,19 +12,13 @@ def peak_bytes(plan: RankPlan) -> int:
     """Largest memory of a rank at any moment of its plan, in bytes.
 
     A micro-batch's stored bytes count from the start of its Forward to the end of its
-    Backward; transient bytes come on top while the pass runs (see `MemoryPlan`).
+    Backward or BackwardWeight; transient bytes come on top while a pass runs (see `MemoryPlan`).
     """
-    memory = plan.memory
-    held = peak = memory.static
-    for instruction in plan.instructions:
-        match instruction:
-            case Forward(i):
-                held += memory.stored[i]
-                peak = max(peak, held + memory.forward_transient[i])
-            case Backward(i):
-                peak = max(peak, held + memory.backward_transient[i])
-                held -= memory.stored[i]
-    return peak
+    return _kernels.peak_bytes(
+        plan.instructions.table,
+        np.array(plan.memory.bounds, np.int64),
+        np.array(plan.memory.sizes, np.int64),
+    )
 
 
 def stored_peak_bytes(plan: RankPlan) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.plan.instruction import Instruction
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,11 @@ class MemoryPlan:
     Attributes:
         limit: What the rank may use.
         static: Weights, gradients and optimizer state.
-        stored: Per micro-batch, kept from the start of its Forward to the end of its Backward.
+        stored: Per micro-batch, kept from the start of its Forward to the end of its Backward or
+            BackwardWeight.
         forward_transient: Per micro-batch, needed on top while Forward runs.
-        backward_transient: Per micro-batch, needed on top while Backward runs.
+        backward_transient: Per micro-batch, needed on top while Backward, BackwardInput or
+            BackwardWeight runs.
     """
 
     limit: int
@@ -27,6 +29,16 @@ class MemoryPlan:
     forward_transient: tuple[int, ...]
     backward_transient: tuple[int, ...]
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Limit and static memory."""
+        return (self.limit, self.static)
+
+    @property
+    def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """What micro-batches need: stored, forward transient and backward transient."""
+        return (self.stored, self.forward_transient, self.backward_transient)
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -34,8 +46,8 @@ class Prediction:
 
     Attributes:
         iteration_ms: Time of the whole iteration over all ranks, update included.
-        passes_ms: (start, end) of every Forward and Backward of this rank in plan order,
-            from the start of the iteration.
+        passes_ms: (start, end) of every pass of this rank in plan order, from the start of the
+            iteration.
     """
 
     iteration_ms: float
@@ -64,7 +76,7 @@ class RankPlan:
     stage: int
     hidden_size: int
     microbatches: tuple[MicroBatch, ...]
-    instructions: tuple[Instruction, ...]
+    instructions: InstructionRows
     memory: MemoryPlan
     prediction: Prediction
 

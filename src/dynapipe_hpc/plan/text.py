@@ -3,7 +3,8 @@
     rank 0 | L0 F0 a0>1 g0<1@0 a0>! g0<! B0 reduce step
     rank 1 | a0<0@0 L0 a0<! F0 B0 g0>0 g0>! reduce step
 
-`L0 F0 B0` are Load, Forward and Backward of micro-batch 0. A transfer is its payload (`a`
+`L0 F0 B0` are Load, Forward and Backward of micro-batch 0; `I0 W0` are BackwardInput and
+BackwardWeight, in place of `B0`. A transfer is its payload (`a`
 activation, `g` gradient), micro-batch, direction (`>` out, `<` in), then where it goes:
 `a0>1` starts a send to rank 1, `a0<0@2` starts a receive from rank 0 into slot 2. With `!`
 in place of the peer it is the wait: `a0>!` for the send, `a0<!` for the receive.
@@ -16,6 +17,8 @@ from typing import assert_never
 from dynapipe_hpc.plan.errors import PlanTextError
 from dynapipe_hpc.plan.instruction import (
     Backward,
+    BackwardInput,
+    BackwardWeight,
     Forward,
     Instruction,
     Load,
@@ -35,6 +38,8 @@ _TOKEN_FORMS: tuple[tuple[str, Callable[[re.Match[str]], Instruction]], ...] = (
     (r"L(N)", lambda m: Load(int(m[1]))),
     (r"F(N)", lambda m: Forward(int(m[1]))),
     (r"B(N)", lambda m: Backward(int(m[1]))),
+    (r"I(N)", lambda m: BackwardInput(int(m[1]))),
+    (r"W(N)", lambda m: BackwardWeight(int(m[1]))),
     (r"([ag])(N)>(N)", lambda m: StartSend(int(m[2]), _payload(m), int(m[3]))),
     (r"([ag])(N)>!", lambda m: WaitSend(int(m[2]), _payload(m))),
     (r"([ag])(N)<(N)@(N)", lambda m: StartReceive(int(m[2]), _payload(m), int(m[3]), int(m[4]))),
@@ -56,6 +61,10 @@ def symbol(instruction: Instruction) -> str:
             return f"F{i}"
         case Backward(i):
             return f"B{i}"
+        case BackwardInput(i):
+            return f"I{i}"
+        case BackwardWeight(i):
+            return f"W{i}"
         case StartSend(i, payload, peer):
             return f"{_LETTERS[payload]}{i}>{peer}"
         case WaitSend(i, payload):
@@ -114,7 +123,7 @@ def _parse(token: str, place: str) -> Instruction:
             return make(found)
     raise PlanTextError(
         f"{place}: {token!r} is no instruction; expected one like "
-        "L0 F0 B0 a0>1 a0>! a0<1@0 a0<! g0>1 g0<! reduce step"
+        "L0 F0 B0 I0 W0 a0>1 a0>! a0<1@0 a0<! g0>1 g0<! reduce step"
     )
 
 

@@ -8,6 +8,8 @@ from typing import assert_never
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.instruction import (
     Backward,
+    BackwardInput,
+    BackwardWeight,
     Forward,
     Instruction,
     Load,
@@ -20,6 +22,8 @@ from dynapipe_hpc.plan.instruction import (
 )
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
+
+_Pass = Forward | Backward | BackwardInput | BackwardWeight
 
 
 class Kind(StrEnum):
@@ -63,7 +67,7 @@ class IterationTimeline:
     Attributes:
         iteration: Number of the iteration.
         planned_ms: Predicted time of the iteration.
-        planned: Every Forward and Backward at its predicted time.
+        planned: Every pass at its predicted time.
         measured: Every instruction at its measured time.
     """
 
@@ -100,7 +104,7 @@ def timeline_of(plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> 
 
 
 def _planned(plan: RankPlan) -> Iterator[Bar]:
-    passes = [step for step in plan.instructions if isinstance(step, Forward | Backward)]
+    passes = [step for step in plan.instructions if isinstance(step, _Pass)]
     for step, (start_ms, end_ms) in zip(passes, plan.prediction.passes_ms, strict=True):
         yield _bar(plan, step, start_ms, end_ms)
 
@@ -125,7 +129,7 @@ def _kind(step: Instruction) -> Kind:
             return Kind.LOAD
         case Forward():
             return Kind.FORWARD
-        case Backward():
+        case Backward() | BackwardInput() | BackwardWeight():
             return Kind.BACKWARD
         case StartSend() | StartReceive():
             return Kind.TRANSFER

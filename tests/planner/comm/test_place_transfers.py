@@ -6,7 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.oracles.example_plans import drawn_plans, plans_of, timeline_of
+from hypothesis import strategies as st
+from tests.oracles.example_plans import (
+    drawn_plans,
+    drawn_schedules,
+    drawn_timelines,
+    n_microbatches_of,
+    plans_of,
+    timeline_of,
+)
+from tests.oracles.place_transfers import place_transfers as place_one_by_one
 from tests.oracles.stage_costs import drawn_costs, no_limit, with_columns
 
 from dynapipe_hpc.plan.check import check_plans
@@ -27,7 +36,7 @@ from dynapipe_hpc.planner.schedule.timeline import Timeline
 def placed(schedule: Schedule, durations_ms: Sequence[Sequence[float]]) -> list[RankPlan]:
     timeline = timeline_of(schedule, durations_ms)
     instructions = place_transfers(schedule, timeline, range(len(schedule.passes)))
-    return plans_of(instructions, len(schedule.passes[0]) // 2)
+    return plans_of(instructions, n_microbatches_of(schedule))
 
 
 def test_transfers_start_where_tensors_are_produced_and_end_where_they_are_needed() -> None:
@@ -75,6 +84,15 @@ def test_peers_are_the_ranks_given() -> None:
     timeline = timeline_of(schedule, [[1, 1], [1, 1]])
     for row, peer in zip(place_transfers(schedule, timeline, [6, 7]), [7, 6], strict=True):
         assert {s.peer for s in row if isinstance(s, StartSend | StartReceive)} == {peer}
+
+
+@given(st.data())
+def test_the_kernel_places_as_one_by_one(data: st.DataObject) -> None:
+    schedule = data.draw(drawn_schedules())
+    timeline = data.draw(drawn_timelines(schedule))
+    peers = [3 * stage + 5 for stage in range(len(schedule.passes))]
+    one_by_one = place_one_by_one(schedule, timeline, peers)
+    assert list(map(tuple, place_transfers(schedule, timeline, peers))) == one_by_one
 
 
 @given(drawn_plans())

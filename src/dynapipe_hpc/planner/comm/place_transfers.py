@@ -1,130 +1,38 @@
 """From a simulated schedule to instructions, with sends and receives where they cannot hang."""
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.plan.instruction import (
-    Backward,
-    Forward,
-    Instruction,
-    Load,
-    Payload,
-    ReduceGradients,
-    StartReceive,
-    StartSend,
-    StepOptimizer,
-    WaitReceive,
-    WaitSend,
-)
-from dynapipe_hpc.planner.comm.receive_slots import ReceiveSlots
-from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
+import numpy as np
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
+from dynapipe_hpc.planner.schedule.pass_codes import encode_passes
+from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
-
-# Gradients that a rank sends stay in memory until waited for, which no account includes.
-_GRADIENT_SENDS_IN_FLIGHT = 2
 
 
 def place_transfers(
     schedule: Schedule, timeline: Timeline, peers: Sequence[int]
-) -> list[tuple[Instruction, ...]]:
+) -> list[InstructionRows]:
     """Writes the instructions of every stage of one replica.
 
-    Walks the passes by simulated end. Each adds itself to its stage's list and then starts
-    the transfer of what it produced on both sides at once. So the two sides of every pair
-    agree on the order of transfers, and executing the passes in the order of the walk needs
-    no wait that is not over: the plan cannot deadlock. As a pass enters the list only when
-    it ends, a receive that starts meanwhile is listed before it, and a rank whose passes
-    block it has posted the receive before it is busy.
-
-    Waits come as late as they can: for a receive, before the pass that reads it; for a sent
-    activation, before the micro-batch's Backward; for a sent gradient, before a third one
-    would be in flight, or at the end. A receive takes the lowest free slot.
+    Every transfer starts on both sides when the pass that produces it ends in the simulation;
+    so both sides start their transfers in the same order, and the plan cannot deadlock. Waits
+    come as late as they can, and a receive takes the lowest free slot. The header of the
+    kernel, cpp/include/dynapipe/place_transfers.hpp, says more.
 
     Args:
         schedule: The passes of every stage.
-        timeline: When they end; every pass takes time.
+        timeline: When they end; every pass but those for gradients of weights takes time.
         peers: The rank of each stage.
 
     Returns:
         Per stage, its instructions, which end with ReduceGradients and StepOptimizer.
 
-    Raises:
-        InputError: The schedule splits backward passes.
-
     Source:
         Paper, section "Communication Planning".
     """
-    ranks = [None, *peers, None]
-    stages = [_Stage(*neighbours) for neighbours in zip(ranks[:-2], ranks[2:], strict=True)]
-    if schedule.splits_backward:
-        raise InputError(
-            "plans cannot hold split backward passes yet; set planner.schedule.split_backward "
-            "to false"
-        )
-    for stage, (kind, i) in _by_end(schedule, timeline):
-        if kind is PassKind.FORWARD:
-            stages[stage].forward(i)
-            if stage + 1 < len(stages):
-                stages[stage + 1].receive(i, Payload.ACTIVATION, peers[stage])
-        else:
-            stages[stage].backward(i)
-            if stage > 0:
-                stages[stage - 1].receive(i, Payload.GRADIENT, peers[stage])
-    return [stage.finish() for stage in stages]
-
-
-def _by_end(schedule: Schedule, timeline: Timeline) -> Iterator[tuple[int, Pass]]:
-    """Every pass with its stage, in the order in which they end; of equals, by stage."""
-    ends = sorted(
-        (end_ms, stage, k)
-        for stage, row in enumerate(timeline.end_ms.tolist())
-        for k, end_ms in enumerate(row)
+    rows = _kernels.place_transfers(
+        encode_passes(schedule), timeline.end_ms, np.array(peers, np.uint32)
     )
-    return ((stage, schedule.passes[stage][k]) for _, stage, k in ends)
-
-
-class _Stage:
-    """The instructions of a stage between two ranks, as far as they are written."""
-
-    def __init__(self, before: int | None, behind: int | None) -> None:
-        self._before = before
-        self._behind = behind
-        self._instructions: list[Instruction] = []
-        self._slots = ReceiveSlots()
-        self._sent_gradients: deque[int] = deque()
-
-    def receive(self, i: int, payload: Payload, peer: int) -> None:
-        """Adds the start of a receive."""
-        self._instructions.append(StartReceive(i, payload, peer, self._slots.take(i)))
-
-    def forward(self, i: int) -> None:
-        """Adds a Forward, what it waits for, and the start of its send."""
-        self._instructions.append(Load(i))
-        if self._before is not None:
-            self._instructions.append(WaitReceive(i, Payload.ACTIVATION))
-        self._instructions.append(Forward(i))
-        if self._behind is not None:
-            self._instructions.append(StartSend(i, Payload.ACTIVATION, self._behind))
-
-    def backward(self, i: int) -> None:
-        """Adds a Backward, what it waits for, and the start of its send."""
-        if self._behind is not None:
-            self._instructions.append(WaitReceive(i, Payload.GRADIENT))
-            self._instructions.append(WaitSend(i, Payload.ACTIVATION))
-        if len(self._sent_gradients) == _GRADIENT_SENDS_IN_FLIGHT:
-            self._wait_for_oldest_gradient()
-        self._instructions.append(Backward(i))
-        self._slots.release(i)
-        if self._before is not None:
-            self._instructions.append(StartSend(i, Payload.GRADIENT, self._before))
-            self._sent_gradients.append(i)
-
-    def finish(self) -> tuple[Instruction, ...]:
-        """Adds the end of the iteration; returns the whole list."""
-        while self._sent_gradients:
-            self._wait_for_oldest_gradient()
-        return (*self._instructions, ReduceGradients(), StepOptimizer())
-
-    def _wait_for_oldest_gradient(self) -> None:
-        self._instructions.append(WaitSend(self._sent_gradients.popleft(), Payload.GRADIENT))
+    return list(map(InstructionRows, rows))

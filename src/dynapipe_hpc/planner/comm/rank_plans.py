@@ -1,13 +1,16 @@
 """From scheduled pipelines to the plans of all ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.instruction import Instruction
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.planner.comm.place_transfers import place_transfers
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 
 def rank_plans(
@@ -28,50 +31,44 @@ def rank_plans(
     """
     makespan_ms = max(pipeline.timeline.makespan_ms for pipeline in pipelines)
     iteration_ms = makespan_ms + cost.update_ms
-    plans = []
-    for replica, pipeline in enumerate(pipelines):
-        for stage, instructions in enumerate(_instructions(replica, pipeline, cluster)):
-            plans.append(
-                RankPlan(
-                    iteration=iteration,
-                    rank=cluster.rank_of(replica, stage),
-                    replica=replica,
-                    stage=stage,
-                    hidden_size=hidden_size,
-                    microbatches=pipeline.microbatches,
-                    instructions=instructions,
-                    memory=_memory(pipeline, stage, cluster, cost.static_bytes),
-                    prediction=Prediction(iteration_ms, _passes_ms(pipeline, stage)),
-                )
+    return [
+        RankPlan(
+            iteration=iteration,
+            rank=cluster.rank_of(replica, stage),
+            replica=replica,
+            stage=stage,
+            hidden_size=hidden_size,
+            microbatches=pipeline.microbatches,
+            instructions=instructions,
+            memory=memory,
+            prediction=Prediction(iteration_ms, passes_ms),
+        )
+        for replica, pipeline in enumerate(pipelines)
+        for stage, (instructions, memory, passes_ms) in enumerate(
+            zip(
+                _instructions(replica, pipeline, cluster),
+                _memory(pipeline.costs, cluster, cost.static_bytes),
+                _passes_ms(pipeline.timeline),
+                strict=True,
             )
-    return plans
+        )
+    ]
 
 
-def _instructions(
-    replica: int, pipeline: Pipeline, cluster: Cluster
-) -> list[tuple[Instruction, ...]]:
+def _instructions(replica: int, pipeline: Pipeline, cluster: Cluster) -> list[InstructionRows]:
     peers = [cluster.rank_of(replica, stage) for stage in range(cluster.n_stages)]
     return place_transfers(pipeline.schedule, pipeline.timeline, peers)
 
 
-def _memory(
-    pipeline: Pipeline, stage: int, cluster: Cluster, static_bytes: FloatArray
-) -> MemoryPlan:
-    costs = pipeline.costs
-    return MemoryPlan(
-        limit=cluster.device_memory_bytes,
-        static=int(static_bytes[stage]),
-        stored=_whole_bytes(costs.stored_bytes[:, stage]),
-        forward_transient=_whole_bytes(costs.forward_transient_bytes[:, stage]),
-        backward_transient=_whole_bytes(costs.backward_transient_bytes[:, stage]),
-    )
+def _memory(costs: StageCosts, cluster: Cluster, static_bytes: FloatArray) -> Iterator[MemoryPlan]:
+    """Per stage. Bytes are rounded down, so that what fits in fractions also fits in whole ones."""
+    columns = (costs.stored_bytes, costs.forward_transient_bytes, costs.backward_transient_bytes)
+    sizes = np.stack(columns).astype(np.int64)  # (3, n_microbatches, n_stages)
+    for static, stage_sizes in zip(static_bytes, sizes.transpose(2, 0, 1).tolist(), strict=True):
+        yield MemoryPlan(cluster.device_memory_bytes, int(static), *map(tuple, stage_sizes))
 
 
-def _whole_bytes(sizes: FloatArray) -> tuple[int, ...]:
-    # Down, so that what fits in fractions of bytes also fits in whole ones.
-    return tuple(int(size) for size in sizes)
-
-
-def _passes_ms(pipeline: Pipeline, stage: int) -> tuple[tuple[float, float], ...]:
-    starts, ends = pipeline.timeline.start_ms[stage], pipeline.timeline.end_ms[stage]
-    return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
+def _passes_ms(timeline: Timeline) -> Iterator[tuple[tuple[float, float], ...]]:
+    """Per stage, start and end of its passes."""
+    times = zip(timeline.start_ms.tolist(), timeline.end_ms.tolist(), strict=True)
+    return (tuple(zip(starts, ends, strict=True)) for starts, ends in times)

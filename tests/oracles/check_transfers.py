@@ -26,8 +26,9 @@ def check_transfers(plans: Sequence[RankPlan]) -> None:
     """
     queues: dict[frozenset[int], _Queue] = {}
     waiting = _execute(plans, queues)
-    for queue in queues.values():
-        _check_order(queue, plans[0].iteration)
+    for pair in sorted(queues, key=sorted):
+        queue = queues[pair]
+        _check_order(queue, plans)
     if waiting:
         shown = {
             plan.rank: excerpt(plan.instructions, waiting[plan.rank].position)
@@ -100,13 +101,18 @@ def _run(plan: RankPlan, queues: dict[frozenset[int], _Queue]) -> Iterator[_Wait
                     yield wait
 
 
-def _check_order(queue: _Queue, iteration: int) -> None:
+def _check_order(queue: _Queue, plans: Sequence[RankPlan]) -> None:
     (lower, below), (upper, above) = queue.sides.items()
     for k, (one, other) in enumerate(zip(below, above, strict=False)):
         same_tensor = (one.microbatch, one.payload) == (other.microbatch, other.payload)
         if not same_tensor or type(one) is type(other):
-            shown = picture({lower: excerpt(below, k), upper: excerpt(above, k)})
+            whole = {p.rank: _starts(p, {lower: upper, upper: lower}.get(p.rank)) for p in plans}
+            shown = picture({rank: excerpt(whole[rank], k) for rank in (lower, upper)})
             raise PlanError(
-                f"iteration {iteration}: ranks {lower} and {upper} "
+                f"iteration {plans[0].iteration}: ranks {lower} and {upper} "
                 f"disagree on transfer {k} between them:{shown}"
             )
+
+
+def _starts(plan: RankPlan, peer: int | None) -> list[_Start]:
+    return [s for s in plan.instructions if isinstance(s, _Start) and s.peer == peer]

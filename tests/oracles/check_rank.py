@@ -1,4 +1,4 @@
-"""The rules that the plan of a rank keeps by itself."""
+"""The rules that the plan of a rank keeps by itself, one by one."""
 
 from dataclasses import dataclass
 from typing import assert_never
@@ -7,6 +7,8 @@ from dynapipe_hpc.plan.errors import PlanError
 from dynapipe_hpc.plan.excerpt import excerpt, picture
 from dynapipe_hpc.plan.instruction import (
     Backward,
+    BackwardInput,
+    BackwardWeight,
     Forward,
     Instruction,
     Load,
@@ -18,7 +20,6 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
-from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 # Every micro-batch takes each of these steps once on a rank, after those it needs. Steps are
@@ -33,7 +34,9 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "g<": (),
     "g<!": ("g<",),
     "B": ("F", "g<!"),
-    "g>": ("B",),
+    "I": ("F", "g<!"),
+    "W": ("I",),
+    "g>": ("B", "I"),
     "g>!": ("g>",),
 }
 _SEND = {Payload.ACTIVATION: "a>", Payload.GRADIENT: "g>"}
@@ -49,10 +52,11 @@ class Neighbours:
     before: int | None
     behind: int | None
 
-    def steps(self) -> dict[str, frozenset[str]]:
+    def steps(self, splits: bool) -> dict[str, frozenset[str]]:
         """The steps that every micro-batch takes between these neighbours, and their needs."""
-        absent = _WITH_STAGE_BEFORE if self.before is None else set()
-        absent = absent | (_WITH_STAGE_BEHIND if self.behind is None else set())
+        absent = {"B"} if splits else {"I", "W"}
+        absent |= _WITH_STAGE_BEFORE if self.before is None else set()
+        absent |= _WITH_STAGE_BEHIND if self.behind is None else set()
         return {
             step: frozenset(needs) - absent for step, needs in _NEEDS.items() if step not in absent
         }
@@ -78,14 +82,16 @@ def check_rank(plan: RankPlan, neighbours: Neighbours) -> None:
 
 
 def _check_steps(plan: RankPlan, neighbours: Neighbours) -> None:
-    needs = neighbours.steps()
+    needs = neighbours.steps(splits(plan))
     done: list[set[str]] = [set() for _ in plan.microbatches]
-    if plan.instructions[-2:] != (ReduceGradients(), StepOptimizer()):
+    if list(plan.instructions[-2:]) != [ReduceGradients(), StepOptimizer()]:
         raise _error(
             plan, len(plan.instructions), "a plan ends with reduce and step, in this order"
         )
     for position, instruction in enumerate(plan.instructions[:-2]):
         step, i, peer = _step(instruction)
+        if step == "B" and "B" not in needs:
+            raise _error(plan, position, "a plan splits all backward passes of its rank or none")
         if step not in needs:
             raise _error(plan, position, "this has no place here")
         if not 0 <= i < len(done):
@@ -112,6 +118,10 @@ def _step(instruction: Instruction) -> tuple[str, int, int | None]:
             return "F", i, None
         case Backward(i):
             return "B", i, None
+        case BackwardInput(i):
+            return "I", i, None
+        case BackwardWeight(i):
+            return "W", i, None
         case StartSend(i, payload, peer):
             return _SEND[payload], i, peer
         case WaitSend(i, payload):
@@ -139,10 +149,30 @@ def _check_slots(plan: RankPlan) -> None:
         match instruction:
             case StartReceive(i, _, _, slot):
                 if slot in user and user[slot] not in finished:
-                    raise _error(plan, position, f"slot {slot} is in use until B{user[slot]}")
+                    last = "W" if splits(plan) else "B"
+                    raise _error(plan, position, f"slot {slot} is in use until {last}{user[slot]}")
                 user[slot] = i
-            case Backward(i):
+            case Backward(i) | BackwardWeight(i):
                 finished.add(i)
+
+
+def splits(plan: RankPlan) -> bool:
+    """Whether a plan splits backward passes."""
+    return any(isinstance(s, BackwardInput | BackwardWeight) for s in plan.instructions)
+
+
+def _peak_bytes(plan: RankPlan) -> int:
+    memory = plan.memory
+    held = peak = memory.static
+    for instruction in plan.instructions:
+        match instruction:
+            case Forward(i):
+                held += memory.stored[i]
+                peak = max(peak, held + memory.forward_transient[i])
+            case Backward(i) | BackwardInput(i) | BackwardWeight(i):
+                peak = max(peak, held + memory.backward_transient[i])
+                held -= 0 if isinstance(instruction, BackwardInput) else memory.stored[i]
+    return peak
 
 
 def _check_memory(plan: RankPlan) -> None:
@@ -153,7 +183,7 @@ def _check_memory(plan: RankPlan) -> None:
             f"iteration {plan.iteration}: rank {plan.rank} accounts for the memory of "
             f"{[len(column) for column in columns]} micro-batches, but has {n}"
         )
-    if (needed := peak_bytes(plan)) > memory.limit:
+    if (needed := _peak_bytes(plan)) > memory.limit:
         raise PlanError(
             f"iteration {plan.iteration}: rank {plan.rank} needs {needed} bytes at its peak, "
             f"but may use {memory.limit}"

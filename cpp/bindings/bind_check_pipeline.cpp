@@ -1,0 +1,102 @@
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "arrays.hpp"
+#include "dynapipe/check_pipeline.hpp"
+
+namespace py = pybind11;
+
+namespace {
+
+using arrays::Bytes;
+using arrays::Numbers;
+using dynapipe::StagePlan;
+using Fault = std::tuple<int, std::size_t, std::size_t, std::uint32_t, std::int64_t>;
+
+void check_rows(const Numbers& rows) {
+    if (rows.ndim() != 2 || rows.shape(1) != dynapipe::kRowColumns) {
+        throw py::value_error("rows must have shape (n_instructions, 5), got " +
+                              arrays::text_of(arrays::shape_of(rows)));
+    }
+}
+
+void check_not_negative(const Bytes& bytes, const char* name) {
+    const std::span entries = arrays::entries_of(bytes);
+    if (std::any_of(entries.begin(), entries.end(), [](auto entry) { return entry < 0; })) {
+        throw py::value_error(std::string(name) + " must not be negative");
+    }
+}
+
+StagePlan stage_plan(const Numbers& rows, std::uint32_t rank, std::span<const std::int64_t> bounds,
+                     std::span<const std::int64_t> sizes) {
+    const std::size_t n = sizes.size() / 3;
+    return {dynapipe::Rows(arrays::entries_of(rows)),
+            rank,
+            bounds[0],
+            bounds[1],
+            sizes.subspan(0, n),
+            sizes.subspan(n, n),
+            sizes.subspan(2 * n, n)};
+}
+
+std::optional<Fault> check(const std::vector<Numbers>& rows, const Numbers& ranks,
+                           const Bytes& bounds, const Bytes& sizes) {
+    const auto n_stages = static_cast<py::ssize_t>(rows.size());
+    std::for_each(rows.begin(), rows.end(), check_rows);
+    arrays::check_shape(ranks, "ranks", {n_stages});
+    arrays::check_shape(bounds, "bounds", {n_stages, 2});
+    if (sizes.ndim() != 3 || sizes.shape(0) != n_stages || sizes.shape(1) != 3) {
+        throw py::value_error("sizes must have shape (n_stages, 3, n_microbatches), got " +
+                              arrays::text_of(arrays::shape_of(sizes)));
+    }
+    check_not_negative(bounds, "bounds");
+    check_not_negative(sizes, "sizes");
+    const auto n_microbatches = static_cast<std::size_t>(sizes.shape(2));
+    std::vector<StagePlan> stages;
+    for (std::size_t s = 0; s < rows.size(); ++s) {
+        stages.push_back(stage_plan(
+            rows[s], ranks.data()[s], arrays::entries_of(bounds).subspan(2 * s, 2),
+            arrays::entries_of(sizes).subspan(3 * n_microbatches * s, 3 * n_microbatches)));
+    }
+    std::optional<dynapipe::Fault> found;
+    {
+        py::gil_scoped_release release;  // planner threads run side by side
+        found = dynapipe::check_pipeline(stages, n_microbatches);
+    }
+    if (!found) {
+        return {};
+    }
+    return Fault{static_cast<int>(found->rule), found->stage, found->position, found->microbatch,
+                 found->detail};
+}
+
+std::int64_t peak_bytes(const Numbers& rows, const Bytes& bounds, const Bytes& sizes) {
+    check_rows(rows);
+    arrays::check_shape(bounds, "bounds", {2});
+    if (sizes.ndim() != 2 || sizes.shape(0) != 3) {
+        throw py::value_error("sizes must have shape (3, n_microbatches), got " +
+                              arrays::text_of(arrays::shape_of(sizes)));
+    }
+    check_not_negative(bounds, "bounds");
+    check_not_negative(sizes, "sizes");
+    return dynapipe::peak_bytes(
+        stage_plan(rows, 0, arrays::entries_of(bounds), arrays::entries_of(sizes)));
+}
+
+}  // namespace
+
+void bind_check_pipeline(py::module_& m) {
+    m.def("check_pipeline", &check, py::arg("rows").noconvert(), py::arg("ranks").noconvert(),
+          py::arg("bounds").noconvert(), py::arg("sizes").noconvert(),
+          "Checks the plans of a replica's stages; see dynapipe/check_pipeline.hpp.\n\n"
+          "Bounds are (limit, static) bytes per stage; sizes are stored, forward transient and\n"
+          "backward transient bytes per stage and micro-batch. Returns None, or a fault (rule,\n"
+          "stage, position, microbatch, detail).");
+    m.def("peak_bytes", &peak_bytes, py::arg("rows").noconvert(), py::arg("bounds").noconvert(),
+          py::arg("sizes").noconvert(),
+          "The largest memory of one stage's plan; see dynapipe/check_pipeline.hpp.");
+}

@@ -1,0 +1,21 @@
+"""The rules of plans, checked one after the other in Python."""
+
+from collections.abc import Sequence
+
+from tests.oracles.check_rank import Neighbours, check_rank
+from tests.oracles.check_transfers import check_transfers
+
+from dynapipe_hpc.plan.errors import PlanError
+from dynapipe_hpc.plan.rank_plan import RankPlan
+
+
+def error_of(pipeline: Sequence[RankPlan]) -> str | None:
+    """What is wrong with the plans of one replica, by stage."""
+    ranks = [None, *(plan.rank for plan in pipeline), None]
+    try:
+        for stage, plan in enumerate(pipeline):
+            check_rank(plan, Neighbours(before=ranks[stage], behind=ranks[stage + 2]))
+        check_transfers(pipeline)
+    except PlanError as error:
+        return str(error)
+    return None

@@ -1,0 +1,109 @@
+"""Transfers placed as the kernel does it, one pass after the other."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from tests.oracles.receive_slots import ReceiveSlots
+
+from dynapipe_hpc.plan.instruction import (
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Instruction,
+    Load,
+    Payload,
+    ReduceGradients,
+    StartReceive,
+    StartSend,
+    StepOptimizer,
+    WaitReceive,
+    WaitSend,
+)
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
+from dynapipe_hpc.planner.schedule.timeline import Timeline
+
+# Gradients that a rank sends stay in memory until waited for, which no account includes.
+_GRADIENT_SENDS_IN_FLIGHT = 2
+
+
+def place_transfers(
+    schedule: Schedule, timeline: Timeline, peers: Sequence[int]
+) -> list[tuple[Instruction, ...]]:
+    """The instructions of every stage of one replica; see the kernel's header."""
+    ranks = [None, *peers, None]
+    stages = [_Stage(*neighbours) for neighbours in zip(ranks[:-2], ranks[2:], strict=True)]
+    for stage, (kind, i) in _by_end(schedule, timeline):
+        if kind is PassKind.FORWARD:
+            stages[stage].forward(i)
+            if stage + 1 < len(stages):
+                stages[stage + 1].receive(i, Payload.ACTIVATION, peers[stage])
+        elif kind is PassKind.BACKWARD:
+            stages[stage].backward(i, schedule.splits_backward)
+            if stage > 0:
+                stages[stage - 1].receive(i, Payload.GRADIENT, peers[stage])
+        else:
+            stages[stage].weight(i)
+    return [stage.finish() for stage in stages]
+
+
+def _by_end(schedule: Schedule, timeline: Timeline) -> Iterator[tuple[int, Pass]]:
+    """Every pass with its stage, in the order in which they end; of equals, by stage."""
+    ends = sorted(
+        (end_ms, stage, k)
+        for stage, row in enumerate(timeline.end_ms.tolist())
+        for k, end_ms in enumerate(row)
+    )
+    return ((stage, schedule.passes[stage][k]) for _, stage, k in ends)
+
+
+class _Stage:
+    """The instructions of a stage between two ranks, as far as they are written."""
+
+    def __init__(self, before: int | None, behind: int | None) -> None:
+        self._before = before
+        self._behind = behind
+        self._instructions: list[Instruction] = []
+        self._slots = ReceiveSlots()
+        self._sent_gradients: deque[int] = deque()
+
+    def receive(self, i: int, payload: Payload, peer: int) -> None:
+        """Adds the start of a receive."""
+        self._instructions.append(StartReceive(i, payload, peer, self._slots.take(i)))
+
+    def forward(self, i: int) -> None:
+        """Adds a Forward, what it waits for, and the start of its send."""
+        self._instructions.append(Load(i))
+        if self._before is not None:
+            self._instructions.append(WaitReceive(i, Payload.ACTIVATION))
+        self._instructions.append(Forward(i))
+        if self._behind is not None:
+            self._instructions.append(StartSend(i, Payload.ACTIVATION, self._behind))
+
+    def backward(self, i: int, splits: bool) -> None:
+        """Adds a Backward, what it waits for, and the start of its send."""
+        if self._behind is not None:
+            self._instructions.append(WaitReceive(i, Payload.GRADIENT))
+            self._instructions.append(WaitSend(i, Payload.ACTIVATION))
+        if len(self._sent_gradients) == _GRADIENT_SENDS_IN_FLIGHT:
+            self._wait_for_oldest_gradient()
+        self._instructions.append(BackwardInput(i) if splits else Backward(i))
+        if not splits:
+            self._slots.release(i)
+        if self._before is not None:
+            self._instructions.append(StartSend(i, Payload.GRADIENT, self._before))
+            self._sent_gradients.append(i)
+
+    def weight(self, i: int) -> None:
+        """Adds a BackwardWeight."""
+        self._instructions.append(BackwardWeight(i))
+        self._slots.release(i)
+
+    def finish(self) -> tuple[Instruction, ...]:
+        """Adds the end of the iteration; returns the whole list."""
+        while self._sent_gradients:
+            self._wait_for_oldest_gradient()
+        return (*self._instructions, ReduceGradients(), StepOptimizer())
+
+    def _wait_for_oldest_gradient(self) -> None:
+        self._instructions.append(WaitSend(self._sent_gradients.popleft(), Payload.GRADIENT))

@@ -1,0 +1,135 @@
+"""The rules of plans, broken one by one in the middle of a pipeline."""
+
+from dataclasses import replace
+
+import pytest
+from tests.oracles.example_plans import plans_of_grid
+
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.errors import PlanError
+from dynapipe_hpc.plan.rank_plan import RankPlan
+
+RIGHT = (
+    "rank 0 | a0<4@0 a1<4@1 L0 a0<! F0 a0>6 L1 a1<! F1 a1>6 g0<6@2 g0<! a0>! B0 g0>4"
+    " g1<6@0 g1<! a1>! B1 g1>4 g0>! g1>! reduce step"
+)
+SPLIT = (
+    "rank 0 | a0<4@0 a1<4@1 L0 a0<! F0 a0>6 L1 a1<! F1 a1>6 g0<6@2 g0<! a0>! I0 g0>4"
+    " W0 g1<6@0 g1<! a1>! I1 g1>4 g0>! W1 g1>! reduce step"
+)
+BEFORE = "rank 4 | L0 F0 a0>0 L1 F1 a1>0 g0<0@0 g1<0@1 g0<! a0>! B0 g1<! a1>! B1 reduce step"
+BEHIND = "rank 6 | a0<0@0 a1<0@1 L0 a0<! F0 B0 g0>0 L1 a1<! F1 B1 g1>0 g0>! g1>! reduce step"
+
+
+def pipeline(middle: str) -> list[RankPlan]:
+    return plans_of_grid("\n".join([BEFORE, middle, BEHIND]), n_microbatches=2)
+
+
+def check(middle: str, limit: int = 1000) -> None:
+    first, plan, last = pipeline(middle)
+    check_plans([first, replace(plan, memory=replace(plan.memory, limit=limit)), last])
+
+
+@pytest.mark.parametrize("middle", [RIGHT, SPLIT])
+def test_a_right_plan_passes(middle: str) -> None:
+    check(middle)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem", "shown"),
+    [
+        ("L0", "", "this needs L0 before", "a0<! [F0] a0>6"),
+        ("L0", "L0 L0", "this comes a second time", "L0 [L0]"),
+        ("L1", "L2", "there are only 2 micro-batches", ""),
+        ("a0<! ", "", "this needs a0<! before", "[F0]"),
+        ("a0<4@0", "", "this needs a0< before", "[a0<!]"),
+        ("a0<4@0", "a0<6@0", "the peer must be rank 4", "[a0<6@0]"),
+        ("g0>4", "g0>6", "the peer must be rank 4", "[g0>6]"),
+        ("F0 a0>6", "a0>6 F0", "this needs F0 before", "[a0>6] F0"),
+        ("a0>! B0", "B0", "this needs a0>! before", "[reduce] step"),
+        ("g1>4 g0>! g1>!", "g0>!", "this needs g1> before", "[reduce] step"),
+        ("g0<! a0>! B0 g0>4", "g0>4 g0<! a0>! B0", "this needs B0 before", "[g0>4]"),
+        ("g1<! a1>! B1", "a1>! B1 g1<!", "this needs g1<! before", "[B1]"),
+        ("B1", "reduce B1", "this has no place here", "[reduce] B1"),
+        ("reduce step", "step reduce", "a plan ends with reduce and step, in this order", ""),
+        ("reduce step", "reduce", "a plan ends with reduce and step, in this order", "reduce []"),
+        ("g0<6@2", "g0<6@0", "slot 0 is in use until B0", "[g0<6@0]"),
+        ("a0>! B0 g0>4 g1<6@0", "a0>! g1<6@0 B0 g0>4", "slot 0 is in use until B0", ""),
+        ("B0", "I0", "a plan splits all backward passes of its rank or none", "[B1]"),
+    ],
+)
+def test_a_broken_rule_is_named_and_shown(old: str, new: str, problem: str, shown: str) -> None:
+    assert_refused(RIGHT, old, new, problem, shown)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem", "shown"),
+    [
+        ("W1 ", "", "this needs W1 before", "[reduce] step"),
+        ("I0 g0>4 W0", "W0 I0 g0>4", "this needs I0 before", "a0>! [W0] I0"),
+        ("I1 g1>4", "g1>4 I1", "this needs I1 before", "a1>! [g1>4] I1"),
+        ("W1", "W1 W1", "this comes a second time", "W1 [W1]"),
+        ("W0", "B0", "a plan splits all backward passes of its rank or none", "[B0]"),
+        ("W0 g1<6@0", "g1<6@0 W0", "slot 0 is in use until W0", "[g1<6@0] W0"),
+    ],
+)
+def test_a_broken_rule_of_split_passes_is_named_and_shown(
+    old: str, new: str, problem: str, shown: str
+) -> None:
+    assert_refused(SPLIT, old, new, problem, shown)
+
+
+def assert_refused(right: str, old: str, new: str, problem: str, shown: str) -> None:
+    assert old in right
+    with pytest.raises(PlanError, match=f"^iteration 0: rank 0: {problem}:\n") as raised:
+        check(right.replace(old, new, 1))
+    assert shown in str(raised.value)
+
+
+def test_an_end_of_the_pipeline_has_no_transfers_beyond_it() -> None:
+    alone = plans_of_grid(RIGHT, n_microbatches=2)
+    with pytest.raises(PlanError, match=r"this has no place here:\n  rank 0 \| \[a0<4@0\]"):
+        check_plans(alone)
+
+
+def test_memory_is_enough_to_the_byte() -> None:
+    check(RIGHT, limit=100 + 10 + 11 + 1)
+    with pytest.raises(PlanError, match="rank 0 needs 122 bytes at its peak, but may use 121"):
+        check(RIGHT, limit=100 + 10 + 11)
+
+
+def test_what_forward_kept_is_freed_by_the_pass_for_the_weights_alone() -> None:
+    late = SPLIT.replace("W0 ", "", 1).replace("g1<6@0", "g1<6@3").replace("W1", "W1 W0")
+    check(late, limit=100 + 10 + 11 + 1)
+    first = "rank 0 | L0 F0 B0 L1 F1 B1 reduce step"
+    check_alone(first, limit=100 + 11 + 1)
+    check_alone(first.replace("B0", "I0 W0").replace("B1", "I1 W1"), limit=100 + 11 + 1)
+    with pytest.raises(PlanError, match="needs 122 bytes"):
+        check_alone("rank 0 | L0 F0 I0 L1 F1 I1 W0 W1 reduce step", limit=100 + 11 + 1)
+
+
+def check_alone(grid: str, limit: int) -> None:
+    (plan,) = plans_of_grid(grid, n_microbatches=2)
+    check_plans([replace(plan, memory=replace(plan.memory, limit=limit))])
+
+
+def test_the_memory_account_covers_every_micro_batch() -> None:
+    first, plan, last = pipeline(RIGHT)
+    memory = replace(plan.memory, forward_transient=(1,))
+    with pytest.raises(PlanError, match=r"memory of \[2, 1, 2\] micro-batches, but has 2"):
+        check_plans([first, replace(plan, memory=memory), last])
+
+
+def problem(middle: str) -> list[str]:
+    with pytest.raises(PlanError) as raised:
+        check(middle)
+    return str(raised.value).splitlines()
+
+
+def test_a_swapped_pair_is_shown_side_by_side() -> None:
+    swapped = RIGHT.replace("a0<4@0 a1<4@1", "a1<4@1 a0<4@0")
+    assert problem(swapped) == [
+        "iteration 0: ranks 0 and 4 disagree on transfer 0 between them:",
+        "  rank 0 | [a1<4@1] a0<4@0 g0>4 g1>4",
+        "  rank 4 | [a0>0] a1>0 g0<0@0 g1<0@1",
+    ]
