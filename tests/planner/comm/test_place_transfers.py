@@ -26,7 +26,7 @@ from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.comm.place_transfers import place_transfers
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
-from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.config import RULES, SPLIT_RULES, name_of
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
@@ -106,10 +106,14 @@ def test_a_sent_activation_is_waited_for_after_its_gradient(plans: list[RankPlan
     for plan in plans[:-1]:
         row = grid([plan]).split()
         for i in range(len(plan.microbatches)):
-            assert row.index(f"g{i}<!") < row.index(f"a{i}>!") < row.index(f"B{i}")
+            assert (
+                row.index(f"g{i}<!")
+                < row.index(f"a{i}>!")
+                < min(map(row.index, {f"B{i}", f"I{i}"} & {*row}))
+            )
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+@pytest.mark.parametrize("rule", {*RULES.values(), *SPLIT_RULES.values()}, ids=name_of)
 @given(drawn_costs())
 def test_a_simulated_schedule_becomes_plans_with_the_simulated_memory(
     rule: ScheduleRule, drawn: StageCosts
