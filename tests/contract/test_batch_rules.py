@@ -7,6 +7,7 @@ from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.authors import AuthorsBatches
 from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
@@ -15,6 +16,7 @@ from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 RULES: dict[str, BatchRule] = {
     "dynamic": DynamicBatches(),
     "dynamic, half the memory": DynamicBatches(0.5),
+    "authors": AuthorsBatches(interval_ms=0),  # coarse grids have an error of their own
     "dense packing": DensePacking(row_tokens=64, rows_per_microbatch=2),
     "naive padding": NaivePadding(rows_per_microbatch=3),
 }

@@ -1,7 +1,8 @@
 """The method, from the samples of an iteration to the plans of all ranks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from dynapipe_hpc.data.microbatch import MicroBatch
@@ -10,8 +11,9 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.authors import AuthorsPlanner
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.config import AuthorsConfig, DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.batch.more_recompute import more_recompute
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.batch.rules import batch_rules
@@ -20,6 +22,7 @@ from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.recompute_choice import choose_one_mode
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -38,6 +41,8 @@ class Planner:
         schedule_rules: Ways to order passes, all of which are tried.
         search: How the best plan of these is improved; None leaves it as it is, and baselines
             their own micro-batches.
+        recompute_choice: Whether micro-batches of an iteration may differ in their mode.
+        authors: Plans in place of rules and search, as a baseline.
     """
 
     cost: CostModel
@@ -46,6 +51,8 @@ class Planner:
     batch_rules: Sequence[BatchRule]
     schedule_rules: Sequence[ScheduleRule]
     search: SearchConfig | None = None
+    recompute_choice: RecomputeChoice = "per_microbatch"
+    authors: AuthorsPlanner | None = None
 
     @classmethod
     def of(
@@ -53,14 +60,17 @@ class Planner:
     ) -> Self:
         """The planner that a configuration asks for; `max_tokens` is data.max_tokens."""
         cost, link = costs_of(config.cost, shape, cluster)
-        return cls(
-            cost,
-            cluster.model_copy(update={"link": link}),
-            shape.hidden_size,
-            batch_rules(config.batch, cluster.n_stages, max_tokens),
-            config.schedule.chosen_rules,
-            config.search if isinstance(config.batch, DynamicConfig) else None,
-        )
+        cluster = cluster.model_copy(update={"link": link})
+        schedule_rules = config.schedule.chosen_rules
+        plain = partial(cls, cost, cluster, shape.hidden_size, schedule_rules=schedule_rules)
+        match config.batch:
+            case AuthorsConfig() as batch:
+                return plain(batch_rules=[], authors=AuthorsPlanner.of(batch))
+            case DynamicConfig() as batch:
+                rules = batch_rules(batch, cluster.n_stages, max_tokens)
+                return plain(rules, search=config.search, recompute_choice=batch.recompute_choice)
+            case batch:
+                return plain(batch_rules(batch, cluster.n_stages, max_tokens))
 
     def make_plans(self, iteration: int, samples: Sequence[Sample]) -> list[RankPlan]:
         """Plans one iteration: the best choice, written for every rank.
@@ -88,6 +98,10 @@ class Planner:
             InfeasibleScheduleError: No candidate keeps within memory.
             TooFewMicroBatchesError: A replica would have nothing to do.
         """
+        if self.authors:
+            return self.authors.choose(samples, self.cost, self.cluster)
+        if self.recompute_choice != "per_microbatch":
+            return self._choose_one_mode(samples)
         choice = Choice(tuple(self._candidates(samples)))
         if self.search is None or self.search.moves == 0:
             return choice
@@ -105,6 +119,13 @@ class Planner:
         plans = rank_plans(iteration, choice.pipelines, self.cluster, self.cost, self.hidden_size)
         check_plans(plans)
         return plans
+
+    def _choose_one_mode(self, samples: Sequence[Sample]) -> Choice:
+        def choose(cost: CostModel) -> Choice:
+            return replace(self, cost=cost, recompute_choice="per_microbatch").choose(samples)
+
+        only_first = self.recompute_choice == "first_feasible"
+        return choose_one_mode(self.cost, choose, only_first=only_first)
 
     def _candidates(self, samples: Sequence[Sample]) -> Iterator[Candidate]:
         rules: dict[tuple[MicroBatch, ...], list[str]] = {}  # rules often agree

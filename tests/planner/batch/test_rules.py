@@ -3,11 +3,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.config import BatchConfig
+from dynapipe_hpc.planner.batch.config import AuthorsConfig, BatchConfig
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.rules import batch_rules
 
 TABLE: TypeAdapter[BatchConfig] = TypeAdapter(BatchConfig)
+
+
+def rules_of(table: dict[str, object], n_stages: int) -> list[BatchRule]:
+    config = TABLE.validate_python(table)
+    assert not isinstance(config, AuthorsConfig)
+    return batch_rules(config, n_stages, max_tokens=64)
 
 
 @pytest.mark.parametrize(
@@ -20,23 +26,24 @@ TABLE: TypeAdapter[BatchConfig] = TypeAdapter(BatchConfig)
     ],
 )
 def test_a_table_gives_its_rules(table: dict[str, object], rules: list[BatchRule]) -> None:
-    assert batch_rules(TABLE.validate_python(table), n_stages=4, max_tokens=64) == rules
+    assert rules_of(table, n_stages=4) == rules
 
 
 @pytest.mark.parametrize(
     ("n_stages", "shares"), [(1, [1.0]), (2, [0.5, 1.0]), (3, [1 / 3, 2 / 3, 1.0])]
 )
 def test_shares_double_up_to_all_memory(n_stages: int, shares: list[float]) -> None:
-    config = TABLE.validate_python({"rule": "dynamic"})
-    assert batch_rules(config, n_stages, 64) == [DynamicBatches(share) for share in shares]
+    assert rules_of({"rule": "dynamic"}, n_stages) == [DynamicBatches(share) for share in shares]
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"rule": "magic"}, "'dynamic', 'dense_packing', 'naive_padding'"),
+        ({"rule": "magic"}, "'dynamic', 'dense_packing', 'naive_padding', 'authors'"),
         ({"rule": "dense_packing"}, "rows_per_microbatch\n  Field required"),
         ({"rule": "naive_padding", "rows_per_microbatch": 0}, "greater than or equal to 1"),
+        ({"rule": "dynamic", "recompute_choice": "some"}, "'per_iteration' or 'first_feasible'"),
+        ({"rule": "authors", "interval_ms": -1}, "greater than or equal to 0"),
         ({"rule": "dynamic", "memory_shares": [1.5]}, "less than or equal to 1"),
         ({"rule": "dynamic", "rows_per_microbatch": 2}, "Extra inputs are not permitted"),
     ],

@@ -7,6 +7,7 @@ from pydantic import Field
 from dynapipe_hpc.data.config_table import ConfigTable
 
 Share = Annotated[float, Field(gt=0, le=1)]
+RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
 
 
 class DynamicConfig(ConfigTable):
@@ -17,10 +18,14 @@ class DynamicConfig(ConfigTable):
         memory_shares: Of a stage's activation memory, what one micro-batch may keep; of the
             plans made with each, the fastest is taken. Empty for 1 / n_stages and its doubles
             up to 1.
+        recompute_choice: What of planner.cost.recompute micro-batches use: per_microbatch, each
+            its own; as baselines per_iteration, all the one that is fastest, as in the paper, and
+            first_feasible, all the first one with a plan within memory, as in its artifact.
     """
 
     rule: Literal["dynamic"] = "dynamic"
     memory_shares: tuple[Share, ...] = ()
+    recompute_choice: RecomputeChoice = "per_microbatch"
 
 
 class DensePackingConfig(ConfigTable):
@@ -47,6 +52,24 @@ class NaivePaddingConfig(ConfigTable):
     rows_per_microbatch: int = Field(ge=1)
 
 
+class AuthorsConfig(ConfigTable):
+    """What the published planner does: micro-batches, their order, mode and schedule.
+
+    The paper lets limits be 0.005 ms apart, its artifact 5 ms. It chooses between schedules and
+    orders in its own way, so that planner.schedule and planner.search do not count.
+
+    Attributes:
+        rule: Chooses this table.
+        interval_ms: Least distance between limits on the time of a micro-batch that are tried.
+        seed: Of the order of micro-batches of about the same time.
+    """
+
+    rule: Literal["authors"]
+    interval_ms: float = Field(default=5.0, ge=0)
+    seed: int = Field(default=0, ge=0)
+
+
 BatchConfig = Annotated[
-    DynamicConfig | DensePackingConfig | NaivePaddingConfig, Field(discriminator="rule")
+    DynamicConfig | DensePackingConfig | NaivePaddingConfig | AuthorsConfig,
+    Field(discriminator="rule"),
 ]

@@ -1,0 +1,70 @@
+"""How close does the authors' planner as a rule of this one come to the plans they published?
+
+    python benchmarks/authors_rule.py [FOLDER] [--json OUT.json]
+
+Inputs, settings and classes are those of against_authors.py, without a search; a class is also
+named by the distance of the limits on a micro-batch's time, 5 ms as in their artifact or 0.005
+ms as in the paper. Their plans were made with 5 ms. `least` is the smallest ratio of a class;
+`theirs` is the median of the processor time that their planner was measured to take, in ms.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import geometric_mean, median
+
+from a100_inputs import batches
+from against_authors import measure, planner_of, published
+from dynapipe_hpc.planner.authors import AuthorsPlanner
+from dynapipe_hpc.planner.batch.config import AuthorsConfig
+from measured import run_over_inputs
+
+INTERVALS_MS = (5, 0.005)
+COLUMNS = {
+    "batches": "{:.0f}",
+    "ratio": "{:.4f}",
+    "least": "{:.4f}",
+    "worst": "{:.4f}",
+    "planning": "{:.1f}",
+    "theirs": "{:.0f}",
+}
+
+Row = dict[str, float]
+
+
+def measured_classes(folder: Path, interval_ms: float) -> Iterator[tuple[str, Row]]:
+    """Name of its class, and numbers, of every batch."""
+    rule = AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=interval_ms))
+    for entry in published(folder):
+        planner = replace(planner_of(folder, entry["config"], moves=0), authors=rule)
+        longest = entry["input"].split("_")[1]
+        name = f"{longest} x{entry['config']['dp']} {interval_ms:g} ms"
+        for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):
+            row = measure(planner, samples, batch["predicted_iteration_ms"])
+            yield name, {**row, "theirs": 1e3 * batch["planning_cpu_s"]}
+
+
+def measure_all(folder: Path) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for interval_ms in INTERVALS_MS:
+        measured = list(measured_classes(folder, interval_ms))
+        for name in dict.fromkeys(name for name, _ in measured):
+            rows[name] = summary([row for of, row in measured if of == name])
+        rows[f"all {interval_ms:g} ms"] = summary([row for _, row in measured])
+    return rows
+
+
+def summary(measured: list[Row]) -> Row:
+    ratios = [row["ratio"] for row in measured]
+    return {
+        "batches": len(measured),
+        "ratio": geometric_mean(ratios),
+        "least": min(ratios),
+        "worst": max(ratios),
+        "planning": median(row["planning"] for row in measured),
+        "theirs": median(row["theirs"] for row in measured),
+    }
+
+
+if __name__ == "__main__":
+    run_over_inputs(__doc__, measure_all, COLUMNS)

@@ -1,0 +1,48 @@
+"""What neighbouring samples take together in one mode of recomputation."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.planner.batch.memory import fits
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms
+from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
+
+
+def window_times_ms(
+    samples: Sequence[Sample],
+    cost: CostModel,
+    room_bytes: FloatArray,
+    memory_share: float,
+    recompute: Recompute,
+) -> FloatArray:
+    """Times on the slowest stage of micro-batches that hold neighbouring samples.
+
+    Args:
+        samples: In the order in which they are cut.
+        cost: Predicts time and memory.
+        room_bytes: Shape (n_stages,): what a micro-batch may need while it runs alone.
+        memory_share: Of that, what it may keep.
+        recompute: Of all of them.
+
+    Returns:
+        Shape (n_samples, max_samples); entry (i, k) is of samples i to i + k, forward and
+        backward, and infinite from the first k on with which they do not fit.
+    """
+    sides = np.stack(row_lengths(samples, cost.is_encoder_decoder))
+    firsts, longest = np.arange(len(samples)), np.zeros_like(sides)
+    columns: list[FloatArray] = []
+    while len(firsts):
+        n_rows = len(columns) + 1
+        longest = np.maximum(longest, sides[:, firsts + n_rows - 1])
+        costs = cost.stage_costs(Shapes(np.full_like(firsts, n_rows), *longest), recompute)
+        keeps_its_share = (costs.stored_bytes <= memory_share * room_bytes).all(axis=1)
+        allowed = fits(costs, room_bytes) & keeps_its_share
+        columns.append(np.full(len(samples), np.inf))
+        columns[-1][firsts[allowed]] = bottleneck_ms(costs)[allowed]
+        longer = allowed & (firsts + n_rows < len(samples))
+        firsts, longest = firsts[longer], longest[:, longer]
+    return np.stack(columns, axis=1)

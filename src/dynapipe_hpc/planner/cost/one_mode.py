@@ -1,0 +1,48 @@
+"""A cost model of which a plan may use one mode of recomputation."""
+
+from dataclasses import dataclass
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
+
+
+@dataclass(frozen=True, slots=True)
+class OneMode:
+    """A `CostModel` that knows one of another's modes.
+
+    Attributes:
+        cost: The other.
+        mode: One of its modes.
+    """
+
+    cost: CostModel
+    mode: Recompute
+
+    @property
+    def description(self) -> str:
+        """Where the numbers come from, for people."""
+        return self.cost.description
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether rows have a target side of their own."""
+        return self.cost.is_encoder_decoder
+
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """The one mode."""
+        return (self.mode,)
+
+    @property
+    def static_bytes(self) -> FloatArray:
+        """Shape (n_stages,): weights, gradients and optimizer state."""
+        return self.cost.static_bytes
+
+    @property
+    def update_ms(self) -> float:
+        """Time at the end of an iteration: gradient reduction and optimizer step."""
+        return self.cost.update_ms
+
+    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
+        """Costs of micro-batches, see `CostModel`."""
+        return self.cost.stage_costs(shapes, recompute)

@@ -1,0 +1,48 @@
+"""The micro-batches of the authors' planner."""
+
+import pytest
+from tests.oracles.length_samples import samples_of
+from tests.oracles.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.authors import AuthorsBatches, CoarseGridError
+
+COST = LinearCost(recomputes=True)  # keeps 2 bytes per token, and half a byte if recomputed
+STORED_BYTES = 2 * 64
+
+
+def modes_of(cluster: Cluster, rule: AuthorsBatches, lengths: list[int]) -> set[Recompute]:
+    return {m.recompute for m in rule(samples_of(lengths), COST, cluster)}
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "mode"),
+    [
+        (4 * STORED_BYTES, Recompute.NONE),  # a sample may keep half of the memory, and does
+        (2 * STORED_BYTES - 1, Recompute.FULL),  # more than half without recomputation
+    ],
+)
+def test_one_long_sample_decides_on_the_mode_of_all(memory_bytes: int, mode: Recompute) -> None:
+    cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
+    assert modes_of(cluster, AuthorsBatches(0), [64, 8, 8, 8]) == {mode}
+
+
+def test_all_memory_may_be_kept_if_half_of_it_suffices_in_no_mode() -> None:
+    # An eighth of 255 bytes is less than the 32 that the longest sample keeps if recomputed.
+    cost = LinearCost(launch_ms=(1.0,) * 8, token_ms=(0.01,) * 8, recomputes=True)
+    cluster = Cluster(n_stages=8, device_memory_bytes=2 * STORED_BYTES - 1)
+    found = AuthorsBatches(0)(samples_of([64, 8]), cost, cluster)
+    assert {m.recompute for m in found} == {Recompute.NONE}
+
+
+def test_a_grid_too_coarse_for_the_samples_is_an_error_with_a_way_out() -> None:
+    cluster = Cluster(n_stages=2, device_memory_bytes=10**6)
+    message = "limits on a micro-batch's time that are tried, 5 ms apart; lower .*interval_ms"
+    with pytest.raises(CoarseGridError, match=message):
+        AuthorsBatches(5)(samples_of([64, 8]), COST, cluster)
+    assert AuthorsBatches(0.005)(samples_of([64, 8]), COST, cluster)
+
+
+def test_the_rule_says_its_setting() -> None:
+    assert str(AuthorsBatches(0.005)) == "authors, limits 0.005 ms apart"

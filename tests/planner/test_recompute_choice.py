@@ -1,0 +1,81 @@
+"""One mode for all micro-batches of an iteration, and one for each."""
+
+from collections.abc import Sequence
+
+import pytest
+from tests.oracles.length_samples import samples_of
+from tests.oracles.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.config import RecomputeChoice
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.choice import Choice
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.search.config import SearchConfig
+
+LENGTHS = [96, 40, 40, 8, 8, 8]
+
+
+def planner_of(
+    choice: RecomputeChoice, memory_bytes: int, search: SearchConfig | None = None
+) -> Planner:
+    return Planner(
+        LinearCost(recomputes=True),  # a token keeps 2 bytes, and half a byte if recomputed
+        Cluster(n_stages=2, device_memory_bytes=memory_bytes),
+        8,
+        [DynamicBatches(0.5), DynamicBatches()],
+        [RULES["cyclic"]],
+        search,
+        choice,
+    )
+
+
+def choose(choice: RecomputeChoice, memory_bytes: int, lengths: Sequence[int] = LENGTHS) -> Choice:
+    return planner_of(choice, memory_bytes).choose(samples_of(lengths))
+
+
+def modes_of(choice: Choice) -> set[Recompute]:
+    return {m.recompute for pipeline in choice.pipelines for m in pipeline.microbatches}
+
+
+def test_with_ample_memory_all_choices_recompute_nothing() -> None:
+    every: list[RecomputeChoice] = ["per_microbatch", "per_iteration", "first_feasible"]
+    plans = [choose(choice, 10**6) for choice in every]
+    assert [modes_of(plan) for plan in plans] == [{Recompute.NONE}] * 3
+    assert len({plan.best.makespan_ms for plan in plans}) == 1
+
+
+def test_a_sample_that_has_to_recompute_makes_all_others_do_so_too() -> None:
+    scarce_bytes = 3 * 96 - 1  # the longest sample needs a byte more without recomputation
+    each, all_alike = (choose(c, scarce_bytes) for c in ("per_microbatch", "per_iteration"))
+    assert modes_of(each) == {Recompute.NONE, Recompute.FULL}
+    assert modes_of(all_alike) == {Recompute.FULL}
+    assert each.best.makespan_ms < all_alike.best.makespan_ms
+
+
+@pytest.mark.parametrize("memory_bytes", [3 * 96 - 1, 3 * 96, 500, 10**6])
+def test_the_first_mode_that_fits_is_never_better_than_the_best_one(memory_bytes: int) -> None:
+    first = choose("first_feasible", memory_bytes).best.makespan_ms
+    best = choose("per_iteration", memory_bytes).best.makespan_ms
+    assert choose("per_microbatch", memory_bytes).best.makespan_ms <= best <= first
+
+
+def test_candidates_name_their_mode_and_the_first_feasible_is_the_last_tried() -> None:
+    tried = [c.way for c in choose("per_iteration", 10**6).candidates]
+    assert any(way.endswith("share 1, recompute none") for way in tried)
+    assert any(way.endswith("share 1, recompute full") for way in tried)
+    first = [c.way for c in choose("first_feasible", 10**6).candidates]
+    assert first == [way for way in tried if way.endswith("recompute none")]
+
+
+def test_the_search_keeps_to_the_mode() -> None:
+    planner = planner_of("per_iteration", 3 * 96 - 1, SearchConfig(moves=200))
+    assert modes_of(planner.choose(samples_of(LENGTHS))) == {Recompute.FULL}
+
+
+def test_if_no_mode_has_a_plan_the_error_is_of_the_one_that_keeps_least() -> None:
+    with pytest.raises(DoesNotFitError, match=r"sample 0 .* needs 144 bytes"):
+        choose("per_iteration", 100)
