@@ -14,11 +14,12 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup build demo test test-python test-cpp test-mpi test-mpich check format clean
+.PHONY: help setup build demo test test-python test-cpp test-mpi test-mpich exactness check format clean
 
 help:
 	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
 	@echo "make test     all tests: C++, Python, MPI on 1, 2 and 4 ranks"
+	@echo "make exactness every way to train against the unsplit model"
 	@echo "make check    lint, types, layers"
 	@echo "make build    again after a change in cpp/"
 	@echo "make format   rewrite sources in the project's format"
@@ -68,6 +69,9 @@ test-cpp: setup
 
 test-mpi: setup
 	tests/mpi/run.sh $(BIN) 1 2 4
+
+exactness: setup
+	$(BIN)/python -m pytest -m exactness
 
 # The plan store under a second MPI implementation, which needs an environment of its own.
 test-mpich: .venv-mpich/.ready

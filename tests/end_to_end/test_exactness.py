@@ -1,37 +1,21 @@
 """Training in a pipeline gives what training without one gives, in float64 to rounding."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import pytest
 import torch
-from tests.oracles.planned_iteration import planned_iteration
+from tests.oracles.pipeline_training import MODES, equal, gradients, three_steps
 from tests.oracles.training_case import (
-    SHAPE,
-    Loading,
-    Outcome,
-    Rank,
-    make_rank,
-    over_replicas,
     padded,
     random_samples,
     random_split,
     unsplit_gradients,
     unsplit_training,
 )
-from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.local_transport import LocalNetwork
-from dynapipe_hpc.executor.local_world import LocalWorld
-from dynapipe_hpc.executor.run import run_plan
-from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.instruction import StepOptimizer
-from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -47,73 +31,6 @@ every_cluster = pytest.mark.parametrize(
 every_schedule = pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
 
 
-def close(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert actual.keys() == expected.keys()
-    for name, tensor in expected.items():
-        scale = float(tensor.abs().max())
-        torch.testing.assert_close(
-            actual[name], tensor, rtol=1e-10, atol=1e-12 * scale + 1e-15, msg=name
-        )
-
-
-def train(
-    cluster: Cluster,
-    iterations: Sequence[tuple[Sequence[Sample], Sequence[RankPlan]]],
-    result: Callable[[Rank], dict[str, Tensor]],
-    weighting: LossWeighting = "token",
-    loading: Loading = lambda loader: loader,
-) -> Outcome:
-    """Executes plans on threads and puts the ranks' tensors together."""
-    world = LocalWorld(cluster.n_ranks)
-    network = LocalNetwork(world, lambda shape: torch.empty(shape, dtype=torch.float64))
-    sums = LocalSums(world, cluster)
-
-    def work(rank: int) -> tuple[list[IterationTrace], dict[str, Tensor]]:
-        collectives = LocalCollectives(sums, rank)
-        own = make_rank(cluster, cluster.stage_of(rank), collectives, weighting, loading)
-        transport = network.transport(rank)
-        traces = []
-        for samples, plans in iterations:
-            own.tokens.start_iteration(samples)
-            traces.append(run_plan(plans[rank], own.stage, transport))
-        return traces, result(own)
-
-    traces, tensors = zip(*world.run(work), strict=True)
-    return Outcome(
-        [sum(trace.loss for trace in of_ranks) for of_ranks in zip(*traces, strict=True)],
-        [of_ranks[0].gradient_norm for of_ranks in zip(*traces, strict=True)],
-        _joined(tensors),
-    )
-
-
-def _joined(of_ranks: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The whole model; replicas hold the same bits."""
-    joined: dict[str, Tensor] = {}
-    for tensors in of_ranks:
-        for name, tensor in tensors.items():
-            assert torch.equal(joined.setdefault(name, tensor), tensor)
-    return joined
-
-
-def without_update(plans: Sequence[RankPlan]) -> list[RankPlan]:
-    """The update would clear the gradients."""
-    assert all(isinstance(plan.instructions[-1], StepOptimizer) for plan in plans)
-    return [replace(plan, instructions=plan.instructions[:-1]) for plan in plans]
-
-
-def gradients(
-    cluster: Cluster,
-    schedule: RuleName,
-    samples: Sequence[Sample],
-    microbatches: Sequence[MicroBatch],
-    weighting: LossWeighting = "token",
-    loading: Loading = lambda loader: loader,
-) -> Outcome:
-    replicas = over_replicas(microbatches, cluster.n_replicas)
-    plans = without_update(planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule))
-    return train(cluster, [(samples, plans)], Rank.gradients, weighting, loading)
-
-
 @every_cluster
 @every_schedule
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -122,9 +39,7 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
 ) -> None:
     samples = random_samples(seed)
     found = gradients(cluster, schedule, samples, random_split(samples, 6, seed))
-    expected = unsplit_gradients(samples, padded(samples))
-    assert found.losses == pytest.approx(expected.losses, rel=1e-12)
-    close(found.tensors, expected.tensors)
+    equal(found, unsplit_gradients(samples, padded(samples)))
 
 
 @every_cluster
@@ -133,30 +48,15 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
     cluster: Cluster, schedule: RuleName
 ) -> None:
     batches = [random_samples(seed) for seed in (4, 5, 6)]
-    plans = [
-        planned_iteration(
-            over_replicas(random_split(samples, 5, k), cluster.n_replicas),
-            cluster,
-            SHAPE.hidden_size,
-            schedule,
-            iteration=k,
-        )
-        for k, samples in enumerate(batches)
-    ]
-    found = train(cluster, list(zip(batches, plans, strict=True)), Rank.weights)
-    expected = unsplit_training(batches)
-    assert found.losses == pytest.approx(expected.losses, rel=1e-10)
-    assert found.norms == pytest.approx(expected.norms, rel=1e-10)
-    close(found.tensors, expected.tensors)
+    found = three_steps(cluster, schedule, batches, MODES["mixed"])
+    equal(found, unsplit_training(batches))
 
 
 @pytest.mark.parametrize("weighting", ["sample", "task"])
 def test_other_weights_of_the_loss_are_exact_too(weighting: LossWeighting) -> None:
     samples = random_samples(7)
     found = gradients(CLUSTERS[3], "1f1b", samples, random_split(samples, 6, 7), weighting)
-    expected = unsplit_gradients(samples, padded(samples), weighting)
-    assert found.losses == pytest.approx(expected.losses, rel=1e-12)
-    close(found.tensors, expected.tensors)
+    equal(found, unsplit_gradients(samples, padded(samples), weighting))
 
 
 @every_schedule
@@ -167,9 +67,7 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> 
     rows += [tuple(short[i : i + 2]) for i in range(0, len(short), 2)]
     microbatches = [MicroBatch(tuple(rows[i::4]), 24) for i in range(4)]
     found = gradients(CLUSTERS[3], schedule, samples, microbatches)
-    expected = unsplit_gradients(samples, MicroBatch(tuple(rows), 24))
-    assert found.losses == pytest.approx(expected.losses, rel=1e-12)
-    close(found.tensors, expected.tensors)
+    equal(found, unsplit_gradients(samples, MicroBatch(tuple(rows), 24)))
 
 
 def random_padding(loader: TokenLoader) -> Callable[[MicroBatch], TokenBatch]:
@@ -189,9 +87,10 @@ def random_padding(loader: TokenLoader) -> Callable[[MicroBatch], TokenBatch]:
 SAMPLES = {sample.sample_id: sample for sample in random_samples(9)}
 
 
-def test_what_padding_holds_does_not_change_a_bit() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_what_padding_holds_does_not_change_a_bit(mode: str) -> None:
     samples = list(SAMPLES.values())
-    microbatches = random_split(samples, 5, 9)
+    microbatches = random_split(samples, 5, 9, MODES[mode])
     plain = gradients(CLUSTERS[3], "1f1b", samples, microbatches)
     noisy = gradients(CLUSTERS[3], "1f1b", samples, microbatches, loading=random_padding)
     assert noisy.losses == plain.losses

@@ -1,15 +1,15 @@
 """A small model, random batches, and what training it unsplit gives."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import cycle, pairwise
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.gpt import GptStage
@@ -58,13 +58,22 @@ def padded(samples: Sequence[Sample]) -> MicroBatch:
     return MicroBatch(tuple((s.sample_id,) for s in samples), longest)
 
 
-def random_split(samples: Sequence[Sample], n_parts: int, seed: int) -> list[MicroBatch]:
-    """Cuts samples, ordered by length, at random into padded micro-batches."""
+def random_split(
+    samples: Sequence[Sample],
+    n_parts: int,
+    seed: int,
+    modes: Sequence[Recompute] = (Recompute.NONE,),
+) -> list[MicroBatch]:
+    """Cuts samples, ordered by length, at random into padded micro-batches.
+
+    Micro-batches take the modes of recomputation in turn.
+    """
     ordered = sorted(samples, key=lambda s: -s.tokens)
     stream = np.random.default_rng(seed)
     cuts = np.sort(stream.choice(np.arange(1, len(samples)), n_parts - 1, replace=False))
     bounds = [0, *cuts.tolist(), len(samples)]
-    return [padded(ordered[a:b]) for a, b in pairwise(bounds)]
+    parts = [padded(ordered[a:b]) for a, b in pairwise(bounds)]
+    return [replace(m, recompute=mode) for m, mode in zip(parts, cycle(modes), strict=False)]
 
 
 def over_replicas(microbatches: Sequence[MicroBatch], n_replicas: int) -> list[list[MicroBatch]]:

@@ -1,11 +1,13 @@
 import gc
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tests.oracles.training_case import Rank, make_rank, padded, random_samples
+from tests.oracles.training_case import SHAPE, Rank, make_rank, padded, random_samples
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -13,6 +15,7 @@ from dynapipe_hpc.training.collectives import SingleRankCollectives
 SAMPLES = random_samples(1)
 BATCH = padded(SAMPLES)
 TWO_STAGES = Cluster(n_stages=2, device_memory_bytes=1)
+FOUR_STAGES = Cluster(n_stages=4, device_memory_bytes=1)
 
 
 def rank_of(stage: int) -> Rank:
@@ -21,7 +24,11 @@ def rank_of(stage: int) -> Rank:
     return rank
 
 
-def test_nothing_of_a_micro_batch_outlives_its_backward() -> None:
+every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+
+
+@every_mode
+def test_nothing_of_a_micro_batch_outlives_its_backward(mode: Recompute) -> None:
     rank = rank_of(1)
     numbers = np.ones((15, 24, 16))
     numbers_live = weakref.ref(numbers)  # as long as a tensor's storage refers to them
@@ -29,7 +36,7 @@ def test_nothing_of_a_micro_batch_outlives_its_backward() -> None:
     del numbers
     gc.disable()  # what only a collector could free would not count
     try:
-        rank.stage.load(0, BATCH)
+        rank.stage.load(0, replace(BATCH, recompute=mode))
         rank.stage.forward(0, activation)
         del activation
         assert numbers_live() is not None
@@ -37,6 +44,49 @@ def test_nothing_of_a_micro_batch_outlives_its_backward() -> None:
         assert numbers_live() is None
     finally:
         gc.enable()
+
+
+# Per position of a layer: hidden (h), inner (f), two numbers of each norm, one per head.
+# Kept by the layer besides what it hands on: normed hidden twice, queries, keys, values and
+# mixed, hidden between the halves; and the two sides of the GELU.
+H, F, HEADS = SHAPE.hidden_size, SHAPE.ffn_size, SHAPE.n_heads
+NORM = 2
+ATTENTION = H + NORM + 3 * H + H + HEADS
+FEED_FORWARD = H + H + NORM + 2 * F
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept_by_a_layer"),
+    [
+        (Recompute.NONE, ATTENTION + FEED_FORWARD),
+        (Recompute.SELECTIVE, FEED_FORWARD),
+        (Recompute.FULL, 0),
+    ],
+)
+def test_a_stage_keeps_what_its_mode_does_not_recompute(
+    mode: Recompute, kept_by_a_layer: int
+) -> None:
+    rank = make_rank(FOUR_STAGES, 1, SingleRankCollectives())
+    rank.stage.load(0, replace(BATCH, recompute=mode))
+    rank.stage.forward(0, torch.ones(15, 24, H, dtype=torch.float64))
+    numbers = H + kept_by_a_layer + H  # received, kept, handed on
+    assert rank.stage.finish_iteration().peak_bytes == 8 * 15 * 24 * numbers
+
+
+@every_mode
+def test_recomputing_does_not_change_a_bit(mode: Recompute) -> None:
+    ranks = [rank_of(1), rank_of(1)]
+    activation = torch.ones(15, 24, H, dtype=torch.float64)
+    sent = []
+    for rank, batch in zip(ranks, (BATCH, replace(BATCH, recompute=mode)), strict=True):
+        rank.stage.load(0, batch)
+        rank.stage.forward(0, activation)
+        sent.append(rank.stage.backward(0, None))
+    assert sent[0] is not None
+    assert sent[1] is not None
+    assert torch.equal(sent[0], sent[1])
+    for name, gradient in ranks[0].gradients().items():
+        assert torch.equal(ranks[1].gradients()[name], gradient), name
 
 
 def test_the_loss_starts_at_zero_in_every_iteration() -> None:
@@ -67,9 +117,11 @@ def test_peak_memory_is_that_of_the_micro_batches_kept_at_once() -> None:
     assert peaks[2] == 3 * peaks[0]
 
 
-def test_an_earlier_stage_says_what_a_missing_activation_means() -> None:
+def test_a_stage_between_others_says_what_a_missing_activation_means() -> None:
+    rank = make_rank(FOUR_STAGES, 1, SingleRankCollectives())
+    rank.stage.load(0, BATCH)
     with pytest.raises(ValueError, match="neither an activation was received nor tokens loaded"):
-        rank_of(0).stage.forward(0, None)
+        rank.stage.forward(0, None)
 
 
 def test_saved_storages_count_once_and_weights_not_at_all() -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
 from dynapipe_hpc.executor.mpi_transport import MpiTransport
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -13,7 +12,6 @@ from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.config import CostConfig, ProfiledConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
@@ -47,21 +45,6 @@ def check_size(job: Job, cluster: Cluster) -> None:
             f"{cluster.n_replicas} x cluster.n_stages = {cluster.n_stages}), but this job has "
             f"{job.size}; start it with mpiexec -n {cluster.n_ranks} (or srun -n "
             f"{cluster.n_ranks}), or change [cluster]"
-        )
-
-
-def check_recompute(cost: CostConfig) -> None:
-    """Refuses plans that this version cannot execute.
-
-    Raises:
-        InputError: Plans may recompute activations.
-    """
-    modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else ()
-    if any(mode is not Recompute.NONE for mode in modes):
-        raise InputError(
-            f"planner.cost.recompute allows {', '.join(mode.text for mode in modes)}, but runs "
-            'do not recompute activations yet; set it to ["none"], or only look at the plans '
-            "with 'dynapipe-hpc plan'"
         )
 
 

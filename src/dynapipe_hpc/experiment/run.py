@@ -12,7 +12,6 @@ from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.assemble import (
     Worker,
     build_worker,
-    check_recompute,
     check_size,
     check_split_backward,
 )
@@ -48,7 +47,6 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     with job.agreeing():
         config = load_config(path, overrides)
         check_size(job, config.cluster)
-        check_recompute(config.planner.cost)
         check_split_backward(config.planner.schedule)
         source = open_source(config)
         log = _Log(config, output, job.size) if job.is_first else None

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.initialize import initialize
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -52,7 +53,11 @@ class GptStage(nn.Module):
         return self.head is not None
 
     def forward(
-        self, inputs: Tensor, labels: Tensor | None = None, weights: Tensor | None = None
+        self,
+        inputs: Tensor,
+        labels: Tensor | None = None,
+        weights: Tensor | None = None,
+        recompute: Recompute = Recompute.NONE,
     ) -> Tensor:
         """Runs the stage.
 
@@ -61,6 +66,7 @@ class GptStage(nn.Module):
                 (rows, tokens, width) of the stage before.
             labels: Token ids to predict, (rows, tokens); the last stage needs them.
             weights: Of each prediction in the loss, (rows, tokens); as `labels`.
+            recompute: What backward computes again in every layer.
 
         Returns:
             The activation (rows, tokens, width); on the last stage the loss, a scalar: the
@@ -68,7 +74,7 @@ class GptStage(nn.Module):
         """
         hidden = inputs if self.embedding is None else self.embedding(inputs)
         for layer in self.layers.values():
-            hidden = layer(hidden)
+            hidden = layer(hidden, recompute)
         if self.head is None:
             return hidden
         if labels is None or weights is None:

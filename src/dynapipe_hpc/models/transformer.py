@@ -1,8 +1,12 @@
 """One layer of a decoder-only transformer."""
 
+from typing import assert_never
+
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 
@@ -49,8 +53,27 @@ class TransformerLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(shape.hidden_size)
         self.feed_forward = FeedForward(shape)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Maps (rows, tokens, width) to the same shape."""
-        hidden = hidden + self.attention(self.attention_norm(hidden))
+    def forward(self, hidden: Tensor, recompute: Recompute = Recompute.NONE) -> Tensor:
+        """Maps (rows, tokens, width) to the same shape.
+
+        Backward recomputes the layer from its input (full), or its attention, projections
+        and norm included (selective): where attention is fused, nothing that grows with the
+        square of a row's tokens is kept anyway, and what is kept are the projections.
+        """
+        match recompute:
+            case Recompute.NONE:
+                return self._fed_forward(hidden + self._attended(hidden))
+            case Recompute.SELECTIVE:
+                return self._fed_forward(hidden + recomputed(self._attended, hidden))
+            case Recompute.FULL:
+                return recomputed(self.forward, hidden)
+            case _:
+                assert_never(recompute)
+
+    def _attended(self, hidden: Tensor) -> Tensor:
+        attended: Tensor = self.attention(self.attention_norm(hidden))
+        return attended
+
+    def _fed_forward(self, hidden: Tensor) -> Tensor:
         output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
         return output

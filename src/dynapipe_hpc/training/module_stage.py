@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.training.activation_memory import ActivationMemory
@@ -45,23 +45,25 @@ class ModuleStage:
         self._load_tokens = load_tokens
         self._optimizer = optimizer
         self._memory = ActivationMemory(module.parameters())
+        self._recompute: dict[int, Recompute] = {}
         self._loaded: dict[int, TokenBatch] = {}
         self._kept: dict[int, _Kept] = {}
         self._loss = torch.zeros((), dtype=torch.float64)
         self._step = Step(gradient_norm=0.0, learning_rate=0.0)
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
-        """Reads the tokens of a micro-batch, on the first and the last stage."""
+        """Notes what to recompute; on the first and the last stage reads the tokens."""
+        self._recompute[index] = microbatch.recompute
         if self._module.is_first or self._module.is_last:
             self._loaded[index] = self._load_tokens(microbatch)
 
     def forward(self, index: int, activation: Tensor | None) -> Tensor | None:
         """Runs the layers; keeps their graph, and on the last stage adds up the loss."""
-        batch = self._loaded.pop(index, None)
+        batch, recompute = self._loaded.pop(index, None), self._recompute.pop(index)
         inputs = _inputs(activation, batch)
         self._memory.keep(index, inputs)
         with self._memory.recording(index):
-            output: Tensor = self._module(inputs, *_answers(batch))
+            output: Tensor = self._module(inputs, *_answers(batch), recompute)
         self._kept[index] = _Kept(inputs, output)
         self._memory.keep(index, output)
         if not self._module.is_last:
@@ -105,5 +107,5 @@ def _inputs(activation: Tensor | None, batch: TokenBatch | None) -> Tensor:
     return batch.tokens
 
 
-def _answers(batch: TokenBatch | None) -> tuple[Tensor, Tensor] | tuple[()]:
-    return () if batch is None else (batch.labels, batch.weights)
+def _answers(batch: TokenBatch | None) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    return (None, None) if batch is None else (batch.labels, batch.weights)

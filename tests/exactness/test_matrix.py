@@ -1,0 +1,30 @@
+"""Every way to train gives the weights of the unsplit model, in float64 to rounding."""
+
+from functools import cache
+
+import pytest
+from tests.oracles.pipeline_training import MODES, equal, three_steps
+from tests.oracles.training_case import Outcome, random_samples, unsplit_training
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.schedule.config import RuleName
+
+pytestmark = pytest.mark.exactness
+
+BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
+
+
+@cache
+def unsplit() -> Outcome:
+    return unsplit_training(BATCHES)
+
+
+@pytest.mark.parametrize("n_stages", [1, 2, 4])
+@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive"])
+def test_three_steps_give_the_unsplit_losses_and_weights(
+    n_stages: int, n_replicas: int, mode: str, schedule: RuleName
+) -> None:
+    cluster = Cluster(n_stages=n_stages, n_replicas=n_replicas, device_memory_bytes=1_000_000)
+    equal(three_steps(cluster, schedule, BATCHES, MODES[mode]), unsplit())

@@ -1,0 +1,120 @@
+"""Training in a pipeline of threads, put together to compare it with the unsplit model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.oracles.planned_iteration import planned_iteration
+from tests.oracles.training_case import (
+    SHAPE,
+    Loading,
+    Outcome,
+    Rank,
+    make_rank,
+    over_replicas,
+    random_split,
+)
+from torch import Tensor
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.local_transport import LocalNetwork
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import StepOptimizer
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.schedule.config import RuleName
+from dynapipe_hpc.training.config import LossWeighting
+
+MODES: dict[str, tuple[Recompute, ...]] = {mode.text: (mode,) for mode in Recompute}
+MODES["mixed"] = tuple(Recompute)
+
+
+def equal(found: Outcome, expected: Outcome) -> None:
+    """Compares losses, norms where known, and tensors, in float64 to rounding."""
+    assert found.losses == pytest.approx(expected.losses, rel=1e-10)
+    if expected.norms:
+        assert found.norms == pytest.approx(expected.norms, rel=1e-10)
+    assert found.tensors.keys() == expected.tensors.keys()
+    for name, tensor in expected.tensors.items():
+        scale = float(tensor.abs().max())
+        torch.testing.assert_close(
+            found.tensors[name], tensor, rtol=1e-10, atol=1e-12 * scale + 1e-15, msg=name
+        )
+
+
+def train(
+    cluster: Cluster,
+    iterations: Sequence[tuple[Sequence[Sample], Sequence[RankPlan]]],
+    result: Callable[[Rank], dict[str, Tensor]],
+    weighting: LossWeighting = "token",
+    loading: Loading = lambda loader: loader,
+) -> Outcome:
+    """Executes plans on threads and puts the ranks' tensors together."""
+    world = LocalWorld(cluster.n_ranks)
+    network = LocalNetwork(world, lambda shape: torch.empty(shape, dtype=torch.float64))
+    sums = LocalSums(world, cluster)
+
+    def work(rank: int) -> tuple[list[IterationTrace], dict[str, Tensor]]:
+        collectives = LocalCollectives(sums, rank)
+        own = make_rank(cluster, cluster.stage_of(rank), collectives, weighting, loading)
+        transport = network.transport(rank)
+        traces = []
+        for samples, plans in iterations:
+            own.tokens.start_iteration(samples)
+            traces.append(run_plan(plans[rank], own.stage, transport))
+        return traces, result(own)
+
+    traces, tensors = zip(*world.run(work), strict=True)
+    return Outcome(
+        [sum(trace.loss for trace in of_ranks) for of_ranks in zip(*traces, strict=True)],
+        [of_ranks[0].gradient_norm for of_ranks in zip(*traces, strict=True)],
+        _joined(tensors),
+    )
+
+
+def _joined(of_ranks: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The whole model; replicas hold the same bits."""
+    joined: dict[str, Tensor] = {}
+    for tensors in of_ranks:
+        for name, tensor in tensors.items():
+            assert torch.equal(joined.setdefault(name, tensor), tensor)
+    return joined
+
+
+def without_update(plans: Sequence[RankPlan]) -> list[RankPlan]:
+    """The update would clear the gradients."""
+    assert all(isinstance(plan.instructions[-1], StepOptimizer) for plan in plans)
+    return [replace(plan, instructions=plan.instructions[:-1]) for plan in plans]
+
+
+def gradients(
+    cluster: Cluster,
+    schedule: RuleName,
+    samples: Sequence[Sample],
+    microbatches: Sequence[MicroBatch],
+    weighting: LossWeighting = "token",
+    loading: Loading = lambda loader: loader,
+) -> Outcome:
+    replicas = over_replicas(microbatches, cluster.n_replicas)
+    plans = without_update(planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule))
+    return train(cluster, [(samples, plans)], Rank.gradients, weighting, loading)
+
+
+def three_steps(
+    cluster: Cluster,
+    schedule: RuleName,
+    batches: Sequence[Sequence[Sample]],
+    modes: Sequence[Recompute] = (Recompute.NONE,),
+) -> Outcome:
+    """The weights after a step on each batch, split at random into five micro-batches."""
+    iterations = []
+    for k, samples in enumerate(batches):
+        replicas = over_replicas(random_split(samples, 5, k, modes), cluster.n_replicas)
+        plans = planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule, iteration=k)
+        iterations.append((samples, plans))
+    return train(cluster, iterations, Rank.weights)
