@@ -106,5 +106,5 @@ void bind_simulate(py::module_& m) {
           py::arg("costs").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
           py::arg("full_duplex"),
           "Runs schedules of the same micro-batches in time.\n\n"
-          "Returns the makespan of each, of a deadlocked one up to where it stops.");
+          "Returns the makespan of each; infinite if deadlocked.");
 }

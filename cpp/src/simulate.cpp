@@ -30,6 +30,9 @@ const Timeline& Simulator::run(std::span<const PassCode> order) {
             run_next_pass(stage);
         }
     }
+    const bool done = std::all_of(found_.n_started.begin(), found_.n_started.end(),
+                                  [this](std::size_t n) { return n == n_passes_; });
+    found_.makespan_ms = done ? found_.makespan_ms : std::numeric_limits<double>::infinity();
     return found_;
 }
 

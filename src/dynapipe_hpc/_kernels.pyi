@@ -61,7 +61,8 @@ def simulate(
     float,
 ]: ...
 
-# `orders` has shape (n_orders, n_stages, n_passes). Returns makespans of shape (n_orders,).
+# `orders` has shape (n_orders, n_stages, n_passes). Returns makespans of shape (n_orders,),
+# infinite where stages wait for each other.
 def simulate_all(
     orders: npt.NDArray[np.int32],
     costs: npt.NDArray[np.float64],

@@ -21,11 +21,13 @@ def every_partition(samples: Sequence[Sample]) -> Iterator[list[list[Sample]]]:
 
 
 def every_padded_plan(
-    samples: Sequence[Sample], n_replicas: int
+    samples: Sequence[Sample], n_replicas: int, is_encoder_decoder: bool = False
 ) -> Iterator[list[list[MicroBatch]]]:
     """All partitions, over all replicas, in all orders; no replica is empty."""
     for groups in every_partition(order_samples(samples)):
-        for order in permutations(padded_microbatch(group, Recompute.NONE) for group in groups):
+        for order in permutations(
+            padded_microbatch(group, Recompute.NONE, is_encoder_decoder) for group in groups
+        ):
             for owners in product(range(n_replicas), repeat=len(order)):
                 replicas: list[list[MicroBatch]] = [[] for _ in range(n_replicas)]
                 for owner, microbatch in zip(owners, order, strict=True):

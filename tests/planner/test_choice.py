@@ -13,7 +13,7 @@ from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choice import Choice
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import RULES
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms, replica_bound_ms
+from dynapipe_hpc.planner.schedule.lower_bound import replica_bound_ms
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.planner.search.config import SearchConfig
 
@@ -67,12 +67,9 @@ def test_the_bound_is_over_all_padded_plans_if_the_plan_is_one() -> None:
         next(c for c in planner.choose(SAMPLES).candidates if c.way.startswith(way))
         for way in ("dense", "naive")
     )
-    of_packed, of_padded = (
-        lower_bound_ms(Choice((c,)).pipelines, SAMPLES, planner.cost, planner.cluster)
-        for c in (packed, padded)
-    )
+    of_packed, of_padded = (planner.lower_bound_ms(Choice((c,)), SAMPLES) for c in (packed, padded))
     (pipeline,) = Choice((packed,)).pipelines
-    assert of_packed == replica_bound_ms(pipeline.costs, planner.cluster.link)
+    assert of_packed == replica_bound_ms(pipeline.costs, planner.cluster.link, may_split=False)
     best = min(c.makespan_ms for c in planner.choose(SAMPLES).candidates if c is not packed)
     assert of_padded <= best
     assert of_padded < padded.makespan_ms

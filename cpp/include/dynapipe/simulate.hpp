@@ -25,7 +25,7 @@ struct Timeline {
     std::vector<double> peak_bytes;      ///< (n_stages,)
     std::vector<double> busy_ms;         ///< (n_stages,): sum of the passes' times
     std::vector<std::size_t> n_started;  ///< (n_stages,): less than n_passes if deadlocked
-    double makespan_ms;                  ///< end of the last pass that runs
+    double makespan_ms;                  ///< end of the last pass; infinite if deadlocked
 };
 
 /// Runs schedules in time.

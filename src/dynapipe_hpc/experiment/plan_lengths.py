@@ -15,7 +15,6 @@ from dynapipe_hpc.experiment.show_plan import prediction_text
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.text import format_schedule
 
@@ -70,7 +69,7 @@ def _plan(planner: Planner, number: int, batch: Lengths) -> Record:
     return {
         "predicted_iteration_ms": plans[0].prediction.iteration_ms,
         "planning_ms": planning_ms,
-        "lower_bound_ms": lower_bound_ms(choice.pipelines, samples, planner.cost, planner.cluster),
+        "lower_bound_ms": planner.lower_bound_ms(choice, samples),
         "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
     }
 

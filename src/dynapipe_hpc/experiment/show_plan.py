@@ -11,7 +11,6 @@ from dynapipe_hpc.experiment.source import open_source
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.choice import Choice
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 
 
 def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -> str:
@@ -30,7 +29,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
     samples = source.sampler.iteration(iteration)
     choice = planner.choose(samples)
     plans = planner.write(iteration, choice)
-    bound_ms = lower_bound_ms(choice.pipelines, samples, planner.cost, planner.cluster)
+    bound_ms = planner.lower_bound_ms(choice, samples)
     return "\n".join(
         [
             f"costs {planner.cost.description}",

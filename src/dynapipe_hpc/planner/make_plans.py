@@ -23,6 +23,8 @@ from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.recompute_choice import choose_one_mode
+from dynapipe_hpc.planner.schedule.config import may_split
+from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -119,6 +121,16 @@ class Planner:
         plans = rank_plans(iteration, choice.pipelines, self.cluster, self.cost, self.hidden_size)
         check_plans(plans)
         return plans
+
+    def lower_bound_ms(self, choice: Choice, samples: Sequence[Sample]) -> float:
+        """A time that no plan like the chosen one can beat, see `lower_bound.lower_bound_ms`.
+
+        Args:
+            choice: Of this planner, for the samples.
+            samples: A global batch, in any order.
+        """
+        splits = may_split(self.schedule_rules)
+        return lower_bound_ms(choice.pipelines, samples, self.cost, self.cluster, may_split=splits)
 
     def _choose_one_mode(self, samples: Sequence[Sample]) -> Choice:
         def choose(cost: CostModel) -> Choice:

@@ -146,7 +146,7 @@ class CostModel(Protocol):
     """Predicts what a micro-batch of a given shape costs.
 
     Contract: finite and positive where feasible, infinite where not; a micro-batch with more
-    rows or longer rows never costs less.
+    rows or longer rows never costs less, neither in `weight_ms` nor in the rest of `backward_ms`.
     """
 
     @property

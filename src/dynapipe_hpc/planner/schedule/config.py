@@ -1,6 +1,6 @@
 """The [planner.schedule] table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -34,6 +34,11 @@ def name_of(rule: ScheduleRule) -> str:
     return next(
         name for rules in (RULES, SPLIT_RULES) for name, known in rules.items() if known is rule
     )
+
+
+def may_split(rules: Iterable[ScheduleRule]) -> bool:
+    """Whether any of the rules splits backward passes."""
+    return any(rule not in RULES.values() for rule in rules)
 
 
 class ScheduleConfig(ConfigTable):

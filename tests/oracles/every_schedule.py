@@ -1,0 +1,67 @@
+"""All schedules of few micro-batches on few stages."""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+from tests.oracles.stage_costs import drawn_costs
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.pass_codes import CodeArray
+
+
+def tiny_costs() -> st.SearchStrategy[StageCosts]:
+    """Drawn costs of at most 2 micro-batches on at most 3 stages."""
+    return drawn_costs().map(lambda costs: StageCosts(np.ascontiguousarray(costs.table[:2, :3])))
+
+
+def least_makespan_ms(
+    costs: StageCosts, link: Link, *, split: bool, limit_bytes: FloatArray | None = None
+) -> float:
+    """Of all schedules that keep within memory; infinite if there is none."""
+    orders = every_order(costs.n_microbatches, split=split)
+    rows = [
+        [order for order in orders.tolist() if _fits(order, costs, stage, limit_bytes)]
+        for stage in range(costs.n_stages)
+    ]
+    schedules = np.array(list(product(*rows)), np.int32)
+    shape = (-1, costs.n_stages, orders.shape[1])
+    ends_ms = _kernels.simulate_all(
+        schedules.reshape(shape), costs.table, link.latency_ms, link.bytes_per_ms, link.full_duplex
+    )
+    return float(ends_ms.min(initial=np.inf))
+
+
+@cache
+def every_order(n_microbatches: int, *, split: bool) -> CodeArray:
+    """Pass codes of all orders of one stage, F before B before W; shape (n_orders, n_passes)."""
+    n_kinds = 3 if split else 2
+    return np.array(list(_orders((0,) * n_microbatches, n_kinds)), np.int32)
+
+
+def _orders(done: tuple[int, ...], n_kinds: int) -> Iterator[list[int]]:
+    """What may follow when so many passes of each micro-batch are done."""
+    if all(n == n_kinds for n in done):
+        yield []
+    for i, n in enumerate(done):
+        if n < n_kinds:
+            for rest in _orders((*done[:i], n + 1, *done[i + 1 :]), n_kinds):
+                yield [3 * i + n, *rest]
+
+
+def _fits(order: list[int], costs: StageCosts, stage: int, limit_bytes: FloatArray | None) -> bool:
+    if limit_bytes is None:
+        return True
+    last, kept = max(code % 3 for code in order), 0.0
+    for code in order:
+        i, kind = divmod(code, 3)
+        forward, backward = costs.table[i, stage, 5:]
+        kept += costs.stored_bytes[i, stage] if kind == 0 else 0.0
+        if kept + (forward if kind == 0 else backward) > limit_bytes[stage]:
+            return False
+        kept -= costs.stored_bytes[i, stage] if kind == last else 0.0
+    return True
