@@ -1,101 +1,57 @@
 """Plans that the authors' planner made, run through this project's cost table and simulator."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.oracles.measured_layers import SHAPE, linear_layer, linear_table
-from tests.oracles.shared_folder import shared_folder
+from tests.oracles.published_plans import LINK, Published, published_plans
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
-from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 AUTHORS = ProfiledConfig(path=Path("costs.h5"), accounting="authors")
-LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
-LIMIT_BYTES = 36_000_000_000
 RULE_OF = {"wait-free-cyclic": RULES["cyclic"], "1F1B": RULES["1f1b"]}
 
 
-class Published(NamedTuple):
-    """A replica's plan."""
-
-    config: Mapping[str, int]
-    replica: Mapping[str, Any]
-
-
-def published_plans() -> Iterator[Published]:
-    path = shared_folder("reference") / "original_planner.json"
-    for entry in json.loads(path.read_text(encoding="utf-8")):
-        replicas = [replica for batch in entry["batches"] for replica in batch["replicas"]]
-        if entry["input"].startswith("gpt"):
-            yield from (Published(entry["config"], replica) for replica in replicas)
-
-
-def shape_of(config: Mapping[str, int]) -> ModelShape:
-    return ModelShape(
-        n_layers=config["layers"],
-        hidden_size=4096,
-        n_heads=32,
-        ffn_size=16384,
-        vocab_size=50304,
-        max_tokens=8192,
-    )
-
-
-@pytest.fixture(scope="module")
-def a100() -> ProfileTable:
-    path = shared_folder("profiles") / "a100_40gb_gpt_6.7b.csv"
-    shape = shape_of({"layers": 16})
-    return import_csv(path, path.with_name("a100_40gb_gpt_6.7b_parameters.csv"), shape)
-
-
-def rerun(plan: Published, table: ProfileTable) -> Timeline:
-    cluster = Cluster(
-        n_replicas=plan.config["dp"], n_stages=plan.config["pp"], device_memory_bytes=LIMIT_BYTES
-    )
-    mode = Recompute.of(plan.replica["rc"])
-    config = AUTHORS.model_copy(update={"recompute": (mode.text,)})
-    cost = ProfiledCost(table, shape_of(plan.config), cluster, config)
-    n_rows, row_tokens, _ = np.array(plan.replica["shapes"]).T.copy()
-    costs = cost.stage_costs(Shapes.of_rows(n_rows, row_tokens), mode)
-    timeline = scheduled(plan, costs, cost.static_bytes, np.full(costs.n_stages, np.inf))
-    if timeline.peak_bytes.max() <= LIMIT_BYTES:
+def rerun(batch: Published, replica: Mapping[str, Any]) -> Timeline:
+    sizes = np.array(replica["shapes"]).T.copy()
+    costs = batch.cost.stage_costs(Shapes(*sizes), Recompute.of(replica["rc"]))
+    rule = RULE_OF[replica["schedule"]]
+    timeline = scheduled(batch, rule, costs, np.full(costs.n_stages, np.inf))
+    if timeline.peak_bytes.max() <= batch.cluster.device_memory_bytes:
         return timeline
-    return scheduled(plan, costs, cost.static_bytes, LIMIT_BYTES - cost.static_bytes)
+    return scheduled(batch, rule, costs, activation_room_bytes(batch.cost, batch.cluster))
 
 
 def scheduled(
-    plan: Published, costs: StageCosts, static_bytes: FloatArray, room_bytes: FloatArray
+    batch: Published, rule: ScheduleRule, costs: StageCosts, room_bytes: FloatArray
 ) -> Timeline:
-    schedule = RULE_OF[plan.replica["schedule"]](costs, room_bytes, LINK)
-    return simulate(schedule, costs, LINK, static_bytes)
+    schedule = rule(costs, room_bytes, LINK)
+    return simulate(schedule, costs, LINK, batch.cost.static_bytes)
 
 
-def test_published_plans_take_as_long_here(a100: ProfileTable) -> None:
-    plans = list(published_plans())
+def test_published_plans_take_as_long_and_need_as_much_memory_here() -> None:
+    plans = [(batch, replica) for batch in published_plans() for replica in batch.replicas]
     assert len(plans) == 36
-    found = [rerun(plan, a100).makespan_ms for plan in plans]
-    assert found == pytest.approx([plan.replica["makespan_ms"] for plan in plans], rel=1e-3)
-
-
-def test_published_plans_need_as_much_memory_here(a100: ProfileTable) -> None:
-    plans = list(published_plans())
-    found = [rerun(plan, a100).peak_bytes.max() / 1e6 for plan in plans]
-    assert found == pytest.approx([plan.replica["peak_mem_mb"] for plan in plans], rel=1e-3)
+    for batch, replica in plans:
+        timeline = rerun(batch, replica)
+        assert timeline.makespan_ms == pytest.approx(replica["makespan_ms"], rel=1e-6)
+        peak_mb = timeline.peak_bytes.max() / 1e6
+        assert peak_mb == pytest.approx(replica["peak_mem_mb"], rel=1e-4)
 
 
 def table_with_stack_peaks() -> ProfileTable:
