@@ -13,6 +13,7 @@ from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, autho
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
+from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import (
     QUANTITIES,
@@ -53,10 +54,11 @@ class ProfiledCost:
         layers = layers_of_mode[self._modes[0]]  # every mode has the same weights
         weight_bytes = [count * layers[kind].parameter_bytes for kind, count in counts.items()]
         self._weight_bytes: FloatArray = np.sum(weight_bytes, axis=0)
-        self._state_factor = config.state_factor or table.state_factor
+        state_factor = config.state_factor or table.state_factor
+        self._state_factor = state_factor_of_rank(state_factor, table.element_bytes, cluster)
         self._update, repair = table.update, make_monotone
         if config.accounting == "authors":
-            self._state_factor = authors_state_factor(self._state_factor, cluster.n_replicas)
+            self._state_factor = authors_state_factor(state_factor, cluster.n_replicas)
             self._update, repair = UpdateProfile(), as_measured
         boundaries = (np.arange(cluster.n_stages) < cluster.n_stages - 1).astype(np.float64)
         self._boundary_bytes_per_token = boundaries * shape.hidden_size * table.element_bytes
