@@ -12,7 +12,7 @@ from dynapipe_hpc.executor.local_transport import LocalNetwork, LocalTransport
 from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.executor.run import ExecutionError, run_plan
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.instruction import StartSend, WaitSend
+from dynapipe_hpc.plan.instruction import BackwardInput, BackwardWeight, StartSend, WaitSend
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
@@ -114,6 +114,15 @@ def test_a_failing_rank_ends_its_peers() -> None:
     network = LocalNetwork(world, np.zeros)
     with pytest.raises(ExecutionError, match=r"rank 0, .*ValueError: broken"):
         world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
+
+
+def test_split_backward_passes_are_refused_by_name() -> None:
+    (plan,) = plans_of(1)
+    split = InstructionRows.of([*plan.instructions[:2], BackwardInput(0), BackwardWeight(0)])
+    with pytest.raises(
+        RunError, match=r"instruction 2 \(BackwardInput I0\), .* cannot be executed"
+    ):
+        run_plan(replace(plan, instructions=split), stages_of(1)[0], alone())
 
 
 def test_a_plan_that_forgets_its_sends_ends_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Executes the plans of an iteration symbolically before any rank does it for real."""
+"""Checks the plans of an iteration before any rank executes them."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,7 @@
 """Plans as bytes. The layout is in docs/formats.md; all numbers are little endian."""
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, pairwise
 
@@ -38,12 +38,12 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
     """
     bodies = _bodies(plans)
     # Of a hash one can take a digest and go on.
-    hashes = [blake2b(body, digest_size=_HASH_BYTES) for body in bodies]
+    hashes = list(map(_hash_of, bodies))
     of_all = blake2b(b"".join(h.digest() for h in hashes), digest_size=_HASH_BYTES).digest()
     for one in hashes:
         one.update(of_all)
     return [
-        b"".join((_HEADER.pack(_MAGIC, VERSION, one.digest()), body, of_all))
+        b"".join((_HEADER.pack(_MAGIC, VERSION, one.digest()), *body, of_all))
         for one, body in zip(hashes, bodies, strict=True)
     ]
 
@@ -83,7 +83,15 @@ def plans_hash(data: bytes) -> int:
     return int.from_bytes(data[-_HASH_BYTES:], "little")
 
 
-def _bodies(plans: Sequence[RankPlan]) -> list[bytes]:
+def _hash_of(parts: Iterable[bytes]) -> blake2b:
+    found = blake2b(digest_size=_HASH_BYTES)
+    for part in parts:
+        found.update(part)
+    return found
+
+
+def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
+    """Per plan, what is between its checksum and the hash of all, in parts."""
     tables: dict[int, tuple[bytes, ...]] = {}  # the stages of a replica share a tuple
     bodies = []
     for plan in plans:
@@ -112,7 +120,9 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
     )
 
 
-def _body(plan: RankPlan, microbatches: bytes, row_sizes: bytes, samples: bytes) -> bytes:
+def _body(
+    plan: RankPlan, microbatches: bytes, row_sizes: bytes, samples: bytes
+) -> tuple[bytes, ...]:
     n, passes_ms = len(plan.microbatches), plan.prediction.passes_ms
     numbers = _NUMBERS.pack(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),
@@ -122,9 +132,7 @@ def _body(plan: RankPlan, microbatches: bytes, row_sizes: bytes, samples: bytes)
     )
     sizes = b"".join(struct.pack(f"<{n}Q", *column) for column in plan.memory.sizes)
     times = struct.pack(f"<{2 * len(passes_ms)}d", *chain.from_iterable(passes_ms))
-    return b"".join(
-        (numbers, microbatches, sizes, row_sizes, samples, times, plan.instructions.pack())
-    )
+    return (numbers, microbatches, sizes, row_sizes, samples, times, plan.instructions.pack())
 
 
 def _checked_body(data: bytes) -> memoryview:

@@ -11,7 +11,7 @@ class MemoryPlan:
     """The memory account of a rank, in bytes.
 
     Tensors in transfer are not in it: a receive buffer before the pass that reads it, and sent
-    gradients, of which up to two wait for the peer.
+    gradients, of which up to two wait for the peer (docs/architecture.md says why).
 
     Attributes:
         limit: What the rank may use.
