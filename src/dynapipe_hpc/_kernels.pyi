@@ -118,3 +118,17 @@ def peak_bytes(
     bounds: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
 ) -> int: ...
+
+# `points` has shape (rows, row_tokens, target_tokens, n_kinds, 7), `boundary_bytes_per_token`
+# (n_stages, 2). Returns costs of shape (n_shapes, n_stages, 7).
+def interpolate_costs(
+    rows: npt.NDArray[np.int64],
+    row_tokens: npt.NDArray[np.int64],
+    target_tokens: npt.NDArray[np.int64],
+    points: npt.NDArray[np.float64],
+    kind_of_stage: npt.NDArray[np.int32],
+    boundary_bytes_per_token: npt.NDArray[np.float64],
+    shape_rows: npt.NDArray[np.int64],
+    shape_row_tokens: npt.NDArray[np.int64],
+    shape_target_tokens: npt.NDArray[np.int64],
+) -> npt.NDArray[np.float64]: ...

@@ -101,6 +101,27 @@ def test_rows_of_several_samples_are_called_packed_and_have_a_bound(
     assert first["lower_bound_ms"] <= first["predicted_iteration_ms"] * (1 + 1e-12)
 
 
+def test_a_t5_is_planned_by_inputs_and_targets(tmp_path: Path) -> None:
+    shared = shared_folder("lengths").parent
+    config = A100.with_name("authors_t5_11b_32gpu.toml")
+    path = shared / "lengths" / "t5_max2048_gbs65536.json"
+    profile = str(shared / "profiles" / "a100_40gb_t5_11b.csv")
+    moves = "--set=planner.search.moves=0"
+    lengths = json.loads(path.read_text())
+    batches = planned(tmp_path, str(config), str(path), "--profile", profile, moves)
+    sides = zip(lengths["batches"], lengths["dec_batches"], strict=True)
+    for batch, (inputs, targets) in zip(batches, sides, strict=True):
+        (replica,) = batch["replicas"]
+        found = replica["microbatches"]
+        assert sorted(i for m in found for i in m["samples"]) == list(range(len(inputs)))
+        for m in found:
+            longest = max(inputs[i] for i in m["samples"]), max(targets[i] for i in m["samples"])
+            assert m["input_tokens"] == -(-longest[0] // 8) * 8
+            assert m["target_tokens"] == -(-(longest[1] + 2) // 8) * 8  # with two markers
+        assert max(replica["peak_bytes"]) <= 36_000_000_000
+        assert 0 < batch["lower_bound_ms"] <= batch["predicted_iteration_ms"]
+
+
 def test_a_line_is_printed_per_batch(
     tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,7 +189,7 @@ def test_a_profile_of_another_model_is_refused(
         (
             [[8, 8], [9, 65]],
             [],
-            "lengths.json: batch 1: sample 1 has 65 tokens, but model.max_tokens",
+            "lengths.json: batch 1: sample 1 of 64 input + 1 target tokens needs rows of up to 72",
         ),
         ([[8, 8], [9]], [], "lengths.json: batch 1: an iteration has 1 micro-batches for 2 "),
         (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.measured_layers import SHAPE, linear_table
+from tests.oracles.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
@@ -25,8 +25,12 @@ MODELS: dict[str, Callable[[], CostModel]] = {
     "profiled in a mode": lambda: ProfiledCost(
         linear_table("full"), SHAPE, CLUSTER, ProfiledConfig(path=Path("t.h5"), recompute=("full",))
     ),
+    "profiled T5": lambda: ProfiledCost(
+        linear_t5_table(), T5_SHAPE, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
+    ),
 }
-SIZES = st.tuples(st.integers(1, 12), st.integers(1, 80))
+Size = tuple[int, int, int]
+SIZES = st.tuples(st.integers(1, 12), st.integers(1, 80), st.integers(1, 80))
 
 
 @pytest.fixture(params=list(MODELS), scope="module")
@@ -34,10 +38,17 @@ def cost(request: pytest.FixtureRequest) -> CostModel:
     return MODELS[request.param]()
 
 
-def everything(cost: CostModel, sizes: list[tuple[int, int]]) -> FloatArray:
-    """All quantities, shape (5, n_microbatches, n_stages)."""
-    n_rows, row_tokens = np.array(sizes).T
-    costs = cost.stage_costs(Shapes.of_rows(n_rows, row_tokens), cost.recompute_modes[-1])
+def shapes_of(cost: CostModel, sizes: list[Size]) -> Shapes:
+    """Without targets where the model has none."""
+    n_rows, row_tokens, target_tokens = np.array(sizes).T.copy()
+    if not cost.is_encoder_decoder:
+        return Shapes.of_rows(n_rows, row_tokens)
+    return Shapes(n_rows, row_tokens, target_tokens)
+
+
+def everything(cost: CostModel, sizes: list[Size]) -> FloatArray:
+    """All quantities that grow, shape (5, n_microbatches, n_stages)."""
+    costs = cost.stage_costs(shapes_of(cost, sizes), cost.recompute_modes[-1])
     return np.stack(
         [
             costs.forward_ms,
@@ -49,31 +60,33 @@ def everything(cost: CostModel, sizes: list[tuple[int, int]]) -> FloatArray:
     )
 
 
-@given(size=SIZES, more_rows=st.integers(0, 5), longer=st.integers(0, 40))
-def test_a_larger_micro_batch_never_costs_less(
-    cost: CostModel, size: tuple[int, int], more_rows: int, longer: int
-) -> None:
-    smaller, larger = everything(cost, [size, (size[0] + more_rows, size[1] + longer)]).swapaxes(
-        0, 1
-    )
+@given(size=SIZES, more=st.tuples(st.integers(0, 5), st.integers(0, 40), st.integers(0, 40)))
+def test_a_larger_micro_batch_never_costs_less(cost: CostModel, size: Size, more: Size) -> None:
+    larger_size = (size[0] + more[0], size[1] + more[1], size[2] + more[2])
+    smaller, larger = everything(cost, [size, larger_size]).swapaxes(0, 1)
     assert (larger >= smaller * (1 - 1e-12)).all()
 
 
 @given(size=SIZES)
-def test_costs_are_positive_and_finite_or_all_infinite(
-    cost: CostModel, size: tuple[int, int]
-) -> None:
+def test_costs_are_positive_and_finite_or_all_infinite(cost: CostModel, size: Size) -> None:
     found = everything(cost, [size])
     assert (found > 0).all()
     assert (np.isinf(found).all(axis=0) | np.isfinite(found).all(axis=0)).all()
 
 
+@given(size=SIZES)
+def test_gradients_of_weights_are_a_part_of_the_backward_pass(cost: CostModel, size: Size) -> None:
+    costs = cost.stage_costs(shapes_of(cost, [size]), cost.recompute_modes[-1])
+    assert (costs.weight_ms > 0).all()
+    assert (costs.weight_ms <= costs.backward_ms * (1 + 1e-12)).all()
+    assert (np.isinf(costs.weight_ms) == np.isinf(costs.backward_ms)).all()
+
+
 @given(sizes=st.lists(SIZES, min_size=1, max_size=20))
 def test_arrays_hold_a_row_per_micro_batch_and_a_column_per_stage(
-    cost: CostModel, sizes: list[tuple[int, int]]
+    cost: CostModel, sizes: list[Size]
 ) -> None:
-    n_rows, row_tokens = np.array(sizes).T
-    costs = cost.stage_costs(Shapes.of_rows(n_rows, row_tokens), cost.recompute_modes[-1])
+    costs = cost.stage_costs(shapes_of(cost, sizes), cost.recompute_modes[-1])
     assert everything(cost, sizes).shape == (5, len(sizes), 3)
     assert costs.boundary_bytes[:, -1].tolist() == [0] * len(sizes)
     assert (costs.n_microbatches, costs.n_stages) == (len(sizes), 3)

@@ -1,7 +1,8 @@
 import pytest
+from tests.oracles.measured_layers import SHAPE, T5_SHAPE
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.assemble import check_split_backward
+from dynapipe_hpc.experiment.assemble import check_family, check_split_backward
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 
@@ -13,3 +14,9 @@ def test_plans_that_split_backward_passes_cannot_be_run_yet() -> None:
     message = "planner.schedule.split_backward is true, but runs keep .* whole; set it to false"
     with pytest.raises(InputError, match=message):
         check_split_backward(ScheduleConfig(split_backward=True))
+
+
+def test_only_decoders_can_be_run_yet() -> None:
+    check_family(SHAPE)
+    with pytest.raises(InputError, match=r"model.family is 't5', but only .* 'gpt' can be run"):
+        check_family(T5_SHAPE)

@@ -1,5 +1,7 @@
 """A cost table whose entries one can compute by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from dynapipe_hpc.plan.cluster import Link
@@ -12,10 +14,27 @@ from dynapipe_hpc.planner.cost.profile_table import (
     UpdateProfile,
     fingerprint_of,
 )
-from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, STAGE
+from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER,
+    EMBEDDING,
+    ENCODER,
+    HEAD,
+    LAYER,
+    STAGE,
+)
 
 SHAPE = ModelShape(
     n_layers=6, hidden_size=8, n_heads=2, ffn_size=32, vocab_size=50, max_tokens=1024
+)
+T5_SHAPE = ModelShape(
+    family="t5",
+    n_layers=3,
+    hidden_size=8,
+    n_heads=2,
+    head_size=16,
+    ffn_size=32,
+    vocab_size=50,
+    max_tokens=1024,
 )
 ROWS = np.array([1, 2, 4, 8])
 ROW_TOKENS = np.array([16, 32, 64])
@@ -36,6 +55,22 @@ def linear_layer(per_token: float, parameter_bytes: float = 100.0) -> LayerProfi
     return LayerProfile(
         parameter_bytes, (ROWS, ROW_TOKENS), grid, 2 * grid, 10 * grid, 10 * grid, 20 * grid
     )
+
+
+def linear_decoder(per_token: float, parameter_bytes: float = 200.0) -> LayerProfile:
+    """As `linear_layer`, but on three axes, and proportional to tokens of both sides together."""
+    tokens = ROWS[:, None, None] * (ROW_TOKENS[:, None] + ROW_TOKENS).astype(np.float64)
+    grid = per_token * np.where(tokens > 512, np.nan, tokens)
+    axes = (ROWS, ROW_TOKENS, ROW_TOKENS)
+    return LayerProfile(parameter_bytes, axes, grid, 2 * grid, 10 * grid, 10 * grid, 20 * grid)
+
+
+def linear_t5_table(recompute: str = "none", **layers: LayerProfile) -> ProfileTable:
+    """All kinds of layers of `T5_SHAPE`, some of them replaced."""
+    linear = {kind: linear_layer(PER_TOKEN[kind]) for kind in (EMBEDDING, HEAD, STAGE)}
+    every = {**linear, ENCODER: linear_layer(1.0), DECODER: linear_decoder(1.0), **layers}
+    keys = {LayerKey(1, recompute, kind): layer for kind, layer in every.items()}
+    return replace(linear_table(), model=fingerprint_of(T5_SHAPE), layers=keys)
 
 
 def linear_table(recompute: str = "none", **layers: LayerProfile) -> ProfileTable:

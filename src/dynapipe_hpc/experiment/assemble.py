@@ -12,8 +12,8 @@ from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -49,6 +49,19 @@ def check_size(job: Job, cluster: Cluster) -> None:
         )
 
 
+def check_family(shape: ModelShape) -> None:
+    """Refuses models that this version cannot execute.
+
+    Raises:
+        InputError: The model has an encoder and a decoder.
+    """
+    if shape.is_encoder_decoder:
+        raise InputError(
+            f"model.family is '{shape.family}', but only models of family 'gpt' can be run and "
+            "measured yet; look at plans of others with 'dynapipe-hpc plan'"
+        )
+
+
 def check_split_backward(schedule: ScheduleConfig) -> None:
     """Refuses schedules that this version cannot execute.
 
@@ -68,16 +81,8 @@ def build_worker(config: ExperimentConfig, source: Source, job: Job) -> Worker:
     collectives = MpiCollectives(job.comm, config.cluster)
     module = build_module(config, config.cluster.stage_of(job.rank))
     loader = TokenLoader(source.dataset, source.dataset.eos_id, config.training.loss_weighting)
-    stage = ModuleStage(module, loader, build_optimizer(config, module, collectives))
+    stage = ModuleStage(module, loader, Optimizer(module, config.training, collectives))
     return Worker(loader, stage, MpiTransport(job.comm, dtype_of(config)))
-
-
-def build_optimizer(
-    config: ExperimentConfig, module: GptStage, collectives: Collectives
-) -> Optimizer:
-    """What updates the weights of a stage, together with its replicas."""
-    sharded = config.cluster.zero_stage == 1
-    return Optimizer(module, config.training, collectives, sharded=sharded)
 
 
 def build_module(config: ExperimentConfig, stage: int) -> GptStage:

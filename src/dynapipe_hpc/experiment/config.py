@@ -40,9 +40,10 @@ class ExperimentConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _every_stage_has_a_layer(self) -> Self:
-        if self.cluster.n_stages > self.model.n_layers:
+        if self.cluster.n_stages > self.model.n_all_layers:
+            sides = " on two sides" if self.model.is_encoder_decoder else ""
             raise ValueError(
                 f"cluster.n_stages ({self.cluster.n_stages}) exceeds model.n_layers "
-                f"({self.model.n_layers}); a stage needs at least one layer"
+                f"({self.model.n_layers}{sides}); a stage needs at least one layer"
             )
         return self

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch
@@ -13,7 +15,8 @@ from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.show_plan import prediction_text
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.text import format_schedule
@@ -41,7 +44,7 @@ def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Itera
     with replacing(output) as beside:
         for number, batch in enumerate(batches):
             try:
-                _check_rows(batch, config.model.max_tokens)
+                _check_rows(batch, config.model)
                 records.append(_plan(planner, number, batch))
             except InputError as error:
                 raise InputError(f"{lengths}: batch {number}: {error}") from error
@@ -50,13 +53,16 @@ def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Itera
         beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _check_rows(batch: Lengths, max_tokens: int) -> None:
-    for i, (inputs, targets) in enumerate(batch):
-        if padded(inputs + targets) > max_tokens:
-            raise InputError(
-                f"sample {i} has {inputs + targets} tokens, but model.max_tokens is {max_tokens}; "
-                "raise it, or cut long samples"
-            )
+def _check_rows(batch: Lengths, shape: ModelShape) -> None:
+    rows = np.stack(row_lengths(samples_of_lengths(batch), shape.is_encoder_decoder))
+    too_long = np.flatnonzero((rows > shape.max_tokens).any(axis=0))
+    if too_long.size:
+        inputs, targets = batch[too_long[0]]
+        raise InputError(
+            f"sample {too_long[0]} of {inputs} input + {targets} target tokens needs rows of up "
+            f"to {rows[:, too_long[0]].max()}, but model.max_tokens is {shape.max_tokens}; raise "
+            "it, or cut long samples"
+        )
 
 
 def _plan(planner: Planner, number: int, batch: Lengths) -> Record:
@@ -88,7 +94,7 @@ def _microbatch(microbatch: MicroBatch) -> Record:
     return {
         "samples": list(microbatch.sample_ids),
         "input_tokens": microbatch.row_tokens,
-        "target_tokens": 0,  # a decoder-only model has them in the same row
+        "target_tokens": microbatch.target_tokens,
         "layout": "padded" if is_padded else "packed",
         "recompute": microbatch.recompute.text,
     }

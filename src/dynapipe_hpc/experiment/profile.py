@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import numpy as np
 import torch
 
-from dynapipe_hpc.experiment.assemble import check_size, dtype_of
+from dynapipe_hpc.experiment.assemble import check_family, check_size, dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.machine import machine_facts
@@ -17,17 +17,19 @@ from dynapipe_hpc.experiment.profile_update import measure_update
 from dynapipe_hpc.experiment.separate_layers import layer_profiles, separate_layers
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable, fingerprint_of
-from dynapipe_hpc.training.optimizer import state_factor
 
 QUICKER_ROUNDS = 0.25
+ADAMW_STATE_FACTOR = 4  # weights, gradients and two moments, of one type
 
 
 def check_job(job: Job, config: ExperimentConfig) -> None:
     """Checks that the ranks can stand for those of a run.
 
     Raises:
-        InputError: The job has neither one rank nor those of the configuration.
+        InputError: The job has neither one rank nor those of the configuration, or the model
+            cannot be run.
     """
+    check_family(config.model)
     if job.size > 1:
         check_size(job, config.cluster)
 
@@ -68,7 +70,7 @@ def profile(
         model=fingerprint_of(config.model),
         layers=layer_profiles(parts, grid, config.model, element_bytes),
         element_bytes=element_bytes,
-        state_factor=state_factor(dtype_of(config)),
+        state_factor=ADAMW_STATE_FACTOR,
         update=update,
         link=link,
         provenance=_provenance(job, config),

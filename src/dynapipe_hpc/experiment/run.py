@@ -12,6 +12,7 @@ from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.assemble import (
     Worker,
     build_worker,
+    check_family,
     check_size,
     check_split_backward,
 )
@@ -21,9 +22,8 @@ from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.record import Execution, RankReport, line_of, record_of
-from dynapipe_hpc.experiment.same_plans import check_same_plans
 from dynapipe_hpc.experiment.source import Source, open_source
-from dynapipe_hpc.plan.codec import decode, plans_hash
+from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -48,6 +48,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     with job.agreeing():
         config = load_config(path, overrides)
         check_size(job, config.cluster)
+        check_family(config.model)
         check_split_backward(config.planner.schedule)
         source = open_source(config)
         log = _Log(config, output, job.size) if job.is_first else None
@@ -84,23 +85,22 @@ class _Rank:
     def run(self, iteration: int, samples: Sequence[Sample]) -> Execution:
         """Takes the plan of an iteration and executes it."""
         started_s = time.perf_counter()
-        data = self._take(iteration)
+        plan = self._take(iteration)
         waited_ms = 1e3 * (time.perf_counter() - started_s)
-        check_same_plans(self.job, iteration, plans_hash(data))
-        plan = decode(data)
         plans_ahead = self.store.plans_ahead(self.job.rank)
         self.worker.loader.start_iteration(samples)
         trace = run_plan(plan, self.worker.stage, self.worker.transport)
         planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
         return Execution(plan, trace, waited_ms, planning_ms, plans_ahead)
 
-    def _take(self, iteration: int) -> bytes:
+    def _take(self, iteration: int) -> RankPlan:
         try:
-            return self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
+            plan = self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
         except PlannerFailedError:
             # `PlanAhead` fails an iteration for all ranks or none: they can end in good order.
             with self.job.agreeing():
                 raise
+        return decode(plan)
 
 
 class _Log:

@@ -8,33 +8,58 @@ from dynapipe_hpc.data.config_table import ConfigTable
 
 
 class ModelShape(ConfigTable):
-    """A decoder-only transformer. The [model] table.
+    """A transformer: decoder-only (gpt), or of encoder and decoder (t5). The [model] table.
 
     Attributes:
         family: Kind of model.
-        n_layers: Transformer layers over all stages.
+        n_layers: Transformer layers over all stages; of a t5, of the encoder and as many of the
+            decoder.
         hidden_size: Width of the residual stream.
-        n_heads: Attention heads; divides hidden_size.
+        n_heads: Attention heads.
+        head_size: Width of one; hidden_size / n_heads in a gpt, which need not say so.
         ffn_size: Inner width of the feed-forward block.
         vocab_size: Number of token ids.
-        max_tokens: Longest row that the position table holds.
+        max_tokens: Longest row that the position table holds; of a t5, longest row allowed.
     """
 
-    family: Literal["gpt"] = "gpt"
+    family: Literal["gpt", "t5"] = "gpt"
     n_layers: int = Field(ge=1)
     hidden_size: int = Field(ge=1)
     n_heads: int = Field(ge=1)
+    head_size: int | None = Field(default=None, ge=1)
     ffn_size: int = Field(ge=1)
     vocab_size: int = Field(ge=2)
     max_tokens: int = Field(ge=1)
 
     @model_validator(mode="after")
-    def _heads_divide_the_width(self) -> Self:
-        if self.hidden_size % self.n_heads:
+    def _heads_have_a_size(self) -> Self:
+        if self.is_encoder_decoder and self.head_size is None:
+            raise ValueError("a t5 needs head_size, the width of one attention head")
+        if not self.is_encoder_decoder and self.hidden_size % self.n_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of n_heads ({self.n_heads})"
             )
+        if not self.is_encoder_decoder and self.attention_size != self.hidden_size:
+            raise ValueError(
+                f"n_heads ({self.n_heads}) of head_size ({self.head_size}) must make up "
+                f"hidden_size ({self.hidden_size}) of a gpt; leave head_size out"
+            )
         return self
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether inputs and targets go through layers of their own."""
+        return self.family == "t5"
+
+    @property
+    def attention_size(self) -> int:
+        """Width of all heads together."""
+        return self.n_heads * (self.head_size or self.hidden_size // self.n_heads)
+
+    @property
+    def n_all_layers(self) -> int:
+        """Layers of both sides, those of the encoder first."""
+        return 2 * self.n_layers if self.is_encoder_decoder else self.n_layers
 
     def layers_of_stage(self, stage: int, n_stages: int) -> range:
         """Indices of the layers on a stage: equal shares, what is left over to the middle.
@@ -42,7 +67,7 @@ class ModelShape(ConfigTable):
         The ends also hold the embedding and the head, so stages between them take the
         remaining layers first; ends come last.
         """
-        share, left_over = divmod(self.n_layers, n_stages)
+        share, left_over = divmod(self.n_all_layers, n_stages)
         by_room = sorted(range(n_stages), key=lambda s: (s in (0, n_stages - 1), s))
         takes_more = set(by_room[:left_over])
         first = sum(share + (s in takes_more) for s in range(stage))

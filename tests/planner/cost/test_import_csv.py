@@ -16,6 +16,16 @@ from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 GPT = ModelShape(
     n_layers=32, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
+T5 = ModelShape(
+    family="t5",
+    n_layers=96,
+    hidden_size=1024,
+    n_heads=128,
+    head_size=128,
+    ffn_size=65536,
+    vocab_size=32128,
+    max_tokens=8192,
+)
 HEADER = (
     "tensor_parallel,recompute,layer,microbatch_size,input_tokens,target_tokens,"
     "forward_ms,backward_ms,stored_activation_mb,peak_activation_mb\n"
@@ -27,13 +37,13 @@ PARAMETERS = (
 
 @pytest.fixture(scope="module")
 def a100() -> ProfileTable:
-    return import_table("gpt_6.7b")
+    return import_table("gpt_6.7b", GPT)
 
 
-def import_table(model: str) -> ProfileTable:
+def import_table(model: str, shape: ModelShape) -> ProfileTable:
     profiles = shared_folder("profiles")
     layers, parameters = f"a100_40gb_{model}.csv", f"a100_40gb_{model}_parameters.csv"
-    return import_csv(profiles / layers, profiles / parameters, GPT)
+    return import_csv(profiles / layers, profiles / parameters, shape)
 
 
 def write(folder: Path, rows: str, parameters: str = PARAMETERS) -> tuple[Path, Path]:
@@ -136,8 +146,13 @@ def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
     assert cost.repaired < 0.05
 
 
+def test_measurements_of_another_family_are_refused() -> None:
+    with pytest.raises(InputError, match=r"t5_11b.csv: holds measurements of a t5, .* is 'gpt'"):
+        import_table("t5_11b", GPT)
+
+
 def test_t5_layers_are_kept_by_input_and_target_length() -> None:
-    layers = import_table("t5_11b").layers
+    layers = import_table("t5_11b", T5).layers
     assert layers[LayerKey(1, "none", "decoder")].forward_ms.ndim == 3
     assert layers[LayerKey(8, "full", "encoder")].forward_ms.ndim == 2
     assert LayerKey(1, "none", "layer") not in layers

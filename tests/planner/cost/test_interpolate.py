@@ -1,47 +1,87 @@
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 
-ROWS, ROW_TOKENS = np.array([1, 2, 8]), np.array([4, 10, 16])
+AXES = (np.array([1, 2, 8]), np.array([4, 10, 16]), np.array([8, 12]))
+N_KINDS = 2
+KIND_OF_STAGE = np.array([1, 0, 0], np.int32)
+BOUNDARY = np.array([[2.0, 0.0], [2.0, 4.0], [0.0, 0.0]])
+
+sizes = st.tuples(st.integers(1, 10), st.integers(1, 20), st.integers(0, 14))
 
 
-def on_a_line(low: float, high: float, share: float) -> float:
-    """Between two values; an infinite one counts unless its share is zero."""
-    return low if share == 0 else low * (1 - share) + high * share
+def sides(axis: np.ndarray, value: int) -> list[tuple[int, float]]:
+    """The points beside a value and their weights; none if it is beyond the last."""
+    value = max(value, axis[0])
+    if value > axis[-1]:
+        return []
+    left = max(i for i, point in enumerate(axis) if point <= value)
+    if axis[left] == value:
+        return [(left, 1.0)]
+    share = (value - axis[left]) / (axis[left + 1] - axis[left])
+    return [(left, 1 - share), (left + 1, share)]
 
 
-def by_hand(values: np.ndarray, n_rows: int, row_tokens: int) -> float:
-    """One point at a time, straight from the definition."""
-    tokens = max(row_tokens, ROW_TOKENS[0])
-    if n_rows > ROWS[-1] or tokens > ROW_TOKENS[-1]:
-        return float("inf")
-    at_lengths = []
-    for row in range(len(ROWS)):
-        left = max(i for i in range(3) if ROW_TOKENS[i] <= tokens)
-        right = min(left + 1, 2)
-        share = (tokens - ROW_TOKENS[left]) / max(ROW_TOKENS[right] - ROW_TOKENS[left], 1)
-        at_lengths.append(on_a_line(values[row, left], values[row, right], share))
-    low = max(i for i in range(3) if ROWS[i] <= n_rows)
-    high = min(low + 1, 2)
-    share = (n_rows - ROWS[low]) / max(ROWS[high] - ROWS[low], 1)
-    return on_a_line(at_lengths[low], at_lengths[high], share)
+def by_hand(points: FloatArray, size: tuple[int, int, int]) -> FloatArray:
+    """One point at a time, straight from the definition; shape (n_kinds, 7)."""
+    corners = list(product(*(sides(axis, value) for axis, value in zip(AXES, size, strict=True))))
+    if not corners:
+        return np.full(points.shape[3:], np.inf)
+    parts = [np.prod([w for _, w in c]) * points[tuple(i for i, _ in c)] for c in corners]
+    total: FloatArray = np.sum(parts, axis=0)
+    return total
 
 
-@given(
-    st.lists(st.floats(0, 100), min_size=9, max_size=9),
-    st.integers(0, 9),
-    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 40)), min_size=1, max_size=20),
-)
+def random_points(seed: int, n_infeasible: int) -> FloatArray:
+    random = np.random.default_rng(seed)
+    points = random.uniform(0, 100, (*map(len, AXES), N_KINDS, 7))
+    for _ in range(n_infeasible):
+        points[tuple(random.integers(0, points.shape[:4]))] = np.inf
+    return points
+
+
+def interpolator(points: FloatArray) -> Interpolator:
+    return Interpolator(AXES, points, KIND_OF_STAGE, BOUNDARY)
+
+
+@given(st.integers(0, 99), st.integers(0, 9), st.lists(sizes, min_size=1, max_size=20))
 def test_many_points_at_once_equal_the_definition(
-    steps: list[float], n_feasible: int, points: list[tuple[int, int]]
+    seed: int, n_infeasible: int, drawn: list[tuple[int, int, int]]
 ) -> None:
-    growing = np.cumsum(np.cumsum(np.reshape(steps, (3, 3)), axis=0), axis=1)
-    growing[np.add.outer(range(3), range(3)) * 2 >= n_feasible] = np.inf
-    n_rows, row_tokens = np.array(points).T
-    found = Interpolator(ROWS, ROW_TOKENS, growing[np.newaxis, :, :, np.newaxis])(
-        n_rows, row_tokens
-    )
-    expected = [by_hand(growing, *point) for point in points]
-    np.testing.assert_allclose(found[0, :, 0], expected, rtol=1e-12, atol=1e-9)
+    points = random_points(seed, n_infeasible)
+    found = interpolator(points)(Shapes(*np.array(drawn).T)).table
+    for size, of_stages in zip(drawn, found, strict=True):
+        expected = by_hand(points, size)[KIND_OF_STAGE]
+        expected[:, 3] = size[0] * BOUNDARY @ size[1:]
+        np.testing.assert_allclose(of_stages, expected, rtol=1e-12, atol=1e-9)
+
+
+@given(st.integers(0, 99), sizes, st.integers(2, 30))
+def test_the_order_of_shapes_does_not_matter(seed: int, size: tuple[int, int, int], n: int) -> None:
+    random = np.random.default_rng(seed)
+    shapes = Shapes(*(random.integers(1, 1 + max(s, 1), n) for s in size))
+    order = random.permutation(n)
+    find = interpolator(random_points(seed, 3))
+    np.testing.assert_array_equal(find(shapes.take(order)).table, find(shapes).table[order])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"axes": (AXES[0][::-1].copy(), *AXES[1:])}, "rows must be ascending"),
+        ({"points": np.zeros((3, 3, 3, 2, 7))}, r"points must have shape \(3, 3, 2, 2, 7\)"),
+        ({"kind_of_stage": np.array([2], np.int32)}, "must name kinds 0 to 1, got 2 to 2"),
+        ({"boundary_bytes_per_token": np.zeros((1, 2))}, r"must have shape \(3, 2\)"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(interpolator(random_points(0, 0)), **change)(Shapes(*np.ones((3, 1), np.int64)))

@@ -39,6 +39,15 @@ def test_what_stacks_of_layers_peaked_at_is_kept(tmp_path: Path) -> None:
     assert layers[LayerKey(1, "none", "head")].stack_peak_bytes is None
 
 
+def test_a_measured_part_of_the_backward_pass_is_kept(tmp_path: Path) -> None:
+    layer = linear_layer(1.0)
+    table = linear_table(layer=replace(layer, weight_ms=layer.forward_ms))
+    write_table(table, tmp_path / "c.h5")
+    layers = read_table(tmp_path / "c.h5").layers
+    np.testing.assert_array_equal(layers[LayerKey(1, "none", "layer")].weight_ms, layer.forward_ms)
+    assert layers[LayerKey(1, "none", "head")].weight_ms is None
+
+
 def test_a_table_replaces_another_whole(tmp_path: Path) -> None:
     path = tmp_path / "costs.h5"
     path.write_text("an older file")

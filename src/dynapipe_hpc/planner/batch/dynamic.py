@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.split import split_samples
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicBatches:
-    """Orders samples by length and cuts them where the iteration is predicted shortest.
+    """Sorts samples and cuts them where the iteration is predicted shortest.
 
     Attributes:
         memory_share: Of a stage's activation memory, what one micro-batch may keep.
@@ -29,4 +29,5 @@ class DynamicBatches:
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[MicroBatch]:
         """Groups the samples of all replicas, see `BatchRule`."""
-        return split_samples(order_samples(samples), cost, cluster, self.memory_share)
+        ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
+        return split_samples(ordered, cost, cluster, self.memory_share)

@@ -9,7 +9,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
-from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.planner.cost.stage_parts import (
     EMBEDDING,
     HEAD,
@@ -61,9 +60,7 @@ class AnalyticCost:
     @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
-        config = self._config
-        factor = state_factor_of_rank(config.state_factor, config.element_bytes, self._cluster)
-        return self._weight_bytes * factor
+        return self._weight_bytes * self._config.state_factor
 
     @property
     def update_ms(self) -> float:
@@ -79,8 +76,10 @@ class AnalyticCost:
             raise ValueError(f"recomputation '{recompute.text}' is not estimated")
         tokens = np.asarray(n_rows * row_tokens, dtype=np.float64)
         parts = [(estimate, self._counts[kind]) for kind, estimate in self._estimates.items()]
-        forward_ms: FloatArray = np.sum(
-            [np.outer(self._pass_ms(e, tokens, row_tokens), count) for e, count in parts], axis=0
+        passes = [(self._pass_ms(e, tokens, row_tokens), e, count) for e, count in parts]
+        forward_ms: FloatArray = np.sum([np.outer(ms, count) for ms, _, count in passes], axis=0)
+        weight_ms: FloatArray = np.sum(
+            [np.outer(ms * e.linear_share(row_tokens), count) for ms, e, count in passes], axis=0
         )
         stored: FloatArray = np.sum(
             [np.outer(tokens * e.stored_bytes, count) for e, count in parts], axis=0
@@ -91,7 +90,7 @@ class AnalyticCost:
         return StageCosts.of(
             forward_ms=forward_ms,
             backward_ms=BACKWARD_WORK * forward_ms,
-            weight_ms=forward_ms,
+            weight_ms=weight_ms,
             stored_bytes=stored,
             forward_transient_bytes=transient,
             backward_transient_bytes=BACKWARD_WORK * transient,
@@ -136,6 +135,10 @@ class LayerEstimate:
     attention_flops: int
     stored_bytes: int
     transient_bytes: int
+
+    def linear_share(self, row_tokens: IntArray) -> FloatArray:
+        """Of the FLOPs, those of linear maps: gradients of their weights take as much again."""
+        return np.asarray(self.flops / (self.flops + self.attention_flops * row_tokens))
 
 
 def layer_estimates(shape: ModelShape, element_bytes: int) -> dict[str, LayerEstimate]:

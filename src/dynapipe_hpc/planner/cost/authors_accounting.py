@@ -17,7 +17,14 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import LayerProfile
-from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, STAGE
+from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER,
+    EMBEDDING,
+    ENCODER,
+    HEAD,
+    LAYER,
+    STAGE,
+)
 
 # Weights and gradients, in units of weights; the rest is state of the optimizer.
 KEPT_BY_EVERY_REPLICA = 2
@@ -29,7 +36,16 @@ def as_authors_count(layers: Mapping[str, LayerProfile], path: Path) -> dict[str
     Raises:
         InputError: The table at `path` does not say what stacks of layers peaked at.
     """
-    layer, head = layers[LAYER], layers[HEAD]
+    kinds = [kind for kind in (LAYER, ENCODER, DECODER) if kind in layers]
+    return {
+        **{kind: _with_stack_peak(layers[kind], path) for kind in kinds},
+        HEAD: replace(_without_memory(layers[HEAD]), parameter_bytes=0.0),
+        EMBEDDING: _without_time(_without_memory(layers[EMBEDDING])),
+        STAGE: _without_time(_without_memory(layers[STAGE])),
+    }
+
+
+def _with_stack_peak(layer: LayerProfile, path: Path) -> LayerProfile:
     if layer.stack_peak_bytes is None:
         raise InputError(
             f"{path}: has no stack_peak_bytes of its layers, which planner.cost.accounting = "
@@ -37,14 +53,7 @@ def as_authors_count(layers: Mapping[str, LayerProfile], path: Path) -> dict[str
             'accounting = "measured"'
         )
     on_top = layer.stack_peak_bytes - layer.stored_bytes
-    return {
-        LAYER: replace(
-            layer, forward_transient_bytes=on_top, backward_transient_bytes=_nothing(on_top)
-        ),
-        HEAD: replace(_without_memory(head), parameter_bytes=0.0),
-        EMBEDDING: _without_time(_without_memory(layers[EMBEDDING])),
-        STAGE: _without_time(_without_memory(layers[STAGE])),
-    }
+    return replace(layer, forward_transient_bytes=on_top, backward_transient_bytes=_nothing(on_top))
 
 
 def authors_state_factor(state_factor: float, n_replicas: int) -> float:

@@ -57,12 +57,17 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
     measured = _read(profiles, _measurement)
     sizes = dict(_read(parameters, _weight_bytes))
     is_t5 = any(m.key.kind == "decoder" for m in measured)
+    if is_t5 != shape.is_encoder_decoder:
+        raise InputError(
+            f"{profiles}: holds measurements of a {'t5' if is_t5 else 'gpt'}, but model.family is "
+            f"'{shape.family}'; name the measurements of the configured model"
+        )
     layers: dict[LayerKey, LayerProfile] = {}
     for key in dict.fromkeys(m.key for m in measured):
         points = [m for m in measured if m.key == key]
         embedding_bytes = _size_of(key._replace(kind="embedding"), sizes, parameters)
         if key.kind == "postprocess":  # it has a copy of the embedding's weights
-            logit_bytes = LOGIT_BYTES * shape.vocab_size
+            logit_bytes = LOGIT_BYTES * shape.vocab_size / key.tensor_parallel
             layers[key._replace(kind=HEAD)] = _profile(points, embedding_bytes, logit_bytes)
             continue
         layer = _profile(points, _size_of(key, sizes, parameters))
@@ -139,7 +144,7 @@ def _size_of(key: LayerKey, sizes: dict[LayerKey, float], path: Path) -> float:
 
 
 def _profile(
-    points: list[Measurement], weight_bytes: float, logit_bytes: int | None = None
+    points: list[Measurement], weight_bytes: float, logit_bytes: float | None = None
 ) -> LayerProfile:
     """Puts points on a grid; with `logit_bytes` per token, of the head."""
     sizes = np.array([point.size for point in points]).T

@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.cost.profile_table import (
 
 FORMAT = "dynapipe-hpc cost table"
 SCHEMA_VERSION = 1
-STACK_PEAK = "stack_peak_bytes"  # optional
+OPTIONAL = ("stack_peak_bytes", "weight_ms")
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 AXES = ("rows", "row_tokens", "target_tokens")
 
@@ -55,8 +55,9 @@ def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
         group[name] = axis
     for quantity in QUANTITIES:
         group[quantity] = layer.grid(quantity)
-    if layer.stack_peak_bytes is not None:
-        group[STACK_PEAK] = layer.stack_peak_bytes
+    for quantity in OPTIONAL:
+        if getattr(layer, quantity) is not None:
+            group[quantity] = layer.grid(quantity)
 
 
 def read_table(path: Path) -> ProfileTable:
@@ -128,7 +129,7 @@ def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
             attributes = _plain(group)
             key = LayerKey(*(attributes[name] for name in LayerKey._fields))
             axes = tuple(group[name][:] for name in AXES if name in group)
-            grids = {name: group[name][:] for name in (*QUANTITIES, STACK_PEAK) if name in group}
+            grids = {name: group[name][:] for name in (*QUANTITIES, *OPTIONAL) if name in group}
             yield key, LayerProfile(float(attributes["parameter_bytes"]), axes, **grids)
 
 

@@ -25,7 +25,13 @@ ModelFingerprint = Mapping[str, str | int]
 
 def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
     """What a table must have been measured with to be used for a model."""
-    return {name: getattr(shape, name) for name in FINGERPRINT}
+    sizes = {name: getattr(shape, name) for name in FINGERPRINT}
+    # The heads of a GPT have the width of its tensors.
+    return (
+        {**sizes, "head_size": shape.attention_size // shape.n_heads}
+        if shape.is_encoder_decoder
+        else sizes
+    )
 
 
 def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> None:
@@ -74,8 +80,11 @@ class LayerProfile:
 
     Attributes:
         parameter_bytes: Its weights.
-        axes: Ascending rows, then tokens per row; a third axis for target tokens.
+        axes: Ascending rows, then tokens per row; of a T5's decoder a third axis, of target
+            tokens, and of its head the second is that.
         forward_ms: Like the following, an array with one dimension per axis.
+        weight_ms: The part of backward_ms that computes gradients of weights; None if it was not
+            measured apart.
         stack_peak_bytes: The most that a stack of such layers occupied, however many it had;
             None if that was not noted.
     """
@@ -88,6 +97,7 @@ class LayerProfile:
     forward_transient_bytes: FloatArray
     backward_transient_bytes: FloatArray
     stack_peak_bytes: FloatArray | None = None
+    weight_ms: FloatArray | None = None
 
     def grid(self, quantity: str) -> FloatArray:
         """One of `QUANTITIES`."""

@@ -1,9 +1,10 @@
 """Costs measured layer by layer."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from typing import NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
@@ -11,12 +12,17 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
-from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
+from dynapipe_hpc.planner.cost.measured_axes import (
+    NO_POINTS,
+    Axes,
+    at_points,
+    common_axes,
+    on_three_axes,
+)
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import (
-    QUANTITIES,
     LayerKey,
     LayerProfile,
     ProfileTable,
@@ -24,7 +30,8 @@ from dynapipe_hpc.planner.cost.profile_table import (
     check_model,
 )
 from dynapipe_hpc.planner.cost.stage_grids import stage_grids
-from dynapipe_hpc.planner.cost.stage_parts import LAYER, parts_of_stages
+from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
+from dynapipe_hpc.planner.cost.weight_gradients import weight_ms
 
 
 class ProfiledCost:
@@ -54,21 +61,28 @@ class ProfiledCost:
         layers = layers_of_mode[self._modes[0]]  # every mode has the same weights
         weight_bytes = [count * layers[kind].parameter_bytes for kind, count in counts.items()]
         self._weight_bytes: FloatArray = np.sum(weight_bytes, axis=0)
-        state_factor = config.state_factor or table.state_factor
-        self._state_factor = state_factor_of_rank(state_factor, table.element_bytes, cluster)
+        self._state_factor = config.state_factor or table.state_factor
         self._update, repair = table.update, make_monotone
         if config.accounting == "authors":
-            self._state_factor = authors_state_factor(state_factor, cluster.n_replicas)
+            self._state_factor = authors_state_factor(self._state_factor, cluster.n_replicas)
             self._update, repair = UpdateProfile(), as_measured
-        boundaries = (np.arange(cluster.n_stages) < cluster.n_stages - 1).astype(np.float64)
-        self._boundary_bytes_per_token = boundaries * shape.hidden_size * table.element_bytes
+        self._is_encoder_decoder = shape.is_encoder_decoder
         self._path = config.path
         self._n_replicas = cluster.n_replicas
-        grids = {mode: stage_grids(each, counts, repair) for mode, each in layers_of_mode.items()}
-        self._repaired = float(np.mean([repaired for _, repaired in grids.values()]))
-        self._interpolate = {
-            mode: Interpolator(*_common_axes(layers_of_mode[mode], config.path), grid)
-            for mode, (grid, _) in grids.items()
+        stages = _Stages.of(counts, boundary_sizes(shape, cluster.n_stages) * table.element_bytes)
+        plain_ms = _PlainBackward.of(table, config, counts)
+        grids = {}
+        for mode, each in layers_of_mode.items():
+            axes, spread = common_axes(each, config.path), on_three_axes(each)
+            weights = {
+                kind: weight_ms(kind, layer, plain_ms.at(kind, axes), shape, axes)
+                for kind, layer in spread.items()
+            }
+            grids[mode] = axes, stage_grids(spread, weights, stages.counts, repair)
+        self._repaired = float(np.mean([grid.repaired for _, grid in grids.values()]))
+        self._costs_of = {
+            mode: Interpolator(axes, grid.points, stages.kind_of_stage, stages.boundaries)
+            for mode, (axes, grid) in grids.items()
         }
 
     @property
@@ -83,8 +97,8 @@ class ProfiledCost:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Only decoder-only models are known."""
-        return False
+        """Whether the model is a T5."""
+        return self._is_encoder_decoder
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
@@ -105,12 +119,7 @@ class ProfiledCost:
 
     def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
-        n_rows, row_tokens, _ = shapes
-        costs = dict(zip(QUANTITIES, self._interpolate[recompute](n_rows, row_tokens), strict=True))
-        boundary_bytes = np.outer(n_rows * row_tokens, self._boundary_bytes_per_token)
-        return StageCosts.of(
-            **costs, weight_ms=costs["backward_ms"] / 2, boundary_bytes=boundary_bytes
-        )
+        return self._costs_of[recompute](shapes)
 
 
 def _layers(
@@ -131,12 +140,46 @@ def _layer(table: ProfileTable, config: ProfiledConfig, key: LayerKey) -> LayerP
     return table.layers[key]
 
 
-def _common_axes(layers: Mapping[str, LayerProfile], path: Path) -> tuple[IntArray, IntArray]:
-    axes = rows, row_tokens = layers[LAYER].axes
-    for kind, layer in layers.items():
-        if not all(map(np.array_equal, layer.axes, axes)):
-            raise InputError(
-                f"{path}: '{kind}' was measured with other rows or lengths than '{LAYER}'; "
-                "measure them together with 'dynapipe-hpc profile'"
-            )
-    return rows, row_tokens
+class _PlainBackward(NamedTuple):
+    """Backward passes without recomputation, of all kinds of layers or of none."""
+
+    axes: Axes
+    backward_ms: Mapping[str, FloatArray]
+
+    @classmethod
+    def of(cls, table: ProfileTable, config: ProfiledConfig, kinds: Iterable[str]) -> Self:
+        """As far as they were measured."""
+        keys = {kind: LayerKey(config.tensor_parallel, "none", kind) for kind in kinds}
+        if not all(key in table.layers for key in keys.values()):
+            return cls((NO_POINTS, NO_POINTS, NO_POINTS), {})
+        known = {kind: table.layers[key] for kind, key in keys.items()}
+        spread = on_three_axes(known)
+        times = {kind: layer.backward_ms for kind, layer in spread.items()}
+        return cls(common_axes(known, config.path), times)
+
+    def at(self, kind: str, axes: Axes) -> FloatArray:
+        """Of a kind of layer, at the points of a grid; NaN where not measured."""
+        if kind not in self.backward_ms:
+            return np.full((1, 1, 1), np.nan)
+        return at_points(self.backward_ms[kind], self.axes, axes)
+
+
+class _Stages(NamedTuple):
+    """The stages, of which many are alike.
+
+    Attributes:
+        counts: Per kind of stage, how many it holds of every kind of layer.
+        kind_of_stage: Shape (n_stages,).
+        boundaries: Shape (n_stages, 2), bytes per token that a stage hands over.
+    """
+
+    counts: Mapping[str, FloatArray]
+    kind_of_stage: npt.NDArray[np.int32]
+    boundaries: FloatArray
+
+    @classmethod
+    def of(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
+        """Finds those that hold the same."""
+        distinct, kinds = np.unique(np.stack(list(counts.values())), axis=1, return_inverse=True)
+        of_kind = dict(zip(counts, distinct, strict=True))
+        return cls(of_kind, kinds.reshape(-1).astype(np.int32), boundaries)

@@ -18,17 +18,19 @@ def transient_of_stack(
     A stack of n layers peaks at n x stored + transient. It was of three layers, and of fewer
     where three did not fit, without a note of how many. What a layer needs grows at least
     with the number of tokens, so the deepest stack is taken that leaves at least as much per
-    token as the neighbours with fewer rows and with shorter rows need.
+    token as the neighbours with fewer rows and with shorter rows need. The tokens of a T5's
+    decoder are those of its targets, and longer inputs never make it need less.
 
     Args:
-        axes: Ascending sizes of micro-batches, all >= 1.
+        axes: Ascending sizes of micro-batches, all >= 1: rows first, tokens of a row last.
         stored: Kept by one layer, one dimension per axis; NaN where not measured.
         peak: Of the stack, same shape.
 
     Returns:
         Array of the same shape; NaN where not measured.
     """
-    tokens: FloatArray = np.prod(np.meshgrid(*axes, indexing="ij"), axis=0, dtype=np.float64)
+    n_rows, *lengths = np.meshgrid(*axes, indexing="ij")
+    tokens: FloatArray = np.prod([n_rows, *lengths[-1:]], axis=0, dtype=np.float64)
     per_token = np.full_like(stored, np.nan)
     for point in np.argwhere(np.isfinite(peak)):
         at = tuple(point)

@@ -1,10 +1,11 @@
 """From measurements of single layers to the costs of stages."""
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerProfile
 
@@ -12,35 +13,66 @@ from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerProfile
 SHARED = ("forward_transient_bytes", "backward_transient_bytes")
 
 
+class StageGrids(NamedTuple):
+    """Costs of stages on the points of a grid.
+
+    Attributes:
+        points: Shape (n_rows, n_lengths, n_target_lengths, n_stages, 7), see `StageCosts`,
+            without boundaries; infinite where a layer of the stage cannot run.
+        repaired: Share of the measurements that were repaired.
+    """
+
+    points: FloatArray
+    repaired: float
+
+
 def stage_grids(
     layers: Mapping[str, LayerProfile],
+    weight_ms: Mapping[str, FloatArray],
     counts: Mapping[str, FloatArray],
     repair: Callable[[FloatArray], Repaired] = make_monotone,
-) -> tuple[FloatArray, float]:
+) -> StageGrids:
     """Adds up the layers of every stage, after repairing their measurements.
 
     Args:
-        layers: By kind, all measured on the same points.
+        layers: By kind, on three axes.
+        weight_ms: By kind, on the same; times of gradients of weights.
         counts: By kind, how many of it every stage holds, shape (n_stages,).
         repair: Takes the noise out of the measurements of one kind and quantity.
-
-    Returns:
-        Array of shape (n_quantities, n_rows, n_lengths, n_stages), infinite where a layer of
-        the stage cannot run; and the share of measurements that were repaired.
     """
-    by_quantity = []
-    n_changed = n_feasible = 0
-    for quantity in QUANTITIES:
-        repaired = {kind: repair(layer.grid(quantity)) for kind, layer in layers.items()}
-        n_changed += sum(grid.n_changed for grid in repaired.values())
-        n_feasible += sum(int(np.isfinite(grid.grid).sum()) for grid in repaired.values())
-        parts = [_on_stages(repaired[kind].grid, count, quantity) for kind, count in counts.items()]
-        by_quantity.append(np.max(parts, axis=0) if quantity in SHARED else np.sum(parts, axis=0))
-    return np.stack(by_quantity), n_changed / max(n_feasible, 1)
+    repaired = {
+        (kind, quantity): repair(layer.grid(quantity))
+        for kind, layer in layers.items()
+        for quantity in QUANTITIES
+    }
+    grids = {at: found.grid for at, found in repaired.items()}
+    for kind, weights in weight_ms.items():
+        backward = grids[kind, "backward_ms"]
+        grids[kind, "weight_ms"] = np.where(np.isinf(backward), np.inf, np.fmin(weights, backward))
+    columns = {
+        quantity: _on_stages({kind: grids[kind, quantity] for kind in layers}, counts, quantity)
+        for quantity in (*QUANTITIES, "weight_ms")
+    }
+    n_changed = sum(found.n_changed for found in repaired.values())
+    n_feasible = sum(int(np.isfinite(found.grid).sum()) for found in repaired.values())
+    costs = StageCosts.of(**columns, boundary_bytes=np.zeros(()))
+    return StageGrids(costs.table, n_changed / max(n_feasible, 1))
 
 
-def _on_stages(grid: FloatArray, count: FloatArray, quantity: str) -> FloatArray:
-    """Shape (n_rows, n_lengths, n_stages); zero on stages without the layer."""
+def _on_stages(
+    grids: Mapping[str, FloatArray], counts: Mapping[str, FloatArray], quantity: str
+) -> FloatArray:
+    """All kinds together, the stages as a last axis."""
+    parts = [_part(grid, counts[kind], quantity) for kind, grid in grids.items()]
+    together = np.maximum if quantity in SHARED else np.add
+    total = parts[0]
+    for part in parts[1:]:
+        total = together(total, part)
+    return total
+
+
+def _part(grid: FloatArray, count: FloatArray, quantity: str) -> FloatArray:
+    """One kind of layer; zero on stages without it."""
     factor = count.clip(max=1) if quantity in SHARED else count
     on_stages = np.zeros((*grid.shape, len(count)))
     held = count > 0

@@ -6,6 +6,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 LAYER, EMBEDDING, HEAD = "layer", "embedding", "head"
+ENCODER, DECODER = "encoder", "decoder"  # layers of a T5
 # What a pass through a stage takes besides its layers.
 STAGE = "stage"
 
@@ -13,20 +14,46 @@ STAGE = "stage"
 def parts_of_stages(shape: ModelShape, n_stages: int) -> dict[str, FloatArray]:
     """How many of each kind of layer a stage holds.
 
-    The embedding is on the first stage; the head, which includes the loss, on the last; what
-    any stage takes besides its layers counts once on each.
+    The embedding is on the first stage, and a copy of it where the decoder of a T5 begins; the
+    head, which includes the loss, on the last; what any stage takes besides its layers counts
+    once on each.
 
     Returns:
         By kind, an array of shape (n_stages,).
     """
-    n_layers = [len(shape.layers_of_stage(stage, n_stages)) for stage in range(n_stages)]
-    parts = {kind: np.zeros(n_stages) for kind in (EMBEDDING, HEAD)}
-    parts[EMBEDDING][0] = parts[HEAD][-1] = 1
-    return {LAYER: np.array(n_layers, dtype=np.float64), **parts, STAGE: np.ones(n_stages)}
+    layers = [shape.layers_of_stage(stage, n_stages) for stage in range(n_stages)]
+    embedding, head = np.zeros(n_stages), np.zeros(n_stages)
+    embedding[0] = head[-1] = 1
+    n_layers = np.array([len(of_stage) for of_stage in layers], dtype=np.float64)
+    rest = {EMBEDDING: embedding, HEAD: head, STAGE: np.ones(n_stages)}
+    if not shape.is_encoder_decoder:
+        return {LAYER: n_layers, **rest}
+    n_encoders = np.array([sum(i < shape.n_layers for i in of_stage) for of_stage in layers])
+    embedding[np.flatnonzero(n_layers > n_encoders)[0]] = 1
+    return {ENCODER: n_encoders.astype(np.float64), DECODER: n_layers - n_encoders, **rest}
+
+
+def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
+    """How many numbers per token a stage hands to the next one.
+
+    Of a T5, the encoder's activation up to its last layer; from then on the pair of what the
+    encoder made of the inputs and the decoder's activation.
+
+    Returns:
+        Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target
+        token.
+    """
+    sizes = np.zeros((n_stages, 2))
+    sizes[:-1, 0] = shape.hidden_size
+    for stage in range(n_stages - 1):
+        is_encoded = shape.layers_of_stage(stage, n_stages).stop >= shape.n_layers
+        if shape.is_encoder_decoder and is_encoded:
+            sizes[stage, 1] = shape.hidden_size
+    return sizes
 
 
 def parameters_of(shape: ModelShape) -> dict[str, int]:
-    """Number of parameters of one layer, of the embedding and of the head.
+    """Number of parameters of one layer of a GPT, of the embedding and of the head.
 
     The logits have their own weights: with the embedding's, the first and the last stage
     would have to exchange gradients.

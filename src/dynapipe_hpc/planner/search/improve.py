@@ -11,8 +11,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
-from dynapipe_hpc.planner.batch.order import order_samples
-from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.config import SearchConfig
 
@@ -40,13 +39,13 @@ def improve(
         The same samples in the best micro-batches found, by the makespan of the adaptive
         schedule; never worse by that measure.
     """
-    ordered, modes = order_samples(samples), cost.recompute_modes
+    ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
     choice = candidates(ordered, cost, cluster)
     found, _ = _kernels.improve_plan(
         choice.costs.table,
         choice.cells,
         choice.row_of_sample,
-        _windows(replicas, ordered, modes),
+        _windows(replicas, ordered, cost.recompute_modes),
         activation_room_bytes(cost, cluster),
         cluster.link.latency_ms,
         cluster.link.bytes_per_ms,
@@ -54,13 +53,7 @@ def improve(
         config.moves,
         config.seed,
     )
-    return [
-        [
-            padded_microbatch(ordered[first : first + size], modes[mode])
-            for first, size, mode in windows.tolist()
-        ]
-        for windows in found
-    ]
+    return [[choice.microbatch(*window) for window in windows.tolist()] for windows in found]
 
 
 def _windows(

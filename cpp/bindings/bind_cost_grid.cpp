@@ -1,0 +1,91 @@
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "arrays.hpp"
+#include "dynapipe/cost_grid.hpp"
+
+namespace py = pybind11;
+
+namespace {
+
+using arrays::Doubles;
+using Integers = py::array_t<std::int64_t, py::array::c_style>;
+using Kinds = py::array_t<std::int32_t, py::array::c_style>;
+
+void check_axis(const Integers& axis, const char* name) {
+    const std::span points = arrays::entries_of(axis);
+    if (axis.ndim() != 1 || points.empty() ||
+        std::adjacent_find(points.begin(), points.end(), std::greater_equal<>()) != points.end()) {
+        throw py::value_error(std::string(name) + " must be ascending and have a point at least");
+    }
+}
+
+dynapipe::CostGrid grid_of(const Integers& rows, const Integers& row_tokens,
+                           const Integers& target_tokens, const Doubles& points) {
+    check_axis(rows, "rows");
+    check_axis(row_tokens, "row_tokens");
+    check_axis(target_tokens, "target_tokens");
+    const py::ssize_t n_kinds = points.ndim() == 5 ? points.shape(3) : 0;
+    arrays::check_shape(points, "points",
+                        {rows.size(), row_tokens.size(), target_tokens.size(), n_kinds, 7});
+    const auto* entries = reinterpret_cast<const dynapipe::PassCosts*>(points.data());
+    return {arrays::entries_of(rows), arrays::entries_of(row_tokens),
+            arrays::entries_of(target_tokens),
+            std::span(entries, static_cast<std::size_t>(points.size() / 7)),
+            static_cast<std::size_t>(n_kinds)};
+}
+
+/// The kernel relies on kinds that exist.
+dynapipe::StageKinds stages_of(const Kinds& kind, const Doubles& boundary, std::size_t n_kinds) {
+    const std::span kinds = arrays::entries_of(kind);
+    if (kind.ndim() != 1 || kinds.empty()) {
+        throw py::value_error("kind_of_stage must have shape (n_stages,), n_stages >= 1, got " +
+                              arrays::text_of(arrays::shape_of(kind)));
+    }
+    const auto [least, greatest] = std::minmax_element(kinds.begin(), kinds.end());
+    if (*least < 0 || static_cast<std::size_t>(*greatest) >= n_kinds) {
+        throw py::value_error("kind_of_stage must name kinds 0 to " + std::to_string(n_kinds - 1) +
+                              ", got " + std::to_string(*least) + " to " +
+                              std::to_string(*greatest));
+    }
+    arrays::check_shape(boundary, "boundary_bytes_per_token", {kind.size(), 2});
+    static_assert(sizeof(dynapipe::Boundary) == 2 * sizeof(double));
+    const auto* boundaries = reinterpret_cast<const dynapipe::Boundary*>(boundary.data());
+    return {kinds, std::span(boundaries, kinds.size())};
+}
+
+Doubles interpolate(const Integers& rows, const Integers& row_tokens, const Integers& target_tokens,
+                    const Doubles& points, const Kinds& kind_of_stage, const Doubles& boundary,
+                    const Integers& shape_rows, const Integers& shape_row_tokens,
+                    const Integers& shape_target_tokens) {
+    const dynapipe::CostGrid grid = grid_of(rows, row_tokens, target_tokens, points);
+    const dynapipe::StageKinds stages = stages_of(kind_of_stage, boundary, grid.n_kinds);
+    arrays::check_shape(shape_rows, "n_rows", {shape_rows.size()});
+    arrays::check_shape(shape_row_tokens, "shapes' row_tokens", {shape_rows.size()});
+    arrays::check_shape(shape_target_tokens, "shapes' target_tokens", {shape_rows.size()});
+    const dynapipe::ShapeList shapes{arrays::entries_of(shape_rows),
+                                     arrays::entries_of(shape_row_tokens),
+                                     arrays::entries_of(shape_target_tokens)};
+    Doubles costs({shape_rows.size(), kind_of_stage.size(), py::ssize_t{7}});
+    auto* entries = reinterpret_cast<dynapipe::PassCosts*>(costs.mutable_data());
+    const std::span result(entries, static_cast<std::size_t>(costs.size() / 7));
+    {
+        py::gil_scoped_release release;  // planner threads run side by side
+        dynapipe::interpolate_costs(grid, stages, shapes, result);
+    }
+    return costs;
+}
+
+}  // namespace
+
+void bind_cost_grid(py::module_& m) {
+    m.def("interpolate_costs", &interpolate, py::arg("rows").noconvert(),
+          py::arg("row_tokens").noconvert(), py::arg("target_tokens").noconvert(),
+          py::arg("points").noconvert(), py::arg("kind_of_stage").noconvert(),
+          py::arg("boundary_bytes_per_token").noconvert(), py::arg("shape_rows").noconvert(),
+          py::arg("shape_row_tokens").noconvert(), py::arg("shape_target_tokens").noconvert(),
+          "Costs of micro-batches between the points of a grid; see cost_grid.hpp.\n\n"
+          "Returns costs of shape (n_shapes, n_stages, 7).");
+}

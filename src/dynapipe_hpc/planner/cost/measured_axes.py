@@ -1,0 +1,69 @@
+"""The sizes of micro-batches that layers were measured with, as three common axes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
+from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerProfile
+from dynapipe_hpc.planner.cost.stage_parts import DECODER, HEAD
+
+Axes = tuple[IntArray, IntArray, IntArray]
+ROWS, ROW_TOKENS, TARGET_TOKENS = range(3)
+NO_TARGET = np.zeros(1, np.int64)
+NO_POINTS = np.zeros(0, np.int64)
+
+
+def common_axes(layers: Mapping[str, LayerProfile], path: Path) -> Axes:
+    """Rows, tokens per row and target tokens; the latter only 0 in a decoder-only model.
+
+    Raises:
+        InputError: Layers were measured with different ones.
+    """
+    found: dict[int, tuple[str, IntArray]] = {TARGET_TOKENS: ("", NO_TARGET)}
+    if DECODER in layers:
+        found = {}
+    for kind, layer in layers.items():
+        for place, axis in zip(_places(kind, layers), layer.axes, strict=True):
+            other, known = found.setdefault(place, (kind, axis))
+            if not np.array_equal(axis, known):
+                raise InputError(
+                    f"{path}: '{kind}' was measured with other rows or lengths than '{other}'; "
+                    "measure them together with 'dynapipe-hpc profile'"
+                )
+    return found[ROWS][1], found[ROW_TOKENS][1], found[TARGET_TOKENS][1]
+
+
+def on_three_axes(layers: Mapping[str, LayerProfile]) -> dict[str, LayerProfile]:
+    """The same layers, with grids of three dimensions; one of 1 where a size does not matter."""
+    return {kind: _spread(layer, _places(kind, layers)) for kind, layer in layers.items()}
+
+
+def _places(kind: str, layers: Mapping[str, LayerProfile]) -> tuple[int, ...]:
+    """Which of the three axes those of a kind of layer are."""
+    if kind == DECODER:
+        return (ROWS, ROW_TOKENS, TARGET_TOKENS)
+    return (ROWS, TARGET_TOKENS if kind == HEAD and DECODER in layers else ROW_TOKENS)
+
+
+def _spread(layer: LayerProfile, places: tuple[int, ...]) -> LayerProfile:
+    missing = tuple({ROWS, ROW_TOKENS, TARGET_TOKENS}.difference(places))
+    names = [*QUANTITIES, *(["weight_ms"] if layer.weight_ms is not None else [])]
+    grids: dict[str, Any] = {name: np.expand_dims(layer.grid(name), missing) for name in names}
+    return replace(layer, **grids)
+
+
+def at_points(grid: FloatArray, axes: Axes, wanted: Axes) -> FloatArray:
+    """What a grid holds at the points of other axes; NaN where it has none."""
+    places, known = [], []
+    for n, axis, points in zip(grid.shape, axes, wanted, strict=True):
+        found = np.searchsorted(axis, points).clip(max=len(axis) - 1)
+        places.append(found if n > 1 else np.zeros(1, np.intp))
+        known.append(axis[found] == points if n > 1 else np.ones(1, np.bool_))
+    rows, row_tokens, target_tokens = known
+    is_known = rows[:, None, None] & row_tokens[:, None] & target_tokens
+    return np.where(is_known, grid[np.ix_(*places)], np.nan)

@@ -1,0 +1,67 @@
+"""Which part of a backward pass computes gradients of weights."""
+
+import numpy as np
+
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.measured_axes import Axes
+from dynapipe_hpc.planner.cost.profile_table import LayerProfile
+from dynapipe_hpc.planner.cost.stage_parts import DECODER, EMBEDDING, HEAD, STAGE
+
+
+def weight_ms(
+    kind: str, layer: LayerProfile, plain_ms: FloatArray, shape: ModelShape, axes: Axes
+) -> FloatArray:
+    """Time of gradients of weights in a layer's backward pass: as measured, or a share of it.
+
+    Gradients of the inputs of a linear map cost as much as its forward pass, and so do those of
+    its weights; attention has no weights, and its gradients cost twice its forward pass. So of
+    a backward pass that recomputes nothing, weights take the share
+
+        linear FLOPs / (2 * (linear FLOPs + attention FLOPs)).
+
+    What a pass recomputes on top belongs to the gradients of inputs. Where the pass without
+    recomputation was not measured, the forward pass is taken for what was recomputed. Of an
+    embedding there is nothing but gradients of weights; what a stage takes besides has none.
+
+    Args:
+        kind: What the layer is.
+        layer: Measurements on three axes.
+        plain_ms: Its backward pass without recomputation, on the same grid; NaN where that was
+            not measured.
+        shape: The model.
+        axes: Of the measurements.
+
+    Returns:
+        On the grid of the layer, never more than its backward_ms; NaN where that is.
+    """
+    if layer.weight_ms is not None:
+        return np.minimum(layer.weight_ms, layer.backward_ms)
+    not_forward_ms = np.maximum(layer.backward_ms - layer.forward_ms, 0.0)
+    unrepeated_ms = np.where(np.isnan(plain_ms), not_forward_ms, plain_ms)
+    return np.minimum(_share(kind, shape, axes) * unrepeated_ms, layer.backward_ms)
+
+
+def _share(kind: str, shape: ModelShape, axes: Axes) -> float | FloatArray:
+    if kind in (EMBEDDING, STAGE):
+        return 1.0 if kind == EMBEDDING else 0.0
+    if kind == HEAD:
+        return 0.5
+    linear, attention = _decoder_flops(shape, axes) if kind == DECODER else _flops(shape, axes)
+    share: FloatArray = linear / (2 * (linear + attention))
+    return share
+
+
+def _flops(shape: ModelShape, axes: Axes) -> tuple[FloatArray, FloatArray]:
+    """Forward FLOPs of a row, in linear maps and in attention."""
+    tokens = axes[1].astype(np.float64)[:, np.newaxis]
+    width, inner, heads = shape.hidden_size, shape.ffn_size, shape.attention_size
+    return tokens * (8 * width * heads + 4 * width * inner), 4 * heads * tokens**2
+
+
+def _decoder_flops(shape: ModelShape, axes: Axes) -> tuple[FloatArray, FloatArray]:
+    """As `_flops`, with attention to the inputs, whose keys and values have a map of their own."""
+    inputs, targets = axes[1].astype(np.float64)[:, np.newaxis], axes[2].astype(np.float64)
+    width, inner, heads = shape.hidden_size, shape.ffn_size, shape.attention_size
+    linear = targets * (12 * width * heads + 4 * width * inner) + inputs * 4 * width * heads
+    return linear, 4 * heads * targets * (targets + inputs)

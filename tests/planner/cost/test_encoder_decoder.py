@@ -1,0 +1,150 @@
+"""Costs of a T5: layers of two sides, by the tokens of each."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.measured_layers import SHAPE, T5_SHAPE, linear_decoder, linear_t5_table
+from tests.oracles.shared_folder import shared_folder
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
+from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.import_csv import import_csv
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
+
+CONFIG = ProfiledConfig(path=Path("c.h5"))
+
+
+def t5_cost(n_stages: int) -> ProfiledCost:
+    cluster = Cluster(n_stages=n_stages, device_memory_bytes=10**9)
+    return ProfiledCost(linear_t5_table(), T5_SHAPE, cluster, CONFIG)
+
+
+def one(n_rows: int, row_tokens: int, target_tokens: int) -> Shapes:
+    return Shapes(*np.array([[n_rows], [row_tokens], [target_tokens]]))
+
+
+def test_encoder_layers_come_first_and_either_side_begins_with_an_embedding() -> None:
+    parts = parts_of_stages(T5_SHAPE, 4)
+    assert {kind: count.tolist() for kind, count in parts.items()} == {
+        "encoder": [1, 2, 0, 0],
+        "decoder": [0, 0, 2, 1],
+        "embedding": [1, 0, 1, 0],
+        "head": [0, 0, 0, 1],
+        "stage": [1, 1, 1, 1],
+    }
+
+
+def test_a_stage_may_hold_the_end_of_one_side_and_the_beginning_of_the_other() -> None:
+    parts = parts_of_stages(T5_SHAPE, 3)
+    assert parts["encoder"].tolist() == [2, 1, 0]
+    assert parts["decoder"].tolist() == [0, 1, 2]
+    assert parts["embedding"].tolist() == [1, 1, 0]
+
+
+def test_from_the_last_encoder_layer_on_the_pair_is_handed_over() -> None:
+    assert boundary_sizes(T5_SHAPE, 4).tolist() == [[8, 0], [8, 8], [8, 8], [0, 0]]
+    assert boundary_sizes(SHAPE, 3).tolist() == [[8, 0], [8, 0], [0, 0]]
+    costs = t5_cost(4).stage_costs(one(2, 24, 16))
+    assert costs.boundary_bytes[0].tolist() == [4 * 8 * 48, 4 * 8 * 80, 4 * 8 * 80, 0]
+
+
+def test_a_stage_costs_what_its_side_has_to_do() -> None:
+    costs = t5_cost(4).stage_costs(one(2, 24, 20))
+    # Encoder layers 48 ms each, decoder layers 88, embeddings half of the inputs, head 3 x 40.
+    assert costs.forward_ms[0].tolist() == pytest.approx([48 + 24, 96, 176 + 24, 88 + 120])
+    assert costs.backward_ms[0].tolist() == pytest.approx([144, 192, 400, 416])
+
+
+def test_weights_of_both_sides_are_counted() -> None:
+    # 100 bytes of an encoder layer, an embedding, the head and a stage; 200 of a decoder layer.
+    assert (t5_cost(4).static_bytes / 4).tolist() == [300, 300, 600, 400]
+
+
+def test_one_stage_holds_everything() -> None:
+    costs = t5_cost(1).stage_costs(one(2, 24, 20))
+    assert costs.forward_ms.tolist() == [[pytest.approx(3 * 48 + 3 * 88 + 24 + 120)]]
+
+
+def test_only_the_side_that_ran_out_of_memory_is_infeasible() -> None:
+    costs = t5_cost(4).stage_costs(one(8, 32, 64))
+    assert np.isinf(costs.forward_ms).tolist() == [[False, False, True, True]]
+
+
+def test_sides_measured_at_other_points_are_refused() -> None:
+    decoder = linear_decoder(1.0)
+    other = decoder.axes[2] + 1
+    moved = type(decoder)(200.0, (*decoder.axes[:2], other), *[decoder.forward_ms] * 5)
+    cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
+    with pytest.raises(InputError, match=r"c.h5: 'head' was measured with .* than 'decoder'"):
+        ProfiledCost(linear_t5_table(decoder=moved), T5_SHAPE, cluster, CONFIG)
+
+
+def test_no_t5_is_estimated() -> None:
+    cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
+    with pytest.raises(InputError, match=r'"analytic" estimates no model.family = "t5"; use'):
+        costs_of(AnalyticConfig(), T5_SHAPE, cluster)
+
+
+SIZES = {name: value for name, value in T5_SHAPE.model_dump().items() if name != "head_size"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (SIZES, "a t5 needs head_size"),
+        ({**SIZES, "family": "gpt", "n_heads": 3}, r"hidden_size \(8\) must be a multiple of n_"),
+        ({**SIZES, "family": "gpt", "head_size": 5}, r"n_heads \(2\) of head_size \(5\) must make"),
+    ],
+)
+def test_heads_that_do_not_go_with_the_family_are_refused(
+    sizes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        ModelShape.model_validate(sizes)
+
+
+@pytest.fixture(scope="module")
+def a100() -> ProfiledCost:
+    shape = ModelShape(
+        family="t5",
+        n_layers=96,
+        hidden_size=1024,
+        n_heads=128,
+        head_size=128,
+        ffn_size=65536,
+        vocab_size=32128,
+        max_tokens=8192,
+    )
+    path = shared_folder("profiles") / "a100_40gb_t5_11b.csv"
+    table = import_csv(path, path.with_stem(f"{path.stem}_parameters"), shape)
+    cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
+    config = ProfiledConfig(path=path, tensor_parallel=8, recompute=("none", "full"))
+    return ProfiledCost(table, shape, cluster, config)
+
+
+def work_and_memory(costs: FloatArray) -> FloatArray:
+    return costs[..., [0, 1, 4, 5, 6]]
+
+
+@given(
+    size=st.tuples(st.integers(1, 200), st.integers(1, 2048), st.integers(1, 2048)),
+    more=st.tuples(st.integers(0, 50), st.integers(0, 500), st.integers(0, 500)),
+    mode=st.sampled_from([Recompute.NONE, Recompute.FULL]),
+)
+def test_measured_noise_is_repaired_on_three_axes(
+    a100: ProfiledCost, size: tuple[int, ...], more: tuple[int, ...], mode: Recompute
+) -> None:
+    larger = tuple(np.add(size, more))
+    costs = a100.stage_costs(Shapes(*np.array([size, larger]).T.copy()), mode).table
+    found = work_and_memory(costs)
+    assert (found[1] >= found[0] * (1 - 1e-9)).all()
+    assert 0 < a100.repaired < 0.25
