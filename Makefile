@@ -14,12 +14,13 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup build demo test test-python test-cpp test-mpi test-mpich exactness check format clean
+.PHONY: help setup build demo test test-python test-cpp test-mpi test-mpich exactness fuzz check format clean
 
 help:
 	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
 	@echo "make test     all tests: C++, Python, MPI on 1, 2 and 4 ranks"
 	@echo "make exactness every way to train against the unsplit model"
+	@echo "make fuzz     N random plans, and changes to them: is the check right? (N=100000, minutes)"
 	@echo "make check    lint, types, layers"
 	@echo "make build    again after a change in cpp/"
 	@echo "make format   rewrite sources in the project's format"
@@ -72,6 +73,13 @@ test-mpi: setup
 
 exactness: setup
 	$(BIN)/python -m pytest -m exactness
+
+# Under the sanitizers whatever rows hold; in Python against an execution of the plans.
+N ?= 100000
+fuzz: setup
+	$(IN_VENV) cmake --workflow --preset sanitize
+	build/sanitize/test_check_pipeline $(N)
+	$(BIN)/python -m tests.fuzz.fuzz_plans $(N)
 
 # The plan store under a second MPI implementation, which needs an environment of its own.
 test-mpich: .venv-mpich/.ready

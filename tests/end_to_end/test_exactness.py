@@ -52,6 +52,22 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
     equal(found, unsplit_training(batches))
 
 
+@pytest.mark.parametrize("n_stages", [1, 2])
+def test_sharing_out_the_optimizers_state_does_not_change_a_bit(n_stages: int) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    outcomes = [
+        three_steps(cluster, "adaptive", batches)
+        for cluster in (
+            Cluster(n_stages=n_stages, n_replicas=3, device_memory_bytes=1_000_000),
+            Cluster(n_stages=n_stages, n_replicas=3, device_memory_bytes=1_000_000, zero_stage=1),
+        )
+    ]
+    assert outcomes[0].losses == outcomes[1].losses
+    assert outcomes[0].norms == outcomes[1].norms
+    for name, weights in outcomes[0].tensors.items():
+        assert torch.equal(outcomes[1].tensors[name], weights), name
+
+
 @pytest.mark.parametrize("weighting", ["sample", "task"])
 def test_other_weights_of_the_loss_are_exact_too(weighting: LossWeighting) -> None:
     samples = random_samples(7)

@@ -1,6 +1,7 @@
 """Every way to train gives the weights of the unsplit model, in float64 to rounding."""
 
 from functools import cache
+from typing import Literal
 
 import pytest
 from tests.oracles.pipeline_training import MODES, equal, three_steps
@@ -23,8 +24,14 @@ def unsplit() -> Outcome:
 @pytest.mark.parametrize("n_replicas", [1, 2])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive"])
+@pytest.mark.parametrize("zero_stage", [0, 1])
 def test_three_steps_give_the_unsplit_losses_and_weights(
-    n_stages: int, n_replicas: int, mode: str, schedule: RuleName
+    n_stages: int, n_replicas: int, mode: str, schedule: RuleName, zero_stage: Literal[0, 1]
 ) -> None:
-    cluster = Cluster(n_stages=n_stages, n_replicas=n_replicas, device_memory_bytes=1_000_000)
+    cluster = Cluster(
+        n_stages=n_stages,
+        n_replicas=n_replicas,
+        device_memory_bytes=1_000_000,
+        zero_stage=zero_stage,
+    )
     equal(three_steps(cluster, schedule, BATCHES, MODES[mode]), unsplit())

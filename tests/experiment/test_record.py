@@ -1,11 +1,12 @@
 """What the first rank writes down, from what every rank sends it."""
 
-from dataclasses import astuple
+import math
+from dataclasses import astuple, replace
 
 from tests.oracles.example_runs import PREDICTED_MS, example_plans, example_traces
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.record import Execution, RankReport, record_of
+from dynapipe_hpc.experiment.record import Execution, RankReport, line_of, record_of
 
 SAMPLES = [Sample(4, 9, 1), Sample(2, 8, 8), Sample(7, 3, 3)]
 
@@ -36,3 +37,10 @@ def test_microbatches_of_every_replica_count_once() -> None:
 def test_a_report_is_a_few_numbers() -> None:
     [first, _] = executions()
     assert all(isinstance(value, int | float) for value in astuple(RankReport.of(first)))
+
+
+def test_the_log_says_when_an_update_was_left_out() -> None:
+    record = record_of([RankReport.of(one) for one in executions()], SAMPLES, measured_ms=80.0)
+    assert "left out" not in line_of(record)
+    overflowed = replace(record, gradient_norm=math.inf)
+    assert line_of(overflowed).endswith("plans ahead, update left out: a gradient overflowed")

@@ -1,6 +1,7 @@
 """Pipelines over processes give what one process gives, in float64 to rounding."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from tests.oracles.training_case import (
 )
 from torch import Tensor
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
 from dynapipe_hpc.executor.mpi_transport import MpiTransport
@@ -28,9 +30,16 @@ pytestmark = pytest.mark.mpi
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
+ZERO_STAGES: tuple[Literal[0, 1], ...] = (0, 1)
 CLUSTERS = [
-    Cluster(n_stages=stages, n_replicas=SIZE // stages, device_memory_bytes=1_000_000)
+    Cluster(
+        n_stages=stages,
+        n_replicas=SIZE // stages,
+        device_memory_bytes=1_000_000,
+        zero_stage=zero_stage,
+    )
     for stages in (1, 2, 4)
+    for zero_stage in ZERO_STAGES
     if SIZE % stages == 0
 ]
 
@@ -42,7 +51,7 @@ def train(cluster: Cluster, batches: Sequence[Sequence[Sample]], schedule: RuleN
     outcome = Outcome([], [], {})
     for k, samples in enumerate(batches):
         own.tokens.start_iteration(samples)
-        replicas = over_replicas(random_split(samples, 8, k), cluster.n_replicas)
+        replicas = over_replicas(random_split(samples, 8, k, tuple(Recompute)), cluster.n_replicas)
         plans = planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule, k)
         trace = run_plan(plans[RANK], own.stage, transport)
         outcome.losses.append(WORLD.allreduce(trace.loss))
@@ -56,8 +65,10 @@ def close(actual: Tensor, expected: Tensor) -> bool:
     return torch.allclose(actual, expected, rtol=1e-10, atol=1e-12 * scale + 1e-15)
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda c: f"{c.n_stages}x{c.n_replicas}")
-@pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
+@pytest.mark.parametrize(
+    "cluster", CLUSTERS, ids=lambda c: f"{c.n_stages}x{c.n_replicas} zero {c.zero_stage}"
+)
+@pytest.mark.parametrize("schedule", ["1f1b", "adaptive"])
 def test_three_steps_give_the_unsplit_weights(cluster: Cluster, schedule: RuleName) -> None:
     batches = [random_samples(seed, n=20) for seed in (1, 2, 3)]
     found = train(cluster, batches, schedule)

@@ -1,6 +1,14 @@
-"""Executes plans step by step under the rules of `check_plans`, as plainly as possible."""
+"""Executes plans with values that travel, buffers that are overwritten and ranks that block.
 
-from collections.abc import Sequence
+It knows nothing of the rules of `check_plans`. Transfers carry no label, as under NCCL: what
+two ranks start with each other meets in the order in which each starts it. Everything a rank
+holds is used up exactly once. So a plan works if all ranks end, with the right gradients and
+nothing left over.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
 
 from dynapipe_hpc.plan.instruction import (
     Backward,
@@ -19,132 +27,229 @@ from dynapipe_hpc.plan.instruction import (
 )
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
-Start = StartSend | StartReceive
+Value = tuple[object, ...]  # what was computed, from what
+NONE: Value = ()
+Tensor = tuple[Payload, int]
 
 
 def plans_execute(plans: Sequence[RankPlan]) -> bool:
     """Whether the plans of one replica, by stage, run to their end and do all there is to do."""
-    pipeline = _Pipeline(plans)
-    while any(pipeline.step(stage) for stage in range(len(plans))):
-        pass
-    return all(pipeline.is_done(stage) for stage in range(len(plans)))
+    network = _Network()
+    try:
+        ranks = {s: _Rank(plan, s, len(plans), network).run() for s, plan in enumerate(plans)}
+        while ranks:
+            network.has_changed = False
+            ended = [stage for stage, run in ranks.items() if next(run, "end") == "end"]
+            for stage in ended:
+                del ranks[stage]
+            if not ended and not network.has_changed:
+                return False  # all that are left wait for ever
+    except _BrokenError:
+        return False
+    return True
 
 
-class _Pipeline:
-    """What the stages have done. Every question is answered by searching through it."""
+class _BrokenError(Exception):
+    """Something a real executor, or the training, would not survive."""
 
-    def __init__(self, plans: Sequence[RankPlan]) -> None:
-        self._plans = plans
-        self._done: list[list[Instruction]] = [[] for _ in plans]
 
-    def is_done(self, stage: int) -> bool:
-        plan, done = self._plans[stage], self._done[stage]
-        backwards = [self._last_pass(stage, i) for i in range(len(plan.microbatches))]
-        waits = [WaitSend(s.microbatch, s.payload) for s in done if isinstance(s, StartSend)]
-        return all(must in done for must in [*backwards, *waits, StepOptimizer()]) and done == list(
-            plan.instructions
-        )
+def _require(holds: bool) -> None:
+    if not holds:
+        raise _BrokenError
 
-    def step(self, stage: int) -> bool:
-        """Runs the next instruction of a stage, if it can run."""
-        plan, done = self._plans[stage], self._done[stage]
-        if done == list(plan.instructions):
-            return False
-        instruction = plan.instructions[len(done)]
-        if not self._may_run(stage, instruction):
-            return False
-        done.append(instruction)
-        return self._bytes(stage) <= plan.memory.limit
 
-    def _may_run(self, stage: int, instruction: Instruction) -> bool:
-        done, first, last = self._done[stage], stage == 0, stage == len(self._plans) - 1
-        if instruction in done or StepOptimizer() in done:
-            return False
-        if ReduceGradients() in done:
-            return instruction == StepOptimizer()
+@dataclass(eq=False)
+class _Transfer:
+    """One side of a transfer."""
+
+    is_send: bool
+    value: Value = NONE  # sent, or received
+    slot: int = -1
+    is_done: bool = False
+
+
+class _Network:
+    """Matches what ranks start, pair by pair, in order."""
+
+    def __init__(self) -> None:
+        self.has_changed = False
+        self._sides: dict[tuple[int, int], list[_Transfer]] = {}
+
+    def start(self, rank: int, peer: int, transfer: _Transfer) -> None:
+        self.has_changed = True
+        side = self._sides.setdefault((rank, peer), [])
+        other = self._sides.setdefault((peer, rank), [])
+        side.append(transfer)
+        if rank != peer and len(other) >= len(side):
+            counterpart = other[len(side) - 1]
+            _require(transfer.is_send != counterpart.is_send)
+            pair = (transfer, counterpart)
+            source, target = pair if transfer.is_send else pair[::-1]
+            target.value = source.value
+            source.is_done = target.is_done = True
+
+
+@dataclass
+class _Kept:
+    """What a micro-batch leaves on a stage between its passes: values, and where they lie."""
+
+    inputs: Value
+    inputs_in: _Transfer | None
+    gradient: Value = NONE
+    gradient_in: _Transfer | None = None
+    is_half_done: bool = False
+
+
+@dataclass
+class _Rank:
+    """A rank and everything it holds."""
+
+    plan: RankPlan
+    stage: int
+    n_stages: int
+    network: _Network
+    loaded: set[int] = field(default_factory=set)
+    started: dict[tuple[bool, Tensor], _Transfer] = field(default_factory=dict)
+    in_slot: dict[int, _Transfer] = field(default_factory=dict)
+    inbox: dict[Tensor, _Transfer] = field(default_factory=dict)
+    outbox: dict[Tensor, Value] = field(default_factory=dict)
+    kept: dict[int, _Kept] = field(default_factory=dict)
+    gradients: list[tuple[int, Value, Value]] = field(default_factory=list)
+    held_bytes: int = 0
+
+    def run(self) -> Iterator[str]:
+        """Executes instruction by instruction; yields when it has to wait."""
+        passes = {type(step) for step in self.plan.instructions}
+        _require(not (Backward in passes and passes & {BackwardInput, BackwardWeight}))
+        self.held_bytes = self.plan.memory.static
+        self._need(0)
+        instructions = iter(self.plan.instructions)
+        for instruction in instructions:
+            if isinstance(instruction, ReduceGradients):
+                break
+            yield from self._execute(instruction)
+        self._check_work()
+        _require(list(instructions) == [StepOptimizer()])
+
+    def _execute(self, instruction: Instruction) -> Iterator[str]:
         match instruction:
             case Load(i):
-                return i < len(self._plans[stage].microbatches)
+                _require(i < len(self.plan.microbatches) and i not in self.loaded)
+                self.loaded.add(i)
             case Forward(i):
-                received = first or WaitReceive(i, Payload.ACTIVATION) in done
-                return Load(i) in done and received
+                self._forward(i)
             case Backward(i) | BackwardInput(i):
-                received = last or WaitReceive(i, Payload.GRADIENT) in done
-                whole = isinstance(instruction, Backward)
-                return whole != self._splits(stage) and Forward(i) in done and received
+                self._backward(i)
+                if isinstance(instruction, Backward):
+                    self._weights(i)
             case BackwardWeight(i):
-                return BackwardInput(i) in done
-            case StartSend(i, payload):
-                makers = {Forward(i)} if payload is Payload.ACTIVATION else _backwards(i)
-                made = any(maker in done for maker in makers)
-                return made and self._may_start(stage, instruction)
-            case StartReceive(slot=slot):
-                users = [
-                    s.microbatch for s in done if isinstance(s, StartReceive) and s.slot == slot
-                ]
-                free = all(self._last_pass(stage, i) in done for i in users)
-                return free and self._may_start(stage, instruction)
+                _require(i in self.kept and self.kept[i].is_half_done)
+                self._need(self.plan.memory.backward_transient[i])
+                self._weights(i)
+            case StartSend(i, payload, peer):
+                _require((payload, i) in self.outbox)
+                transfer = _Transfer(True, self.outbox[payload, i])
+                self._start((True, (payload, i)), peer, transfer)
+            case StartReceive(i, payload, peer, slot):
+                transfer = self.in_slot[slot] = _Transfer(False, slot=slot)
+                self._start((False, (payload, i)), peer, transfer)
             case WaitSend(i, payload):
-                return self._is_over(stage, StartSend, i, payload)
+                yield from self._wait((True, (payload, i)))
+                del self.outbox[payload, i]
             case WaitReceive(i, payload):
-                return self._is_over(stage, StartReceive, i, payload)
-            case ReduceGradients():
-                return True
-        return False
-
-    def _splits(self, stage: int) -> bool:
-        passes = self._plans[stage].instructions
-        return any(isinstance(p, BackwardInput | BackwardWeight) for p in passes)
-
-    def _last_pass(self, stage: int, i: int) -> Instruction:
-        return BackwardWeight(i) if self._splits(stage) else Backward(i)
-
-    def _may_start(self, stage: int, start: Start) -> bool:
-        again = [
-            s
-            for s in self._done[stage]
-            if isinstance(s, type(start)) and _tensor(s) == _tensor(start)
-        ]
-        upwards = isinstance(start, StartSend) == (start.payload is Payload.ACTIVATION)
-        neighbour = stage + 1 if upwards else stage - 1
-        exists = 0 <= neighbour < len(self._plans)
-        return exists and start.peer == self._plans[neighbour].rank and not again
-
-    def _is_over(self, stage: int, kind: type[Start], i: int, payload: Payload) -> bool:
-        for start in self._done[stage]:
-            if isinstance(start, kind) and _tensor(start) == (i, payload):
-                peer = next(k for k, plan in enumerate(self._plans) if plan.rank == start.peer)
-                ours, theirs = self._queue(stage, peer), self._queue(peer, stage)
-                end = ours.index(start) + 1
-                return list(map(_tensor, ours[:end])) == list(map(_tensor, theirs[:end]))
-        return False
-
-    def _queue(self, stage: int, peer: int) -> list[Start]:
-        """The operations that a stage has started with a peer."""
-        rank = self._plans[peer].rank
-        return [s for s in self._done[stage] if isinstance(s, Start) and s.peer == rank]
-
-    def _bytes(self, stage: int) -> int:
-        """Memory during the last instruction."""
-        memory, done = self._plans[stage].memory, self._done[stage]
-        kept = [
-            stored
-            for i, stored in enumerate(memory.stored)
-            if Forward(i) in done and self._last_pass(stage, i) not in done[:-1]
-        ]
-        match done[-1]:
-            case Forward(i):
-                transient = memory.forward_transient[i]
-            case Backward(i) | BackwardInput(i) | BackwardWeight(i):
-                transient = memory.backward_transient[i]
+                key = (False, (payload, i))
+                transfer = self.started.get(key, _Transfer(False))
+                yield from self._wait(key)
+                _require((payload, i) not in self.inbox)
+                self.inbox[payload, i] = transfer
+            case ReduceGradients() | StepOptimizer():
+                raise _BrokenError
             case _:
-                transient = 0
-        return memory.static + sum(kept) + transient
+                assert_never(instruction)
+
+    def _start(self, key: tuple[bool, Tensor], peer: int, transfer: _Transfer) -> None:
+        _require(key not in self.started)
+        self.started[key] = transfer
+        self.network.start(self.plan.rank, peer, transfer)
+
+    def _wait(self, key: tuple[bool, Tensor]) -> Iterator[str]:
+        _require(key in self.started)
+        while not self.started[key].is_done:
+            yield "waits"
+        del self.started[key]
+
+    def _forward(self, i: int) -> None:
+        _require(i in self.loaded and i not in self.kept)
+        self.loaded.remove(i)
+        received = self._take(Payload.ACTIVATION, i, is_first_or_last=self.stage == 0)
+        self.kept[i] = _Kept(self._read(received), received)
+        self.held_bytes += self.plan.memory.stored[i]
+        self._need(self.plan.memory.forward_transient[i])
+        if self.stage < self.n_stages - 1:
+            self._put(Payload.ACTIVATION, i, _activation(self.stage, i, self.kept[i].inputs))
+
+    def _backward(self, i: int) -> None:
+        _require(i in self.kept and not self.kept[i].is_half_done)
+        kept = self.kept[i]
+        last = self.stage == self.n_stages - 1
+        kept.gradient_in = self._take(Payload.GRADIENT, i, is_first_or_last=last)
+        kept.gradient = self._read(kept.gradient_in)
+        kept.is_half_done = True
+        self._need(self.plan.memory.backward_transient[i])
+        _require(self._read(kept.inputs_in) == kept.inputs)
+        if self.stage > 0:
+            self._put(Payload.GRADIENT, i, _gradient(self.stage, i, kept.gradient))
+
+    def _weights(self, i: int) -> None:
+        kept = self.kept.pop(i)
+        _require(self._read(kept.inputs_in) == kept.inputs)
+        _require(self._read(kept.gradient_in) == kept.gradient)
+        self.gradients.append((i, kept.inputs, kept.gradient))
+        self.held_bytes -= self.plan.memory.stored[i]
+
+    def _take(self, payload: Payload, i: int, is_first_or_last: bool) -> _Transfer | None:
+        if is_first_or_last:
+            return None
+        _require((payload, i) in self.inbox)
+        return self.inbox.pop((payload, i))
+
+    def _read(self, received: _Transfer | None) -> Value:
+        """What a receive buffer holds, if nothing else was received into it since."""
+        if received is None:
+            return NONE
+        _require(self.in_slot[received.slot] is received)
+        return received.value
+
+    def _put(self, payload: Payload, i: int, value: Value) -> None:
+        _require((payload, i) not in self.outbox)
+        self.outbox[payload, i] = value
+
+    def _need(self, transient_bytes: int) -> None:
+        _require(self.held_bytes + transient_bytes <= self.plan.memory.limit)
+
+    def _check_work(self) -> None:
+        """Everything is used up, and the gradients are those of all micro-batches."""
+        _require(not (self.loaded or self.started or self.inbox or self.outbox or self.kept))
+        expected = [
+            (i, _inputs(self.stage, i), _gradient_in(self.stage, i, self.n_stages))
+            for i in range(len(self.plan.microbatches))
+        ]
+        _require(sorted(self.gradients, key=lambda gradient: gradient[0]) == expected)
 
 
-def _backwards(i: int) -> set[Instruction]:
-    return {Backward(i), BackwardInput(i)}
+def _activation(stage: int, i: int, inputs: Value) -> Value:
+    return ("F", stage, i, inputs)
 
 
-def _tensor(start: Start) -> tuple[int, Payload]:
-    return (start.microbatch, start.payload)
+def _gradient(stage: int, i: int, gradient: Value) -> Value:
+    return ("B", stage, i, gradient)
+
+
+def _inputs(stage: int, i: int) -> Value:
+    return NONE if stage == 0 else _activation(stage - 1, i, _inputs(stage - 1, i))
+
+
+def _gradient_in(stage: int, i: int, n_stages: int) -> Value:
+    if stage == n_stages - 1:
+        return NONE
+    return _gradient(stage + 1, i, _gradient_in(stage + 1, i, n_stages))

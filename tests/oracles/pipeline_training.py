@@ -53,15 +53,16 @@ def train(
     result: Callable[[Rank], dict[str, Tensor]],
     weighting: LossWeighting = "token",
     loading: Loading = lambda loader: loader,
+    dtype: torch.dtype = torch.float64,
 ) -> Outcome:
     """Executes plans on threads and puts the ranks' tensors together."""
     world = LocalWorld(cluster.n_ranks)
-    network = LocalNetwork(world, lambda shape: torch.empty(shape, dtype=torch.float64))
+    network = LocalNetwork(world, lambda shape: torch.empty(shape, dtype=dtype))
     sums = LocalSums(world, cluster)
 
     def work(rank: int) -> tuple[list[IterationTrace], dict[str, Tensor]]:
         collectives = LocalCollectives(sums, rank)
-        own = make_rank(cluster, cluster.stage_of(rank), collectives, weighting, loading)
+        own = make_rank(cluster, cluster.stage_of(rank), collectives, weighting, loading, dtype)
         transport = network.transport(rank)
         traces = []
         for samples, plans in iterations:
@@ -110,6 +111,7 @@ def three_steps(
     schedule: RuleName,
     batches: Sequence[Sequence[Sample]],
     modes: Sequence[Recompute] = (Recompute.NONE,),
+    dtype: torch.dtype = torch.float64,
 ) -> Outcome:
     """The weights after a step on each batch, split at random into five micro-batches."""
     iterations = []
@@ -117,4 +119,4 @@ def three_steps(
         replicas = over_replicas(random_split(samples, 5, k, modes), cluster.n_replicas)
         plans = planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule, iteration=k)
         iterations.append((samples, plans))
-    return train(cluster, iterations, Rank.weights)
+    return train(cluster, iterations, Rank.weights, dtype=dtype)

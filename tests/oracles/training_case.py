@@ -106,13 +106,14 @@ def make_rank(
     collectives: Collectives,
     weighting: LossWeighting = "token",
     loading: Loading = lambda loader: loader,
+    dtype: torch.dtype = torch.float64,
 ) -> Rank:
     """A rank of the small model; `loading` may tamper with what is loaded."""
     layers = SHAPE.layers_of_stage(stage, cluster.n_stages)
     first, last = stage == 0, stage == cluster.n_stages - 1
-    module = GptStage(SHAPE, layers, first=first, last=last, seed=7, dtype=torch.float64)
+    module = GptStage(SHAPE, layers, first=first, last=last, seed=7, dtype=dtype)
     tokens = TokenLoader(RandomTokens(), START_ID, weighting)
-    optimizer = Optimizer(module, CONFIG, collectives)
+    optimizer = Optimizer(module, CONFIG, collectives, sharded=cluster.zero_stage == 1)
     return Rank(module, tokens, optimizer, ModuleStage(module, loading(tokens), optimizer))
 
 

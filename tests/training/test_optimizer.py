@@ -1,13 +1,23 @@
 import math
+from typing import Literal
 
 import pytest
 import torch
 from torch import nn
 
+from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.gradients import DivergedError, FlatGradients
-from dynapipe_hpc.training.optimizer import Optimizer, learning_rate
+from dynapipe_hpc.training.loss_scale import (
+    FIRST_SCALE,
+    STEPS_TO_GROW,
+    DivergedError,
+    LossScale,
+)
+from dynapipe_hpc.training.optimizer import Optimizer, Step, learning_rate, state_factor
 
 CONFIG = TrainingConfig(
     iterations=10,
@@ -41,26 +51,6 @@ def small_module() -> nn.Linear:
     return nn.Linear(3, 2, dtype=torch.float64)
 
 
-def test_gradients_of_all_parameters_share_a_buffer() -> None:
-    module = small_module()
-    gradients = FlatGradients(module.parameters())
-    module(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
-    assert gradients.flat.tolist() == [1] * 8
-    assert gradients.square_sum() == pytest.approx(8)
-    gradients.clip(norm=4.0, limit=1.0)
-    assert module.bias.grad is not None
-    assert module.bias.grad.tolist() == [0.25, 0.25]
-    gradients.clear()
-    assert module.bias.grad.tolist() == [0, 0]
-
-
-def test_a_small_gradient_is_not_scaled_up() -> None:
-    gradients = FlatGradients(small_module().parameters())
-    gradients.flat.fill_(0.1)
-    gradients.clip(norm=0.3, limit=1.0)
-    assert gradients.flat.tolist() == [0.1] * 8
-
-
 def test_steps_are_those_of_clipped_adamw() -> None:
     module, reference = small_module(), small_module()
     optimizer = Optimizer(module, CONFIG, SingleRankCollectives())
@@ -89,8 +79,82 @@ def test_steps_are_those_of_clipped_adamw() -> None:
 def test_a_gradient_that_is_no_number_ends_training(value: float) -> None:
     module = small_module()
     optimizer = Optimizer(module, CONFIG, SingleRankCollectives())
-    optimizer.gradients.flat[3] = value
+    optimizer.parameters.gradients[3] = value
     before = module.weight.tolist()
     with pytest.raises(DivergedError, match=r"norm is (nan|inf) in step 0: training diverged; low"):
         optimizer.step()
     assert module.weight.tolist() == before
+
+
+def one_step(dtype: torch.dtype, gradient: float) -> tuple[nn.Linear, Optimizer, Step]:
+    module = small_module().to(dtype)
+    optimizer = Optimizer(module, CONFIG, SingleRankCollectives())
+    optimizer.parameters.gradients.fill_(gradient * optimizer.loss_scale.value)
+    return module, optimizer, optimizer.step()
+
+
+def test_a_step_in_16_bits_is_the_float32_step_rounded() -> None:
+    exact, _, _ = one_step(torch.float32, 0.1)
+    rounded, _, step = one_step(torch.bfloat16, 0.1)
+    assert rounded.weight.dtype == torch.bfloat16
+    assert step.learning_rate > 0
+    torch.testing.assert_close(rounded.weight.float(), exact.weight, rtol=0.01, atol=1e-3)
+
+
+def test_small_updates_of_16_bit_weights_add_up() -> None:
+    module = small_module().to(torch.bfloat16)
+    config = CONFIG.model_copy(update={"learning_rate": 1e-4, "iterations": 200})
+    optimizer = Optimizer(module, config, SingleRankCollectives())
+    before = module.weight.clone()
+    for _ in range(100):  # each of them far below the precision of the weights
+        optimizer.parameters.gradients.fill_(0.1)
+        optimizer.step()
+    expected = sum(learning_rate(step, config) for step in range(100))
+    found = (before.float() - module.weight.float()).mean().item()
+    assert found == pytest.approx(expected, rel=0.2)
+
+
+def test_a_gradient_that_overflows_in_float16_costs_a_step_and_half_the_scale() -> None:
+    module, optimizer, step = one_step(torch.float16, math.inf)
+    assert (step.learning_rate, step.gradient_norm) == (0, math.inf)
+    assert torch.equal(module.weight, small_module().half().weight)
+    assert optimizer.loss_scale.value == FIRST_SCALE / 2
+    assert not optimizer.parameters.gradients.any()
+    optimizer.parameters.gradients.fill_(0.1 * optimizer.loss_scale.value)
+    assert optimizer.step().gradient_norm == pytest.approx(0.1 * 128**0.5, rel=1e-6)
+
+
+def test_a_gradient_that_is_no_number_at_any_scale_ends_training_in_float16_too() -> None:
+    _, optimizer, _ = one_step(torch.float16, math.nan)
+    with pytest.raises(DivergedError, match="norm is nan in step 16: training diverged"):
+        for _ in range(100):
+            optimizer.parameters.gradients.fill_(math.nan)
+            optimizer.step()
+
+
+def test_the_loss_scale_grows_after_many_steps() -> None:
+    scale = LossScale(torch.float16)
+    for _ in range(STEPS_TO_GROW):
+        scale.count_step()
+    assert scale.value == 2 * FIRST_SCALE
+    assert LossScale(torch.bfloat16).value == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("zero_stage", [0, 1])
+def test_the_planner_counts_the_bytes_that_a_rank_keeps(
+    dtype: torch.dtype, zero_stage: Literal[0, 1]
+) -> None:
+    cluster = Cluster(n_replicas=2, device_memory_bytes=1, zero_stage=zero_stage)
+    world = LocalWorld(2)
+    sums = LocalSums(world, cluster)
+
+    def kept_bytes(rank: int) -> int:
+        module = nn.Linear(64, 64, bias=False, dtype=dtype)
+        collectives = LocalCollectives(sums, rank)
+        optimizer = Optimizer(module, CONFIG, collectives, sharded=zero_stage == 1)
+        optimizer.step()
+        return optimizer.kept_bytes
+
+    factor = state_factor_of_rank(state_factor(dtype), dtype.itemsize, cluster)
+    assert world.run(kept_bytes) == [64 * 64 * dtype.itemsize * factor] * 2

@@ -55,14 +55,30 @@ class LocalCollectives:
     def __init__(self, sums: LocalSums, rank: int) -> None:
         """Takes part as `rank`."""
         self._rank = rank
+        self.replica = sums.cluster.replica_of(rank)
+        self.n_replicas = sums.cluster.n_replicas
         self._of_stage = sums.of_stage[sums.cluster.stage_of(rank)]
-        self._of_replica = sums.of_replica[sums.cluster.replica_of(rank)]
+        self._of_replica = sums.of_replica[self.replica]
 
     def sum_over_replicas(self, values: torch.Tensor) -> None:
-        """Replaces `values` by the sum over the ranks that hold the same stage."""
+        """Replaces `values` by their sum over replicas."""
         shown = self._of_stage.gather(self._rank, values.clone())
         values.copy_(torch.stack(shown).sum(dim=0))
+
+    def sum_shard_over_replicas(self, values: torch.Tensor) -> None:
+        """Replaces this replica's shard of `values` by its sum over replicas, and no other."""
+        shown = self._of_stage.gather(self._rank, values.clone())
+        total = torch.stack([self._shard(each) for each in shown]).sum(dim=0)
+        self._shard(values).copy_(total)
+
+    def gather_shards(self, values: torch.Tensor) -> None:
+        """Replaces every shard of `values` by what its replica has there."""
+        shown = self._of_stage.gather(self._rank, self._shard(values).clone())
+        values.copy_(torch.cat(shown))
 
     def sum_over_stages(self, value: float) -> float:
         """The sum over the ranks of this replica."""
         return sum(self._of_replica.gather(self._rank, value))
+
+    def _shard(self, values: torch.Tensor) -> torch.Tensor:
+        return values.view(self.n_replicas, -1)[self.replica]

@@ -14,6 +14,7 @@ from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -81,8 +82,16 @@ def build_worker(config: ExperimentConfig, source: Source, job: Job) -> Worker:
     collectives = MpiCollectives(job.comm, config.cluster)
     module = build_module(config, config.cluster.stage_of(job.rank))
     loader = TokenLoader(source.dataset, source.dataset.eos_id, config.training.loss_weighting)
-    stage = ModuleStage(module, loader, Optimizer(module, config.training, collectives))
+    stage = ModuleStage(module, loader, build_optimizer(config, module, collectives))
     return Worker(loader, stage, MpiTransport(job.comm, dtype_of(config)))
+
+
+def build_optimizer(
+    config: ExperimentConfig, module: GptStage, collectives: Collectives
+) -> Optimizer:
+    """What updates the weights of a stage, together with its replicas."""
+    sharded = config.cluster.zero_stage == 1
+    return Optimizer(module, config.training, collectives, sharded=sharded)
 
 
 def build_module(config: ExperimentConfig, stage: int) -> GptStage:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
+import numpy as np
 from mpi4py import MPI
 
 from dynapipe_hpc.data.errors import InputError, RunError
@@ -56,6 +57,13 @@ class Job:
         """The first rank's value, on all."""
         shared: T = self.comm.bcast(value, root=0)
         return shared
+
+    def numbers_of_all(self, number: int) -> list[int]:
+        """A number of every rank, 0 to 2**64 - 1, by rank; on all ranks."""
+        numbers = np.empty(self.size, np.uint64)
+        self.comm.Allgather(np.array([number], np.uint64), numbers)
+        found: list[int] = numbers.tolist()
+        return found
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:

@@ -17,9 +17,9 @@ from dynapipe_hpc.experiment.profile_update import measure_update
 from dynapipe_hpc.experiment.separate_layers import layer_profiles, separate_layers
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable, fingerprint_of
+from dynapipe_hpc.training.optimizer import state_factor
 
 QUICKER_ROUNDS = 0.25
-ADAMW_STATE_FACTOR = 4  # weights, gradients and two moments, of one type
 
 
 def check_job(job: Job, config: ExperimentConfig) -> None:
@@ -70,7 +70,7 @@ def profile(
         model=fingerprint_of(config.model),
         layers=layer_profiles(parts, grid, config.model, element_bytes),
         element_bytes=element_bytes,
-        state_factor=ADAMW_STATE_FACTOR,
+        state_factor=state_factor(dtype_of(config)),
         update=update,
         link=link,
         provenance=_provenance(job, config),

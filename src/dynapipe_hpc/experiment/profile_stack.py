@@ -75,7 +75,7 @@ class Stack:
     @property
     def weight_bytes(self) -> int:
         """Size of the weights."""
-        return self._optimizer.gradients.flat.nbytes
+        return self._optimizer.parameters.weight_bytes
 
     def run(self, microbatch: MicroBatch) -> StackCost:
         """Passes a micro-batch forward, reading its tokens included, and backward.
@@ -97,7 +97,7 @@ class Stack:
         gradient = None if self._shape.last else torch.randn(shape, dtype=self._dtype)
         # Whatever a micro-batch that ran out of memory left behind does not count any more.
         stage = ModuleStage(self._module, self._loader, self._optimizer)
-        self._optimizer.gradients.clear()
+        self._optimizer.parameters.gradients.zero_()
         start_s = time.perf_counter()
         stage.load(0, microbatch)
         stage.forward(0, activation)

@@ -4,7 +4,7 @@ import time
 from statistics import median
 
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
-from dynapipe_hpc.experiment.assemble import build_module
+from dynapipe_hpc.experiment.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.planner.cost.profile_table import UpdateProfile
@@ -26,9 +26,9 @@ def measure_update(job: Job, config: ExperimentConfig) -> UpdateProfile:
         SingleRankCollectives() if job.size == 1 else MpiCollectives(job.comm, config.cluster)
     )
     module = build_module(config, config.cluster.stage_of(job.rank))
-    optimizer = Optimizer(module, config.training, collectives)
+    optimizer = build_optimizer(config, module, collectives)
     times = [_update_ms(job, optimizer) for _ in range(1 + REPETITIONS)][1:]
-    n_bytes = optimizer.gradients.flat.nbytes
+    n_bytes = optimizer.parameters.weight_bytes
     per_byte = [median(column) / n_bytes for column in zip(*times, strict=True)]
     by_rank = job.gather(per_byte)
     if not by_rank:
@@ -38,7 +38,7 @@ def measure_update(job: Job, config: ExperimentConfig) -> UpdateProfile:
 
 
 def _update_ms(job: Job, optimizer: Optimizer) -> tuple[float, float]:
-    optimizer.gradients.flat.fill_(1e-3)
+    optimizer.parameters.gradients.fill_(1e-3)
     job.barrier()
     start_s = time.perf_counter()
     optimizer.reduce_gradients()

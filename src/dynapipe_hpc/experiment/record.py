@@ -1,5 +1,6 @@
 """One line about an iteration, from what every rank says of it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -116,10 +117,12 @@ def record_of(
 def line_of(record: IterationRecord) -> str:
     """The record in one line for the log."""
     tokens_per_s = 1e3 * record.real_tokens / record.measured_ms
+    is_finite = math.isfinite(record.gradient_norm)
+    skipped = "" if is_finite else ", update left out: a gradient overflowed"
     return (
         f"iteration {record.iteration}: loss {record.loss:.4f}, "
         f"{tokens_per_s:,.0f} real tokens/s, "
         f"padding efficiency {100 * record.real_tokens / record.padded_tokens:.1f} %, "
         f"predicted {record.predicted_ms:,.0f} ms, measured {record.measured_ms:,.0f} ms, "
-        f"{record.plans_ahead} plans ahead"
+        f"{record.plans_ahead} plans ahead{skipped}"
     )

@@ -22,8 +22,9 @@ from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.record import Execution, RankReport, line_of, record_of
+from dynapipe_hpc.experiment.same_plans import check_same_plans
 from dynapipe_hpc.experiment.source import Source, open_source
-from dynapipe_hpc.plan.codec import decode
+from dynapipe_hpc.plan.codec import decode, plans_hash
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -85,22 +86,23 @@ class _Rank:
     def run(self, iteration: int, samples: Sequence[Sample]) -> Execution:
         """Takes the plan of an iteration and executes it."""
         started_s = time.perf_counter()
-        plan = self._take(iteration)
+        data = self._take(iteration)
         waited_ms = 1e3 * (time.perf_counter() - started_s)
+        check_same_plans(self.job, iteration, plans_hash(data))
+        plan = decode(data)
         plans_ahead = self.store.plans_ahead(self.job.rank)
         self.worker.loader.start_iteration(samples)
         trace = run_plan(plan, self.worker.stage, self.worker.transport)
         planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
         return Execution(plan, trace, waited_ms, planning_ms, plans_ahead)
 
-    def _take(self, iteration: int) -> RankPlan:
+    def _take(self, iteration: int) -> bytes:
         try:
-            plan = self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
+            return self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
         except PlannerFailedError:
             # `PlanAhead` fails an iteration for all ranks or none: they can end in good order.
             with self.job.agreeing():
                 raise
-        return decode(plan)
 
 
 class _Log:

@@ -1,6 +1,6 @@
 """The ranks of a job and what connects them."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -32,12 +32,15 @@ class Cluster(ConfigTable):
         n_replicas: Copies of the model, each working on its share of every batch.
         n_stages: Ranks over which the layers of one copy are spread.
         device_memory_bytes: Memory that one rank may use for model and activations.
+        zero_stage: What replicas share out instead of each keeping all of it: 0 nothing, 1 the
+            state of the optimizer (ZeRO-1).
         link: Connection between neighbouring stages; a measured one of a cost table wins.
     """
 
     n_replicas: int = Field(default=1, ge=1)
     n_stages: int = Field(default=1, ge=1)
     device_memory_bytes: int = Field(gt=0)
+    zero_stage: Literal[0, 1] = 0
     link: Link = Link()
 
     @property

@@ -8,15 +8,32 @@ from torch import Tensor
 class Collectives(Protocol):
     """Sums in which every rank of a group takes part, in the same order of calls.
 
+    Replicas hold the same stage. A tensor over replicas is contiguous and one-dimensional, of
+    one length on all of them; its shards are as many equal parts as there are replicas.
+
     Contract: all ranks of a group get the same bits.
     """
 
-    def sum_over_replicas(self, values: Tensor) -> None:
-        """Replaces `values` by the sum over the ranks that hold the same stage.
+    @property
+    def replica(self) -> int:
+        """The replica that this rank belongs to."""
+        ...
 
-        Args:
-            values: Contiguous, one-dimensional, of one length on all these ranks.
-        """
+    @property
+    def n_replicas(self) -> int:
+        """Number of replicas."""
+        ...
+
+    def sum_over_replicas(self, values: Tensor) -> None:
+        """Replaces `values` by their sum over replicas."""
+        ...
+
+    def sum_shard_over_replicas(self, values: Tensor) -> None:
+        """Replaces this replica's shard of `values` by its sum over replicas, and no other."""
+        ...
+
+    def gather_shards(self, values: Tensor) -> None:
+        """Replaces every shard of `values` by what its replica has there."""
         ...
 
     def sum_over_stages(self, value: float) -> float:
@@ -27,7 +44,16 @@ class Collectives(Protocol):
 class SingleRankCollectives:
     """The sums of a rank that holds the whole model alone."""
 
+    replica = 0
+    n_replicas = 1
+
     def sum_over_replicas(self, values: Tensor) -> None:
+        """Leaves `values` as they are."""
+
+    def sum_shard_over_replicas(self, values: Tensor) -> None:
+        """Leaves `values` as they are."""
+
+    def gather_shards(self, values: Tensor) -> None:
         """Leaves `values` as they are."""
 
     def sum_over_stages(self, value: float) -> float:

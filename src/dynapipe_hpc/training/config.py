@@ -15,7 +15,8 @@ class TrainingConfig(ConfigTable):
     Attributes:
         iterations: Steps of the optimizer.
         seed: Of the initial weights.
-        dtype: Of weights, activations and gradients.
+        dtype: Of weights, activations and gradients. With bfloat16 and float16, gradients are
+            added up, and weights kept and updated, in float32; float16 scales its losses.
         learning_rate: The highest, reached at the end of the warm-up.
         warmup_iterations: Steps over which the learning rate rises from zero.
         min_learning_rate_ratio: Share of `learning_rate` left at the last step.
@@ -28,7 +29,7 @@ class TrainingConfig(ConfigTable):
 
     iterations: int = Field(ge=1)
     seed: int = 0
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     learning_rate: float = Field(default=3e-4, gt=0)
     warmup_iterations: int = Field(default=0, ge=0)
     min_learning_rate_ratio: float = Field(default=0.1, ge=0, le=1)

@@ -74,6 +74,8 @@ class ModuleStage:
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Adds weight gradients and drops the graph; returns the gradient of the inputs."""
         kept = self._kept.pop(index)
+        if gradient is None:  # the loss
+            gradient = torch.full_like(kept.output, self._optimizer.loss_scale.value)
         torch.autograd.backward(kept.output, gradient)
         self._memory.release(index)
         return None if kept.inputs.grad is None else kept.inputs.grad.contiguous()

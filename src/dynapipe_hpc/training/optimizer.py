@@ -4,11 +4,12 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.gradients import FlatGradients, norm_of
+from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.loss_scale import LossScale
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +17,9 @@ class Step:
     """What an update did.
 
     Attributes:
-        gradient_norm: Of the whole model, before clipping.
-        learning_rate: Of the update.
+        gradient_norm: Of the whole model, before clipping; infinite or NaN if a gradient
+            overflowed and the update was left out.
+        learning_rate: Of the update; 0 if it was left out.
     """
 
     gradient_norm: float
@@ -25,38 +27,131 @@ class Step:
 
 
 class Optimizer:
-    """AdamW with clipping over the whole model, on the weights of one stage."""
+    """AdamW with clipping over the whole model, on the weights of one stage.
 
-    def __init__(self, module: nn.Module, config: TrainingConfig, collectives: Collectives) -> None:
-        """Takes over the gradients of `module`, whose parameters have one dtype."""
-        self.gradients = FlatGradients(module.parameters())
+    Weights of 16 bits are rounded from float32 ones, which it keeps. Its state may be sharded
+    over replicas (ZeRO-1): each then updates its shard of the weights, and gets the others'.
+
+    Attributes:
+        parameters: The weights and their gradients.
+        loss_scale: What gradients are multiplied by.
+
+    Source:
+        Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        config: TrainingConfig,
+        collectives: Collectives,
+        *,
+        sharded: bool = False,
+    ) -> None:
+        """Takes over the weights and gradients of `module`, whose parameters have one type."""
+        self._n_shards, self._sharded = collectives.n_replicas, sharded
+        self.parameters = FlatParameters(module.parameters(), self._n_shards)
+        self.loss_scale = LossScale(self.parameters.weights.dtype)
         self._config = config
         self._collectives = collectives
-        self._adamw = torch.optim.AdamW(
-            _groups(module, config.weight_decay), betas=config.betas, fused=True
-        )
+        self._weights = self._own(self.parameters.weights)
+        self._gradients = self._own(self.parameters.gradients)
+        # The same memory, unless the weights have 16 bits.
+        self._exact_weights = self._weights.to(self._gradients.dtype)
+        self._adamw = torch.optim.AdamW(self._groups(), betas=config.betas, fused=True)
         self._n_steps = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Weights, gradients and, after the first step, state on this rank."""
+        kept = [self.parameters.weights, self.parameters.gradients, self._exact_weights]
+        kept += [t for state in self._adamw.state.values() for t in state.values() if t.ndim]
+        return sum({t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}.values())
 
     def reduce_gradients(self) -> None:
         """Adds up gradients over replicas."""
-        self._collectives.sum_over_replicas(self.gradients.flat)
+        if self._sharded:
+            self._collectives.sum_shard_over_replicas(self.parameters.gradients)
+        else:
+            self._collectives.sum_over_replicas(self.parameters.gradients)
 
     def step(self) -> Step:
         """Clips, updates the weights, clears the gradients.
 
+        The update is left out if a gradient overflowed on any rank and a smaller loss scale
+        can help.
+
         Raises:
             DivergedError: A gradient is not a finite number.
         """
-        square_sum = self._collectives.sum_over_stages(self.gradients.square_sum())
-        norm = norm_of(square_sum, self._n_steps)
-        self.gradients.clip(norm, self._config.clip_norm)
+        norm = math.sqrt(self._square_sum()) / self.loss_scale.value
+        rate = self._update(norm)
+        self.parameters.gradients.zero_()
+        self._n_steps += 1
+        return Step(norm, rate)
+
+    def _update(self, norm: float) -> float:
+        if not math.isfinite(norm):
+            self.loss_scale.shrink(norm, self._n_steps)
+            return 0.0
+        factor = min(1.0, self._config.clip_norm / norm if norm else 1.0) / self.loss_scale.value
+        if factor != 1:
+            self._gradients.mul_(factor)
         rate = learning_rate(self._n_steps, self._config)
         for group in self._adamw.param_groups:
             group["lr"] = rate
         self._adamw.step()
-        self.gradients.clear()
-        self._n_steps += 1
-        return Step(norm, rate)
+        if self._weights is not self._exact_weights:
+            self._weights.copy_(self._exact_weights)
+        if self._sharded:
+            self._collectives.gather_shards(self.parameters.weights)
+        self.loss_scale.count_step()
+        return rate
+
+    def _square_sum(self) -> float:
+        """Of the gradients of the whole model, in float64; shard by shard, sharded or not."""
+        shards = self._gradients.chunk(1 if self._sharded else self._n_shards)
+        sums = torch.stack([_square_sum(shard) for shard in shards])
+        if self._sharded:
+            own, sums = sums, sums.new_zeros(self._n_shards)
+            sums[self._collectives.replica] = own[0]
+            self._collectives.sum_over_replicas(sums)
+        return self._collectives.sum_over_stages(sum(sums.tolist()))
+
+    def _own(self, values: Tensor) -> Tensor:
+        """What this rank updates of a flat buffer."""
+        return values.chunk(self._n_shards)[self._collectives.replica] if self._sharded else values
+
+    def _groups(self) -> list[dict[str, object]]:
+        """Matrices decay, vectors do not; in pieces of flat buffers."""
+        first = self._collectives.replica * len(self._gradients) if self._sharded else 0
+        n_decaying = min(max(self.parameters.n_decaying - first, 0), len(self._gradients))
+        sizes = [n_decaying, len(self._gradients) - n_decaying]
+        groups: list[dict[str, object]] = []
+        for weights, gradients, decay in zip(
+            torch.split(self._exact_weights, sizes),
+            torch.split(self._gradients, sizes),
+            (self._config.weight_decay, 0.0),
+            strict=True,
+        ):
+            weights.grad = gradients
+            groups.append({"params": [weights], "weight_decay": decay})
+        return [group for group, size in zip(groups, sizes, strict=True) if size]
+
+
+def state_factor(dtype: torch.dtype) -> float:
+    """Bytes of weights, gradients and state per byte of weights, on a rank that keeps all.
+
+    Gradients, two moments and weights, the latter also in float32 if they have 16 bits.
+    """
+    wide = torch.promote_types(dtype, torch.float32)
+    extra = 0 if wide == dtype else dtype.itemsize
+    return (4 * wide.itemsize + extra) / dtype.itemsize
+
+
+def _square_sum(values: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
+    return norm.square()
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
@@ -72,14 +167,3 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     lowest = config.min_learning_rate_ratio
     share = lowest + (1 - lowest) * (1 + math.cos(math.pi * progress)) / 2
     return config.learning_rate * share
-
-
-def _groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    parameters = list(module.parameters())
-    matrices = [p for p in parameters if p.ndim >= 2]
-    vectors = [p for p in parameters if p.ndim < 2]
-    groups: list[dict[str, object]] = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]

@@ -1,12 +1,17 @@
 """The micro-batches of the authors' planner."""
 
+from dataclasses import dataclass
+
+import numpy as np
 import pytest
 from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.authors import AuthorsBatches, CoarseGridError
+from dynapipe_hpc.planner.batch.authors import AuthorsBatches, NoCutError
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 COST = LinearCost(recomputes=True)  # keeps 2 bytes per token, and half a byte if recomputed
 STORED_BYTES = 2 * 64
@@ -38,10 +43,28 @@ def test_all_memory_may_be_kept_if_half_of_it_suffices_in_no_mode() -> None:
 
 def test_a_grid_too_coarse_for_the_samples_is_an_error_with_a_way_out() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=10**6)
-    message = "limits on a micro-batch's time that are tried, 5 ms apart; lower .*interval_ms"
-    with pytest.raises(CoarseGridError, match=message):
+    message = r"the samples fit, but .* limits on time, 5 ms apart; lower .*interval_ms"
+    with pytest.raises(NoCutError, match=message):
         AuthorsBatches(5)(samples_of([64, 8]), COST, cluster)
     assert AuthorsBatches(0.005)(samples_of([64, 8]), COST, cluster)
+
+
+@dataclass(frozen=True)
+class UnevenModel(LinearCost):
+    @property
+    def static_bytes(self) -> FloatArray:
+        return np.array([0.0, 200.0])
+
+
+def test_every_stage_has_the_memory_of_the_one_with_the_largest_model() -> None:
+    samples, even = samples_of([64, 64]), LinearCost(recomputes=True)
+    uneven = UnevenModel(recomputes=True)
+    ample, less = (
+        Cluster(n_stages=2, device_memory_bytes=memory_bytes) for memory_bytes in (1000, 800)
+    )
+    assert AuthorsBatches(0)(samples, uneven, ample) == AuthorsBatches(0)(samples, even, less)
+    with pytest.raises(DoesNotFitError, match="of which 200 for the model"):
+        AuthorsBatches(0)(samples, uneven, Cluster(n_stages=2, device_memory_bytes=290))
 
 
 def test_the_rule_says_its_setting() -> None:

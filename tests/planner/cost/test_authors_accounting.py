@@ -1,124 +1,60 @@
 """Plans that the authors' planner made, run through this project's cost table and simulator."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.oracles.measured_layers import SHAPE, linear_layer, linear_table
-from tests.oracles.shared_folder import shared_folder
+from tests.oracles.published_plans import LINK, Published, published_plans
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
-from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 AUTHORS = ProfiledConfig(path=Path("costs.h5"), accounting="authors")
-LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
-LIMIT_BYTES = 36_000_000_000
 RULE_OF = {"wait-free-cyclic": RULES["cyclic"], "1F1B": RULES["1f1b"]}
 
 
-class Published(NamedTuple):
-    """A replica's plan."""
-
-    config: Mapping[str, int]
-    replica: Mapping[str, Any]
-
-
-def published_plans(family: str) -> Iterator[Published]:
-    path = shared_folder("reference") / "original_planner.json"
-    for entry in json.loads(path.read_text(encoding="utf-8")):
-        replicas = [replica for batch in entry["batches"] for replica in batch["replicas"]]
-        if entry["input"].startswith(family):
-            yield from (Published(entry["config"], replica) for replica in replicas)
-
-
-def gpt_of(config: Mapping[str, int]) -> ModelShape:
-    return ModelShape(
-        n_layers=config["layers"],
-        hidden_size=4096,
-        n_heads=32,
-        ffn_size=16384,
-        vocab_size=50304,
-        max_tokens=8192,
-    )
-
-
-def t5_of(config: Mapping[str, int]) -> ModelShape:
-    return ModelShape(
-        family="t5",
-        n_layers=config["layers"],
-        hidden_size=1024,
-        n_heads=128,
-        head_size=128,
-        ffn_size=65536,
-        vocab_size=32128,
-        max_tokens=8192,
-    )
-
-
-FAMILIES = {"gpt": ("a100_40gb_gpt_6.7b", gpt_of, 36), "t5": ("a100_40gb_t5_11b", t5_of, 2)}
-
-
-def imported(family: str, layers: int) -> ProfileTable:
-    name, shape_of, _ = FAMILIES[family]
-    path = shared_folder("profiles") / f"{name}.csv"
-    return import_csv(path, path.with_stem(f"{name}_parameters"), shape_of({"layers": layers}))
-
-
-@pytest.fixture(scope="module", params=list(FAMILIES))
-def reruns(request: pytest.FixtureRequest) -> list[tuple[Published, Timeline]]:
-    family: str = request.param
-    table, (_, shape_of, n_plans) = imported(family, 16), FAMILIES[family]
-    plans = list(published_plans(family))
-    assert len(plans) == n_plans
-    return [(plan, rerun(plan, table, shape_of(plan.config))) for plan in plans]
-
-
-def rerun(plan: Published, table: ProfileTable, shape: ModelShape) -> Timeline:
-    cluster = Cluster(
-        n_replicas=plan.config["dp"], n_stages=plan.config["pp"], device_memory_bytes=LIMIT_BYTES
-    )
-    mode = Recompute.of(plan.replica["rc"])
-    settings = {"recompute": (mode.text,), "tensor_parallel": plan.config["tp"]}
-    cost = ProfiledCost(table, shape, cluster, AUTHORS.model_copy(update=settings))
-    costs = cost.stage_costs(Shapes(*np.array(plan.replica["shapes"]).T.copy()), mode)
-    timeline = scheduled(plan, costs, cost.static_bytes, np.full(costs.n_stages, np.inf))
-    if timeline.peak_bytes.max() <= LIMIT_BYTES:
+def rerun(batch: Published, replica: Mapping[str, Any]) -> Timeline:
+    sizes = np.array(replica["shapes"]).T.copy()
+    costs = batch.cost.stage_costs(Shapes(*sizes), Recompute.of(replica["rc"]))
+    rule = RULE_OF[replica["schedule"]]
+    timeline = scheduled(batch, rule, costs, np.full(costs.n_stages, np.inf))
+    if timeline.peak_bytes.max() <= batch.cluster.device_memory_bytes:
         return timeline
-    return scheduled(plan, costs, cost.static_bytes, LIMIT_BYTES - cost.static_bytes)
+    return scheduled(batch, rule, costs, activation_room_bytes(batch.cost, batch.cluster))
 
 
 def scheduled(
-    plan: Published, costs: StageCosts, static_bytes: FloatArray, room_bytes: FloatArray
+    batch: Published, rule: ScheduleRule, costs: StageCosts, room_bytes: FloatArray
 ) -> Timeline:
-    schedule = RULE_OF[plan.replica["schedule"]](costs, room_bytes, LINK)
-    return simulate(schedule, costs, LINK, static_bytes)
+    schedule = rule(costs, room_bytes, LINK)
+    return simulate(schedule, costs, LINK, batch.cost.static_bytes)
 
 
-Reruns = list[tuple[Published, Timeline]]
-
-
-def test_published_plans_take_as_long_here(reruns: Reruns) -> None:
-    published = [plan.replica["makespan_ms"] for plan, _ in reruns]
-    assert [rerun.makespan_ms for _, rerun in reruns] == pytest.approx(published, rel=3e-5)
-
-
-def test_published_plans_need_as_much_memory_here(reruns: Reruns) -> None:
-    published = [1e6 * plan.replica["peak_mem_mb"] for plan, _ in reruns]
-    assert [rerun.peak_bytes.max() for _, rerun in reruns] == pytest.approx(published, rel=3e-5)
+@pytest.mark.parametrize(("family", "n_plans"), [("gpt", 36), ("t5", 2)])
+def test_published_plans_take_as_long_and_need_as_much_memory_here(
+    family: str, n_plans: int
+) -> None:
+    plans = [(batch, replica) for batch in published_plans(family) for replica in batch.replicas]
+    assert len(plans) == n_plans
+    for batch, replica in plans:
+        timeline = rerun(batch, replica)
+        assert timeline.makespan_ms == pytest.approx(replica["makespan_ms"], rel=1e-6)
+        peak_mb = timeline.peak_bytes.max() / 1e6
+        assert peak_mb == pytest.approx(replica["peak_mem_mb"], rel=1e-4)
 
 
 def table_with_stack_peaks() -> ProfileTable:

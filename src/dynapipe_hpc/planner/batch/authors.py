@@ -19,7 +19,7 @@ from dynapipe_hpc.planner.batch.window_times import window_times_ms
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 
-class CoarseGridError(InputError):
+class NoCutError(InputError):
     """The authors' planner finds no micro-batches although there are some."""
 
 
@@ -28,7 +28,7 @@ class AuthorsBatches:
     """Cuts samples with a limit on a grid, all in the first mode and share of memory that do.
 
     A micro-batch may keep 1 / n_stages of the memory that the model leaves, and only if that
-    suffices in no mode, all of it.
+    suffices in no mode, all of it; on every stage as much as on the one with the largest model.
 
     Attributes:
         interval_ms: Least distance between the limits on a micro-batch's time.
@@ -49,16 +49,18 @@ class AuthorsBatches:
         """Groups the samples of all replicas, see `BatchRule`.
 
         Raises:
-            CoarseGridError: The samples fit, but not in one mode within a limit on the grid.
+            NoCutError: The samples fit, but not as this rule wants them to.
         """
         ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
         found = self.cut(ordered, cost, cluster)
         if found is None:
             candidates(ordered, cost, cluster)  # names a sample too large
-            raise CoarseGridError(
-                "the samples fit, but not all in one mode of recomputation with one of the limits "
-                f"on a micro-batch's time that are tried, {self.interval_ms:g} ms apart; lower "
-                'planner.batch.interval_ms, or use planner.batch.rule = "dynamic"'
+            raise NoCutError(
+                "the samples fit, but the authors' rule wants all of them in one mode of "
+                "recomputation, in the memory that is free on the fullest stage, and within one of "
+                f"its limits on time, {self.interval_ms:g} ms apart; lower "
+                "planner.batch.interval_ms, raise cluster.device_memory_bytes, or use "
+                'planner.batch.rule = "dynamic"'
             )
         cut, mode = found
         ends = np.cumsum(cut.sizes)
@@ -71,7 +73,8 @@ class AuthorsBatches:
         self, ordered: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> tuple[GridCut, Recompute] | None:
         """Where samples in order are cut, and the mode of all; None if nothing is feasible."""
-        room_bytes = activation_room_bytes(cost, cluster)
+        least_bytes = activation_room_bytes(cost, cluster).min()
+        room_bytes = np.full(cluster.n_stages, least_bytes)
         for memory_share, mode in product((1 / cluster.n_stages, 1.0), cost.recompute_modes):
             times_ms = window_times_ms(ordered, cost, room_bytes, memory_share, mode)
             singles = times_ms.astype(np.float32)

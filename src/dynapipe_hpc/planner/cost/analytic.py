@@ -9,6 +9,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.planner.cost.stage_parts import (
     EMBEDDING,
     HEAD,
@@ -60,7 +61,9 @@ class AnalyticCost:
     @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
-        return self._weight_bytes * self._config.state_factor
+        config = self._config
+        factor = state_factor_of_rank(config.state_factor, config.element_bytes, self._cluster)
+        return self._weight_bytes * factor
 
     @property
     def update_ms(self) -> float:

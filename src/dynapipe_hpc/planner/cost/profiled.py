@@ -21,6 +21,7 @@ from dynapipe_hpc.planner.cost.measured_axes import (
     common_axes,
     on_three_axes,
 )
+from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import (
     LayerKey,
@@ -61,10 +62,11 @@ class ProfiledCost:
         layers = layers_of_mode[self._modes[0]]  # every mode has the same weights
         weight_bytes = [count * layers[kind].parameter_bytes for kind, count in counts.items()]
         self._weight_bytes: FloatArray = np.sum(weight_bytes, axis=0)
-        self._state_factor = config.state_factor or table.state_factor
+        state_factor = config.state_factor or table.state_factor
+        self._state_factor = state_factor_of_rank(state_factor, table.element_bytes, cluster)
         self._update, repair = table.update, make_monotone
         if config.accounting == "authors":
-            self._state_factor = authors_state_factor(self._state_factor, cluster.n_replicas)
+            self._state_factor = authors_state_factor(state_factor, cluster.n_replicas)
             self._update, repair = UpdateProfile(), as_measured
         self._is_encoder_decoder = shape.is_encoder_decoder
         self._path = config.path

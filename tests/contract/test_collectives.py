@@ -1,0 +1,35 @@
+"""What every `Collectives` promises; over several processes in tests/mpi."""
+
+import pytest
+import torch
+from mpi4py import MPI
+from tests.oracles.collective_promises import check_collectives
+
+from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+
+ALONE = Cluster(device_memory_bytes=1)
+
+
+@pytest.mark.parametrize(("n_replicas", "n_stages"), [(1, 1), (1, 3), (3, 1), (2, 2)])
+def test_threads_keep_the_contract(n_replicas: int, n_stages: int) -> None:
+    cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=1)
+    world = LocalWorld(cluster.n_ranks)
+    sums = LocalSums(world, cluster)
+    world.run(lambda rank: check_collectives(LocalCollectives(sums, rank), cluster, rank))
+
+
+def test_a_process_alone_keeps_the_contract() -> None:
+    check_collectives(MpiCollectives(MPI.COMM_SELF, ALONE), ALONE, 0)
+    check_collectives(SingleRankCollectives(), ALONE, 0)
+
+
+def test_numbers_that_mpi_would_take_for_integers_are_refused() -> None:
+    collectives = MpiCollectives(MPI.COMM_SELF, ALONE)
+    with pytest.raises(TypeError, match=r"cannot add torch.bfloat16; convert to one of"):
+        collectives.sum_over_replicas(torch.ones(2, dtype=torch.bfloat16))
+    with pytest.raises(TypeError, match=r"cannot add torch.float16; convert to one of"):
+        collectives.sum_shard_over_replicas(torch.ones(2, dtype=torch.float16))

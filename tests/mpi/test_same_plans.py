@@ -1,0 +1,37 @@
+"""Ranks compare their plans before they execute them."""
+
+import pytest
+from mpi4py import MPI
+
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.same_plans import check_same_plans
+
+pytestmark = pytest.mark.mpi
+
+WORLD = MPI.COMM_WORLD
+RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
+
+
+@pytest.mark.parametrize("number", [0, 7, 2**64 - 1])
+def test_ranks_with_plans_of_one_planning_go_on(number: int) -> None:
+    check_same_plans(Job(WORLD), 3, number)
+
+
+@pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
+def test_a_rank_with_a_plan_of_another_planning_ends_the_job(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    last = N_RANKS - 1
+    with pytest.raises(SystemExit) as raised:
+        check_same_plans(Job(WORLD), 3, 2**63 + 1 if last == RANK else 0xABC)
+    assert raised.value.code == 1
+    told = (
+        f"dynapipe-hpc: iteration 3: the plan of rank {last} belongs to plans with hash "
+        "8000000000000001, that of rank 0 to plans with hash 0000000000000abc; they cannot be "
+        "executed together, start the run again\n"
+    )
+    assert capsys.readouterr().err == (told if RANK == 0 else "")
+
+
+def test_numbers_of_all_ranks_come_by_rank() -> None:
+    assert Job(WORLD).numbers_of_all(2**60 + RANK) == [2**60 + k for k in range(N_RANKS)]

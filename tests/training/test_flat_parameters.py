@@ -1,0 +1,43 @@
+import pytest
+import torch
+from torch import nn
+
+from dynapipe_hpc.training.flat_parameters import ALIGNMENT, FlatParameters
+
+
+def small_module(dtype: torch.dtype) -> nn.Linear:
+    torch.manual_seed(1)
+    return nn.Linear(3, 2, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_weights_and_gradients_are_views_of_two_buffers(dtype: torch.dtype) -> None:
+    module = small_module(dtype)
+    before = module.weight.clone()
+    flat = FlatParameters(module.parameters())
+    assert torch.equal(module.weight, before)
+    for _ in range(2):
+        module(torch.ones(1, 3, dtype=dtype)).sum().backward()
+    assert flat.gradients.dtype == torch.promote_types(dtype, torch.float32)
+    assert flat.gradients[:6].tolist() == [2] * 6
+    assert flat.gradients[flat.n_decaying :].tolist()[:2] == [2, 2]
+    assert flat.gradients.sum() == 16
+    flat.weights.fill_(7)
+    assert module.bias.tolist() == [7, 7]
+
+
+def test_gradients_of_16_bits_are_added_up_in_32() -> None:
+    module = small_module(torch.bfloat16)
+    flat = FlatParameters(module.parameters())
+    for _ in range(300):  # beyond 256, one is less than half of the last bit
+        module(torch.ones(1, 3, dtype=torch.bfloat16)).sum().backward()
+    assert flat.gradients[:6].tolist() == [300] * 6
+
+
+def test_matrices_come_first_and_shards_are_equal() -> None:
+    module = nn.Sequential(nn.LayerNorm(5), nn.Linear(5, 20))
+    flat = FlatParameters(module.parameters(), n_shards=3)
+    assert flat.n_weights == 10 + 100 + 20
+    assert flat.n_decaying == 2 * ALIGNMENT
+    assert len(flat.weights) == 3 * ALIGNMENT
+    assert flat.weight_bytes == 4 * 130
