@@ -54,6 +54,40 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs) {
             static_cast<std::size_t>(costs.shape(1))};
 }
 
+/// Kernels rely on orders that hold each pass exactly once on every stage.
+inline void check_rows(const Codes& orders, std::size_t n_passes, std::size_t n_microbatches) {
+    const bool splits_backward = n_passes > 2 * n_microbatches;
+    std::vector<bool> seen(dynapipe::kKinds * n_microbatches);
+    const auto codes = entries_of(orders);
+    for (std::size_t place = 0; place < codes.size(); ++place) {
+        if (place % n_passes == 0) {
+            seen.assign(seen.size(), false);
+        }
+        const auto code = static_cast<std::size_t>(codes[place]);  // a negative one becomes large
+        const bool known =
+            code < seen.size() &&
+            (splits_backward || dynapipe::kind_of(codes[place]) != dynapipe::PassKind::kWeight);
+        if (!known || seen[code]) {
+            throw py::value_error("row " + std::to_string(place / n_passes) + " of " +
+                                  "the order must hold each of the " + std::to_string(n_passes) +
+                                  " passes once, but has code " + std::to_string(codes[place]) +
+                                  (known ? " twice" : ", which is none of them"));
+        }
+        seen[code] = true;
+    }
+}
+
+/// Orders of shape (leading..., n_passes). Returns n_passes.
+inline std::size_t check_orders(const Codes& orders, std::vector<py::ssize_t> leading,
+                                std::size_t n_microbatches) {
+    const py::ssize_t n_passes = orders.ndim() == 0 ? 0 : orders.shape(orders.ndim() - 1);
+    const auto n = static_cast<py::ssize_t>(n_microbatches);
+    leading.push_back(n_passes == 3 * n ? 3 * n : 2 * n);
+    check_shape(orders, "order", leading);
+    check_rows(orders, static_cast<std::size_t>(n_passes), n_microbatches);
+    return static_cast<std::size_t>(n_passes);
+}
+
 /// Copies a result out of the kernel, as rows of equal length.
 template <typename T>
 py::array_t<T> matrix(const std::vector<T>& entries, std::size_t n_rows) {

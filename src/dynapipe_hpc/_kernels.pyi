@@ -71,6 +71,18 @@ def simulate_all(
     full_duplex: bool,
 ) -> npt.NDArray[np.float64]: ...
 
+# Returns pass codes of the shape of `order`.
+def refine_schedule(
+    order: npt.NDArray[np.int32],
+    costs: npt.NDArray[np.float64],
+    limit_bytes: npt.NDArray[np.float64],
+    latency_ms: float,
+    bytes_per_ms: float,
+    full_duplex: bool,
+    n_moves: int,
+    seed: int,
+) -> npt.NDArray[np.int32]: ...
+
 # Returns (cells of shape (n_rows, max_samples); of every shape n_rows, row_tokens, target_tokens).
 def window_shapes(
     row_tokens: npt.NDArray[np.int64],

@@ -1,0 +1,112 @@
+"""How long does a plan of a very large batch take, and where?
+
+    python benchmarks/large_batch.py [FOLDER] [--json OUT.json]
+
+4 million tokens, about 25,000 samples, on 16 stages and 8 replicas of the 6.7B model. Lengths are
+those of instruction data: 97.4 % lognormal with a median of 105 tokens and sigma 0.8, 2.6 % with
+620 and 1.0, at most 2048. Milliseconds of processor time of one thread. Phases are timed one by
+one, the default setting in all as `whole`.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from a100_inputs import GPT, a100_cost
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.codec import encode_plans
+from dynapipe_hpc.planner.batch.candidates import candidates
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.rules import batch_rules
+from dynapipe_hpc.planner.batch.split import split
+from dynapipe_hpc.planner.comm.rank_plans import rank_plans
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.search.config import SearchConfig
+from measured import run_over_inputs
+
+N_TOKENS = 4_000_000
+COLUMNS = {
+    "samples": "{:.0f}",
+    "micro-batches": "{:.0f}",
+    "order": "{:.0f}",
+    "table": "{:.0f}",
+    "cut": "{:.0f}",
+    "choose": "{:.0f}",
+    "transfers": "{:.0f}",
+    "check": "{:.0f}",
+    "encode": "{:.0f}",
+    "bound": "{:.0f}",
+    "whole": "{:.0f}",
+    "gap": "{:.2f}",
+}
+Result = TypeVar("Result")
+
+
+def drawn_samples(n_tokens: int) -> list[Sample]:
+    random = np.random.default_rng(0)
+    n_drawn = n_tokens // 50  # more than enough
+    common = random.lognormal(np.log(105), 0.8, n_drawn)
+    rare = random.lognormal(np.log(620), 1.0, n_drawn)
+    lengths = np.where(random.random(n_drawn) < 0.974, common, rare).round().clip(2, 2048)
+    n_samples = int(np.searchsorted(np.cumsum(lengths), n_tokens))
+    return [Sample(i, n - 1, 1) for i, n in enumerate(lengths[:n_samples].astype(int).tolist())]
+
+
+def timed(times: dict[str, float], name: str, work: Callable[[], Result]) -> Result:
+    started_s = time.thread_time()
+    result = work()
+    times[name] = 1e3 * (time.thread_time() - started_s)
+    return result
+
+
+def planner_of(folder: Path, n_stages: int, n_replicas: int) -> Planner:
+    cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=40_000_000_000)
+    return Planner(
+        a100_cost(folder, cluster),
+        cluster,
+        GPT.hidden_size,
+        batch_rules(DynamicConfig(), n_stages, GPT.max_tokens),
+        ScheduleConfig().chosen_rules,
+        SearchConfig(),
+    )
+
+
+def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
+    times: dict[str, float] = {}
+    cost, cluster = planner.cost, planner.cluster
+    ordered = timed(times, "order", lambda: order_samples(samples))
+    windows = timed(times, "table", lambda: candidates(ordered, cost, cluster))
+    timed(times, "cut", lambda: split(windows, cluster.n_replicas))
+    choice = timed(times, "choose", lambda: planner.choose(samples))
+    plans = timed(
+        times,
+        "transfers",
+        lambda: rank_plans(0, choice.pipelines, cluster, cost, planner.hidden_size),
+    )
+    timed(times, "check", lambda: check_plans(plans))
+    timed(times, "encode", lambda: encode_plans(plans))
+    bound_ms = timed(times, "bound", lambda: planner.lower_bound_ms(choice, samples))
+    timed(times, "whole", lambda: encode_plans(planner.make_plans(0, samples)))
+    iteration_ms = choice.best.makespan_ms + cost.update_ms
+    return {
+        "samples": len(samples),
+        "micro-batches": sum(len(p.microbatches) for p in choice.pipelines),
+        "gap": 100 * (iteration_ms / bound_ms - 1),
+        **times,
+    }
+
+
+def measure_all(folder: Path) -> dict[str, dict[str, float]]:
+    samples = drawn_samples(N_TOKENS)
+    return {"16 stages x 8 replicas": measure(planner_of(folder, 16, 8), samples)}
+
+
+if __name__ == "__main__":
+    run_over_inputs(__doc__, measure_all, COLUMNS)

@@ -1,0 +1,40 @@
+#include <pybind11/pybind11.h>
+
+#include "arrays.hpp"
+#include "dynapipe/refine_schedule.hpp"
+
+namespace py = pybind11;
+using arrays::Codes;
+using arrays::Doubles;
+
+namespace {
+
+py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const Doubles& table,
+                                                const Doubles& limit_bytes, double latency_ms,
+                                                double bytes_per_ms, bool full_duplex,
+                                                std::size_t n_moves, std::uint64_t seed) {
+    const dynapipe::StageCosts costs = arrays::costs_of(table);
+    arrays::check_shape(limit_bytes, "limit_bytes", {table.shape(1)});
+    arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches());
+    if (order.size() == 0) {
+        throw py::value_error("order must hold at least one pass");
+    }
+    std::vector<dynapipe::PassCode> found;
+    {
+        py::gil_scoped_release release;  // planner threads run side by side
+        found = dynapipe::refine_schedule(arrays::entries_of(order), costs,
+                                          arrays::entries_of(limit_bytes),
+                                          {latency_ms, bytes_per_ms, full_duplex}, n_moves, seed);
+    }
+    return arrays::matrix(found, costs.n_stages);
+}
+
+}  // namespace
+
+void bind_refine_schedule(py::module_& m) {
+    m.def("refine_schedule", &refine_schedule, py::arg("order").noconvert(),
+          py::arg("costs").noconvert(), py::arg("limit_bytes").noconvert(), py::arg("latency_ms"),
+          py::arg("bytes_per_ms"), py::arg("full_duplex"), py::arg("n_moves"), py::arg("seed"),
+          "Improves the order of passes; see dynapipe/refine_schedule.hpp.\n\n"
+          "Returns pass codes of the shape of `order`.");
+}
