@@ -1,14 +1,14 @@
-"""The fixed inputs of planner benchmarks: an A100 layer profile and batches of sample lengths.
+"""The fixed inputs of planner benchmarks: A100 layer profiles and batches of sample lengths.
 
 Both are read from a folder with profiles/ (CSV) and lengths/ (JSON), which is not part of the
 project; docs/formats.md describes the CSV.
 """
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -20,6 +20,17 @@ from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 GPT = ModelShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
+T5 = ModelShape(
+    family="t5",
+    n_layers=96,
+    hidden_size=1024,
+    n_heads=128,
+    head_size=128,
+    ffn_size=65536,
+    vocab_size=32128,
+    max_tokens=8192,
+)
+MODELS = {"gpt": ("a100_40gb_gpt_6.7b", GPT), "t5": ("a100_40gb_t5_11b", T5)}
 Mode = Literal["none", "selective", "full"]
 LENGTHS = ("gpt_max2048_gbs16384", "gpt_max2048_gbs65536", "gpt_max2048_gbs262144")
 
@@ -39,15 +50,13 @@ def a100_cost(
 
 def batches(folder: Path, name: str) -> list[list[Sample]]:
     """The batches of a file of lengths."""
-    text = (folder / "lengths" / f"{name}.json").read_text(encoding="utf-8")
     return [
-        [Sample(i, tokens - 1, 1) for i, tokens in enumerate(batch)]
-        for batch in json.loads(text)["batches"]
+        samples_of_lengths(batch) for batch in read_lengths(folder / "lengths" / f"{name}.json")
     ]
 
 
 @cache
-def a100_table(profiles: Path) -> ProfileTable:
-    """The layers of the authors' GPT 6.7B."""
-    name = "a100_40gb_gpt_6.7b"
-    return import_csv(profiles / f"{name}.csv", profiles / f"{name}_parameters.csv", GPT)
+def a100_table(profiles: Path, family: str = "gpt") -> ProfileTable:
+    """The layers of the authors' GPT 6.7B or T5 11B."""
+    name, shape = MODELS[family]
+    return import_csv(profiles / f"{name}.csv", profiles / f"{name}_parameters.csv", shape)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from a100_inputs import GPT, a100_table, batches
+from a100_inputs import MODELS, a100_table, batches
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -37,9 +37,11 @@ COLUMNS = {"batches": "{:.0f}", "ratio": "{:.4f}", "worst": "{:.4f}", "planning"
 Rows = dict[str, dict[str, float]]
 
 
-def planner_of(folder: Path, config: Mapping[str, int], moves: int) -> Planner:
-    """A planner for the model and the devices of the authors' plans."""
-    shape = GPT.model_copy(update={"n_layers": config["layers"]})
+def planner_of(folder: Path, entry: Mapping[str, Any], moves: int) -> Planner:
+    """A planner for the model and the devices of some of the authors' plans."""
+    config, family = entry["config"], entry["input"].split("_")[0]
+    _, shape = MODELS[family]
+    shape = shape.model_copy(update={"n_layers": config["layers"]})
     cluster = Cluster(
         n_replicas=config["dp"],
         n_stages=config["pp"],
@@ -47,10 +49,13 @@ def planner_of(folder: Path, config: Mapping[str, int], moves: int) -> Planner:
         link=AUTHORS_LINK,
     )
     cost = ProfiledConfig(
-        path=folder, recompute=("none", "selective", "full"), accounting="authors"
+        path=folder,
+        tensor_parallel=config["tp"],
+        recompute=("none", "selective", "full"),
+        accounting="authors",
     )
     return Planner(
-        ProfiledCost(a100_table(folder / "profiles"), shape, cluster, cost),
+        ProfiledCost(a100_table(folder / "profiles", family), shape, cluster, cost),
         cluster,
         shape.hidden_size,
         batch_rules(DynamicConfig(), cluster.n_stages, shape.max_tokens),
@@ -69,8 +74,8 @@ def measure(planner: Planner, samples: list[Sample], authors_ms: float) -> dict[
 
 def measured_classes(folder: Path, moves: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Name of its class, and numbers, of every batch."""
-    for entry in published(folder):
-        planner = planner_of(folder, entry["config"], moves)
+    for entry in published(folder, "gpt"):
+        planner = planner_of(folder, entry, moves)
         longest = entry["input"].split("_")[1]
         name = f"{longest} x{entry['config']['dp']} {moves}"
         for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):
@@ -79,10 +84,10 @@ def measured_classes(folder: Path, moves: int) -> Iterator[tuple[str, dict[str, 
 
 
 @cache
-def published(folder: Path) -> list[dict[str, Any]]:
-    """The authors' plans of a GPT."""
+def published(folder: Path, family: str) -> list[dict[str, Any]]:
+    """The authors' plans of a model, gpt or t5."""
     text = (folder / "reference" / "original_planner.json").read_text(encoding="utf-8")
-    return [entry for entry in json.loads(text) if entry["input"].startswith("gpt")]
+    return [entry for entry in json.loads(text) if entry["input"].startswith(family)]
 
 
 def measure_all(folder: Path) -> Rows:

@@ -2,10 +2,12 @@
 
     python benchmarks/authors_rule.py [FOLDER] [--json OUT.json]
 
-Inputs, settings and classes are those of against_authors.py, without a search; a class is also
-named by the distance of the limits on a micro-batch's time, 5 ms as in their artifact or 0.005
-ms as in the paper. Their plans were made with 5 ms. `least` is the smallest ratio of a class;
-`theirs` is the median of the processor time that their planner was measured to take, in ms.
+Inputs and settings are those of against_authors.py, and those of a T5 11B of which every layer
+is cut over eight devices. A class is named by model, longest sample, replicas, and distance of
+the limits on a micro-batch's time: 5 ms as in their artifact, or 0.005 ms as in the paper. Their
+plans were made with 5 ms. `ratio` is predicted time over theirs, the geometric mean of a class,
+`least` and `worst` its ends; `planning` is the median processor time of one thread in ms, from
+lengths to the checked plans of all ranks, and `theirs` what was measured of their planner.
 """
 
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from a100_inputs import batches
+from a100_inputs import MODELS, batches
 from against_authors import measure, planner_of, published
 from dynapipe_hpc.planner.authors import AuthorsPlanner
 from dynapipe_hpc.planner.batch.config import AuthorsConfig
@@ -35,10 +37,10 @@ Row = dict[str, float]
 def measured_classes(folder: Path, interval_ms: float) -> Iterator[tuple[str, Row]]:
     """Name of its class, and numbers, of every batch."""
     rule = AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=interval_ms))
-    for entry in published(folder):
-        planner = replace(planner_of(folder, entry["config"], moves=0), authors=rule)
-        longest = entry["input"].split("_")[1]
-        name = f"{longest} x{entry['config']['dp']} {interval_ms:g} ms"
+    for entry in (entry for family in MODELS for entry in published(folder, family)):
+        planner = replace(planner_of(folder, entry, moves=0), authors=rule)
+        family, longest, _ = entry["input"].split("_")
+        name = f"{family} {longest} x{entry['config']['dp']} {interval_ms:g} ms"
         for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):
             row = measure(planner, samples, batch["predicted_iteration_ms"])
             yield name, {**row, "theirs": 1e3 * batch["planning_cpu_s"]}
