@@ -4,7 +4,7 @@
 
 FOLDER (default ../shared) holds the inputs, see a100_inputs.py, and reference/original_planner.json
 with the authors' plans of the same batches. Both are counted as the authors do: 36 GB per device,
-their accounting of memory, their link. A class is named by its longest sample, replicas and moves
+their accounting of memory, their link. A class is named by its longest sample, replicas and effort
 of the search. `ratio` is predicted time over theirs, the geometric mean of a class, `worst` its
 largest; `planning` is the median processor time of one thread in ms, from lengths to the checked
 plans of all ranks.
@@ -30,14 +30,14 @@ from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import run_over_inputs
 
-MOVES = (0, 1_500, 10_000, 75_000)  # nothing, and about 10, 50 and 300 ms of search
+EFFORTS = (0, 200_000, 2_000_000)  # batch rules only, and about 10 and 50 ms
 AUTHORS_LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
 COLUMNS = {"batches": "{:.0f}", "ratio": "{:.4f}", "worst": "{:.4f}", "planning": "{:.2f}"}
 
 Rows = dict[str, dict[str, float]]
 
 
-def planner_of(folder: Path, entry: Mapping[str, Any], moves: int) -> Planner:
+def planner_of(folder: Path, entry: Mapping[str, Any], effort: int) -> Planner:
     """A planner for the model and the devices of some of the authors' plans."""
     config, family = entry["config"], entry["input"].split("_")[0]
     _, shape = MODELS[family]
@@ -60,7 +60,7 @@ def planner_of(folder: Path, entry: Mapping[str, Any], moves: int) -> Planner:
         shape.hidden_size,
         batch_rules(DynamicConfig(), cluster.n_stages, shape.max_tokens),
         list(RULES.values()),
-        SearchConfig(moves=moves),
+        SearchConfig(effort=effort),
     )
 
 
@@ -72,12 +72,12 @@ def measure(planner: Planner, samples: list[Sample], authors_ms: float) -> dict[
     return {"ratio": plans[0].prediction.iteration_ms / authors_ms, "planning": planning_ms}
 
 
-def measured_classes(folder: Path, moves: int) -> Iterator[tuple[str, dict[str, float]]]:
+def measured_classes(folder: Path, effort: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Name of its class, and numbers, of every batch."""
     for entry in published(folder, "gpt"):
-        planner = planner_of(folder, entry, moves)
+        planner = planner_of(folder, entry, effort)
         longest = entry["input"].split("_")[1]
-        name = f"{longest} x{entry['config']['dp']} {moves}"
+        name = f"{longest} x{entry['config']['dp']} {effort}"
         for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):
             authors_ms = max(replica["makespan_ms"] for replica in batch["replicas"])
             yield name, measure(planner, samples, authors_ms)
@@ -92,11 +92,11 @@ def published(folder: Path, family: str) -> list[dict[str, Any]]:
 
 def measure_all(folder: Path) -> Rows:
     rows: Rows = {}
-    for moves in MOVES:
-        measured = list(measured_classes(folder, moves))
+    for effort in EFFORTS:
+        measured = list(measured_classes(folder, effort))
         for name in dict.fromkeys(name for name, _ in measured):
             rows[name] = summary([row for of, row in measured if of == name])
-        rows[f"all {moves}"] = summary([row for _, row in measured])
+        rows[f"all {effort}"] = summary([row for _, row in measured])
     return rows
 
 

@@ -38,7 +38,7 @@ def measured_classes(folder: Path, interval_ms: float) -> Iterator[tuple[str, Ro
     """Name of its class, and numbers, of every batch."""
     rule = AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=interval_ms))
     for entry in (entry for family in MODELS for entry in published(folder, family)):
-        planner = replace(planner_of(folder, entry, moves=0), authors=rule)
+        planner = replace(planner_of(folder, entry, effort=0), authors=rule)
         family, longest, _ = entry["input"].split("_")
         name = f"{family} {longest} x{entry['config']['dp']} {interval_ms:g} ms"
         for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):

@@ -2,129 +2,47 @@
 
 #include <tuple>
 
-#include "arrays.hpp"
 #include "dynapipe/improve_plan.hpp"
+#include "windows.hpp"
 
 namespace py = pybind11;
 using arrays::Doubles;
+using windows::Integers;
 
 namespace {
 
-using Integers = py::array_t<std::int32_t, py::array::c_style>;
-using Windows = py::array_t<std::uint32_t, py::array::c_style>;
-
-/// The kernel relies on cells and rows that exist.
-dynapipe::WindowCosts windows_of(const Doubles& table, const Integers& cells,
-                                 const Integers& row_of_sample) {
-    if (cells.ndim() != 3 || cells.size() == 0) {
-        throw py::value_error("cells must have shape (n_modes, n_rows, max_samples), none 0, got " +
-                              arrays::text_of(arrays::shape_of(cells)));
-    }
-    const dynapipe::WindowCosts windows{
-        arrays::costs_of(table), arrays::entries_of(cells), arrays::entries_of(row_of_sample),
-        static_cast<std::size_t>(cells.shape(0)), static_cast<std::size_t>(cells.shape(2))};
-    for (const std::int32_t cell : windows.cells) {
-        if (cell < -1 || cell >= table.shape(0)) {
-            throw py::value_error("cells holds " + std::to_string(cell) +
-                                  ", but there are costs 0 to " +
-                                  std::to_string(table.shape(0) - 1));
-        }
-    }
-    for (const std::int32_t row : windows.row_of_sample) {
-        if (row < 0 || row >= cells.shape(1)) {
-            throw py::value_error("row_of_sample holds " + std::to_string(row) +
-                                  ", but cells has " + std::to_string(cells.shape(1)) + " rows");
-        }
-    }
-    return windows;
-}
-
-/// The kernel relies on a start that holds each sample once, in windows that may be used.
-dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
-                                   const dynapipe::WindowCosts& windows) {
-    dynapipe::Assignment assignment;
-    std::vector<bool> seen(windows.row_of_sample.size(), false);
-    std::size_t n_seen = 0;
-    for (const Windows& replica : start) {
-        if (replica.ndim() != 2 || replica.shape(0) == 0 || replica.shape(1) != 3) {
-            throw py::value_error("each replica of start must have shape (n >= 1, 3), got " +
-                                  arrays::text_of(arrays::shape_of(replica)));
-        }
-        assignment.emplace_back();
-        for (py::ssize_t i = 0; i < replica.shape(0); ++i) {
-            const std::size_t first = replica.at(i, 0);
-            const std::size_t size = replica.at(i, 1);
-            const std::size_t mode = replica.at(i, 2);
-            const std::string what = "window of " + std::to_string(size) + " samples from " +
-                                     std::to_string(first) + " in mode " + std::to_string(mode);
-            if (size < 1 || size > windows.max_samples || mode >= windows.n_modes ||
-                first + size > seen.size()) {
-                throw py::value_error(what + " lies outside of the tables");
-            }
-            for (std::size_t sample = first; sample < first + size; ++sample) {
-                if (seen[sample]) {
-                    throw py::value_error("sample " + std::to_string(sample) +
-                                          " is in two windows of start");
-                }
-                seen[sample] = true;
-            }
-            n_seen += size;
-            if (windows.cell(first, size, mode) < 0) {
-                throw py::value_error(what + " does not fit");
-            }
-            assignment.back().push_back({static_cast<std::uint32_t>(first),
-                                         static_cast<std::uint32_t>(size),
-                                         static_cast<std::uint32_t>(mode)});
-        }
-    }
-    if (assignment.empty() || n_seen != seen.size()) {
-        throw py::value_error("start must hold each of the " + std::to_string(seen.size()) +
-                              " samples, but holds " + std::to_string(n_seen));
-    }
-    return assignment;
-}
-
-py::list arrays_of(const dynapipe::Assignment& assignment) {
-    py::list replicas;
-    for (const auto& windows : assignment) {
-        Windows replica({windows.size(), std::size_t{3}});
-        auto entry = replica.mutable_unchecked<2>();
-        for (std::size_t i = 0; i < windows.size(); ++i) {
-            const auto row = static_cast<py::ssize_t>(i);
-            entry(row, 0) = windows[i].first;
-            entry(row, 1) = windows[i].size;
-            entry(row, 2) = windows[i].mode;
-        }
-        replicas.append(replica);
-    }
-    return replicas;
-}
-
-std::tuple<py::list, double> improve_plan(const Doubles& costs, const Integers& cells,
-                                          const Integers& row_of_sample,
-                                          const std::vector<Windows>& start,
-                                          const Doubles& limit_bytes, double latency_ms,
-                                          double bytes_per_ms, bool full_duplex,
-                                          std::size_t n_moves, std::uint64_t seed) {
-    const dynapipe::WindowCosts windows = windows_of(costs, cells, row_of_sample);
+std::tuple<py::list, double, std::size_t> improve_plan(
+    const Doubles& costs, const Integers& cells, const Integers& row_of_sample,
+    const Doubles& limit_bytes, double latency_ms, double bytes_per_ms, bool full_duplex,
+    bool split_backward, const std::vector<std::vector<windows::Windows>>& starts,
+    std::size_t effort, std::uint64_t seed) {
+    const dynapipe::WindowCosts window_costs = windows::costs_of(costs, cells, row_of_sample);
     arrays::check_shape(limit_bytes, "limit_bytes", {costs.shape(1)});
-    const dynapipe::Assignment assignment = assignment_of(start, windows);
+    if (starts.empty()) {
+        throw py::value_error("there must be a start");
+    }
+    std::vector<dynapipe::Assignment> assignments;
+    for (const auto& start : starts) {
+        assignments.push_back(windows::assignment_of(start, window_costs));
+    }
     dynapipe::Improvement found;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::improve_plan(windows, assignment, arrays::entries_of(limit_bytes),
-                                       {latency_ms, bytes_per_ms, full_duplex}, n_moves, seed);
+        found = dynapipe::improve_plan(window_costs, assignments, arrays::entries_of(limit_bytes),
+                                       {latency_ms, bytes_per_ms, full_duplex}, split_backward,
+                                       effort, seed);
     }
-    return {arrays_of(found.replicas), found.makespan_ms};
+    return {windows::arrays_of(found.replicas), found.makespan_ms, found.n_moves};
 }
 
 }  // namespace
 
 void bind_improve_plan(py::module_& m) {
     m.def("improve_plan", &improve_plan, py::arg("costs").noconvert(), py::arg("cells").noconvert(),
-          py::arg("row_of_sample").noconvert(), py::arg("start"),
-          py::arg("limit_bytes").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
-          py::arg("full_duplex"), py::arg("n_moves"), py::arg("seed"),
-          "Improves a plan by a seeded local search; see dynapipe/improve_plan.hpp.\n\n"
-          "Returns per replica its windows (first, size, mode) in order, and the makespan in ms.");
+          py::arg("row_of_sample").noconvert(), py::arg("limit_bytes").noconvert(),
+          py::arg("latency_ms"), py::arg("bytes_per_ms"), py::arg("full_duplex"),
+          py::arg("split_backward"), py::arg("starts"), py::arg("effort"), py::arg("seed"),
+          "Improves plans by a seeded local search; see dynapipe/improve_plan.hpp.\n\n"
+          "Returns per replica its windows (first, size, mode) in order, the makespan in ms and "
+          "the number of moves.");
 }

@@ -13,7 +13,7 @@ namespace {
 
 py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Doubles& limit_bytes,
                                               double latency_ms, double bytes_per_ms,
-                                              bool full_duplex) {
+                                              bool full_duplex, bool split_backward) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
     arrays::check_shape(limit_bytes, "limit_bytes", {table.shape(1)});
     std::vector<std::uint32_t> list(costs.n_microbatches());
@@ -23,7 +23,8 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
     {
         py::gil_scoped_release release;  // planner threads run side by side
         dynapipe::ListScheduler scheduler(costs, arrays::entries_of(limit_bytes),
-                                          {latency_ms, bytes_per_ms, full_duplex}, list.size());
+                                          {latency_ms, bytes_per_ms, full_duplex}, list.size(),
+                                          split_backward);
         makespan_ms = scheduler.run(list);
         order = scheduler.order();
     }
@@ -38,7 +39,7 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
 void bind_list_scheduler(py::module_& m) {
     m.def("list_schedule", &list_schedule, py::arg("costs").noconvert(),
           py::arg("limit_bytes").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
-          py::arg("full_duplex"),
+          py::arg("full_duplex"), py::arg("split_backward"),
           "Schedules micro-batches while simulating them; see dynapipe/list_scheduler.hpp.\n\n"
           "Returns pass codes of shape (n_stages, n_passes).");
 }

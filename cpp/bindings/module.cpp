@@ -3,6 +3,7 @@
 namespace py = pybind11;
 
 void bind_check_pipeline(py::module_& m);
+void bind_construct_plans(py::module_& m);
 void bind_cost_grid(py::module_& m);
 void bind_cyclic_schedule(py::module_& m);
 void bind_improve_plan(py::module_& m);
@@ -17,6 +18,7 @@ void bind_window_shapes(py::module_& m);
 PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
     bind_check_pipeline(m);
+    bind_construct_plans(m);
     bind_cost_grid(m);
     bind_cyclic_schedule(m);
     bind_improve_plan(m);

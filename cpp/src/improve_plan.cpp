@@ -1,8 +1,11 @@
 #include "dynapipe/improve_plan.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <numeric>
 #include <optional>
+
+#include "dynapipe/list_scheduler.hpp"
 
 namespace dynapipe {
 namespace {
@@ -10,7 +13,11 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The threshold of acceptance at the start, as a share of the makespan per micro-batch: what a
 /// move changes is of the order of one micro-batch, however many there are.
-constexpr double kFirstThreshold = 0.04;
+constexpr double kFirstThreshold = 0.02;
+/// How much of what is minimised is the mean of the replicas' ends; the rest is the latest.
+constexpr double kMeanShare = 0.2;
+/// What a move costs that is not simulated, in passes.
+constexpr std::size_t kMoveEffort = 4;
 
 /// SplitMix64: integers only, alike on every machine.
 class Random {
@@ -43,33 +50,41 @@ struct Place {
 
 class Search {
   public:
-    Search(const WindowCosts& windows, const Assignment& start, std::span<const double> limit_bytes,
-           const Link& link, std::uint64_t seed)
+    Search(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
+           bool split_backward, std::uint64_t seed)
         : windows_(windows),
-          scheduler_(windows.costs, limit_bytes, link, windows.row_of_sample.size()),
-          random_(seed),
-          now_(start),
-          now_ms_(start.size()) {
-        for (std::size_t r = 0; r < now_.size(); ++r) {
-            now_ms_[r] = makespan_ms(now_[r], kNever);
-        }
-    }
+          scheduler_(windows.costs, limit_bytes, link, windows.n_samples(), split_backward),
+          random_(seed) {}
 
-    Improvement run(std::size_t n_moves) {
-        Improvement best{now_, slowest_ms()};
+    Improvement run(const Assignment& start, std::size_t effort) {
+        begin(start);
+        Improvement best{now_, slowest_ms(), 0};
         const double first_threshold_ms =
             kFirstThreshold * best.makespan_ms / static_cast<double>(longest_replica());
-        for (std::size_t n = 0; n < n_moves; ++n) {
-            const double left = static_cast<double>(n_moves - n) / static_cast<double>(n_moves);
+        const std::size_t begun = scheduler_.effort();
+        for (;; ++best.n_moves) {
+            const std::size_t used = scheduler_.effort() - begun + kMoveEffort * best.n_moves;
+            if (used >= effort) {
+                return best;
+            }
+            const double left = 1.0 - static_cast<double>(used) / static_cast<double>(effort);
             accept_or_undo(first_threshold_ms * left * left * random_.share());
             if (slowest_ms() < best.makespan_ms) {
-                best = {now_, slowest_ms()};
+                best.replicas = now_;
+                best.makespan_ms = slowest_ms();
             }
         }
-        return best;
     }
 
   private:
+    void begin(const Assignment& start) {
+        now_ = start;
+        now_ms_.clear();
+        for (const std::vector<Window>& replica : now_) {
+            now_ms_.push_back(makespan_ms(replica, kNever));
+        }
+    }
+
     [[nodiscard]] std::int32_t cell(const Window& window) const {
         return windows_.cell(window.first, window.size, window.mode);
     }
@@ -99,24 +114,50 @@ class Search {
         return *std::max_element(now_ms_.begin(), now_ms_.end());
     }
 
-    /// Makes one random move; takes it back unless no replica ends later than the slowest now,
-    /// give or take a threshold.
+    /// What is minimised.
+    [[nodiscard]] double badness() const {
+        return (1 - kMeanShare) * slowest_ms() +
+               mean_weight() * std::accumulate(now_ms_.begin(), now_ms_.end(), 0.0);
+    }
+
+    [[nodiscard]] double mean_weight() const {
+        return kMeanShare / static_cast<double>(now_ms_.size());
+    }
+
+    /// Makes one random move; takes it back if the plan becomes worse by more than a threshold.
     void accept_or_undo(double threshold_ms) {
-        changed_.clear();
-        if (!move()) {
+        n_changed_ = 0;
+        const double limit = badness() + threshold_ms;
+        if (!move() || !simulate_changed(limit)) {
             restore();
-            return;
         }
-        const double give_up_ms = slowest_ms() + threshold_ms;
-        for (Saved& saved : changed_) {
-            const std::vector<Window>& replica = now_[saved.replica];
-            const double ms = replica.empty() ? kNever : makespan_ms(replica, give_up_ms);
-            if (ms > give_up_ms) {
-                restore();
-                return;
+    }
+
+    /// False as soon as the plan is certain to be worse than a limit.
+    bool simulate_changed(double limit) {
+        for (std::size_t i = 0; i < n_changed_; ++i) {
+            now_ms_[changed_[i].replica] = 0.0;
+        }
+        for (std::size_t i = 0; i < n_changed_; ++i) {
+            const std::size_t r = changed_[i].replica;
+            const double give_up_ms = latest_end_ms(limit);
+            now_ms_[r] = now_[r].empty() ? kNever : makespan_ms(now_[r], give_up_ms);
+            if (now_ms_[r] > give_up_ms) {
+                return false;
             }
-            now_ms_[saved.replica] = ms;
         }
+        return true;
+    }
+
+    /// When a replica may end at the latest for the plan to keep within a limit, if replicas that
+    /// are not simulated yet, this one among them, count as 0.
+    [[nodiscard]] double latest_end_ms(double limit) const {
+        const double others = mean_weight() * std::accumulate(now_ms_.begin(), now_ms_.end(), 0.0);
+        const double as_slowest_ms = (limit - others) / (1 - kMeanShare + mean_weight());
+        if (as_slowest_ms >= slowest_ms()) {
+            return as_slowest_ms;
+        }
+        return (limit - others - (1 - kMeanShare) * slowest_ms()) / mean_weight();
     }
 
     /// A replica as it was before the move.
@@ -127,39 +168,43 @@ class Search {
     };
 
     std::vector<Window>& change(std::size_t replica) {
-        for (const Saved& saved : changed_) {
-            if (saved.replica == replica) {
-                return now_[replica];
-            }
+        const auto end = changed_.begin() + static_cast<std::ptrdiff_t>(n_changed_);
+        const bool is_saved = std::any_of(
+            changed_.begin(), end, [&](const Saved& saved) { return saved.replica == replica; });
+        if (!is_saved) {
+            Saved& saved = changed_[n_changed_++];
+            saved.replica = replica;
+            saved.windows = now_[replica];
+            saved.ms = now_ms_[replica];
         }
-        changed_.push_back({replica, now_[replica], now_ms_[replica]});
         return now_[replica];
     }
 
     void restore() {
-        for (Saved& saved : changed_) {
-            now_[saved.replica] = std::move(saved.windows);
+        for (std::size_t i = 0; i < n_changed_; ++i) {
+            Saved& saved = changed_[i];
+            std::swap(now_[saved.replica], saved.windows);
             now_ms_[saved.replica] = saved.ms;
         }
-        changed_.clear();
     }
 
     /// Changes the plan at random; false if the change is not possible.
     bool move() {
-        const std::size_t kind = random_.below(windows_.n_modes > 1 ? 10 : 8);
+        const std::size_t kind = random_.below(windows_.n_modes > 1 ? 11 : 9);
         switch (kind) {
             case 0:
             case 1:
                 return relocate();
             case 2:
-                return swap();
             case 3:
+                return swap();
             case 4:
             case 5:
-                return shift();
             case 6:
-                return split();
+                return shift();
             case 7:
+                return split();
+            case 8:
                 return join();
             default:
                 return change_mode();
@@ -199,7 +244,12 @@ class Search {
         const Place a = any();
         const std::size_t replica = random_.below(now_.size());
         const Place b{replica, random_.below(now_[replica].size())};
-        std::swap(change(a.replica)[a.position], change(b.replica)[b.position]);
+        if (a.replica == b.replica && a.position == b.position) {
+            return false;
+        }
+        Window& one = change(a.replica)[a.position];
+        Window& other = change(b.replica)[b.position];
+        std::swap(one, other);
         return true;
     }
 
@@ -258,6 +308,9 @@ class Search {
         if (!fits(left) || !fits(right)) {
             return false;
         }
+        if (random_.below(2) == 0) {
+            std::swap(left, right);
+        }
         change(place.replica)[place.position] = left;
         insert_anywhere(random_.below(now_.size()), right);
         return true;
@@ -270,7 +323,9 @@ class Search {
         if (!b || (b->replica != a.replica && now_[b->replica].size() == 1)) {
             return false;
         }
-        both.size += now_[b->replica][b->position].size;
+        const Window& behind = now_[b->replica][b->position];
+        both.size += behind.size;
+        both.mode = random_.below(2) == 0 ? both.mode : behind.mode;
         if (!fits(both)) {
             return false;
         }
@@ -295,17 +350,34 @@ class Search {
     ListScheduler scheduler_;
     Random random_;
     Assignment now_;
-    std::vector<double> now_ms_;  ///< per replica
-    std::vector<Saved> changed_;
+    std::vector<double> now_ms_;    ///< per replica
+    std::array<Saved, 2> changed_;  ///< no move changes more; kept, so that nothing is allocated
+    std::size_t n_changed_ = 0;
     std::vector<std::uint32_t> list_;
 };
 
 }  // namespace
 
-Improvement improve_plan(const WindowCosts& windows, const Assignment& start,
-                         std::span<const double> limit_bytes, const Link& link, std::size_t n_moves,
-                         std::uint64_t seed) {
-    return Search(windows, start, limit_bytes, link, seed).run(n_moves);
+Improvement improve_plan(const WindowCosts& windows, std::span<const Assignment> starts,
+                         std::span<const double> limit_bytes, const Link& link, bool split_backward,
+                         std::size_t effort, std::uint64_t seed) {
+    Search search(windows, limit_bytes, link, split_backward, seed);
+    Improvement best{{}, kNever, 0};
+    std::size_t n_moves = 0;
+    const auto improve = [&](const Assignment& start, std::size_t share) {
+        Improvement found = search.run(start, share);
+        n_moves += found.n_moves;
+        if (found.makespan_ms < best.makespan_ms) {
+            best = std::move(found);
+        }
+    };
+    for (const Assignment& start : starts) {
+        improve(start, effort / 2 / starts.size());
+    }
+    const Assignment first = best.replicas;
+    improve(first, effort - effort / 2);
+    best.n_moves = n_moves;
+    return best;
 }
 
 }  // namespace dynapipe

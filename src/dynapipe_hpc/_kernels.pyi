@@ -1,6 +1,8 @@
 # What the kernels promise stands in cpp/include/dynapipe, one header per kernel. `costs` is the
 # table of StageCosts.
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,21 +27,38 @@ def list_schedule(
     latency_ms: float,
     bytes_per_ms: float,
     full_duplex: bool,
+    split_backward: bool,
 ) -> npt.NDArray[np.int32]: ...
 
-# Returns (per replica its windows of shape (n, 3): first, size, mode; makespan_ms).
-def improve_plan(
+# Windows of shape (n, 3): first, size, mode. Returns plans of (windows per replica, makespan_ms,
+# memory_price, longest_ms, balances_fill, n_rebalanced).
+def construct_plans(
     costs: npt.NDArray[np.float64],
     cells: npt.NDArray[np.int32],
     row_of_sample: npt.NDArray[np.int32],
-    start: list[npt.NDArray[np.uint32]],
     limit_bytes: npt.NDArray[np.float64],
     latency_ms: float,
     bytes_per_ms: float,
     full_duplex: bool,
-    n_moves: int,
+    split_backward: bool,
+    n_replicas: int,
+    n_kept: int,
+) -> list[tuple[list[npt.NDArray[np.uint32]], float, float, float, bool, int]]: ...
+
+# Returns (windows per replica, makespan_ms, n_moves).
+def improve_plan(
+    costs: npt.NDArray[np.float64],
+    cells: npt.NDArray[np.int32],
+    row_of_sample: npt.NDArray[np.int32],
+    limit_bytes: npt.NDArray[np.float64],
+    latency_ms: float,
+    bytes_per_ms: float,
+    full_duplex: bool,
+    split_backward: bool,
+    starts: Sequence[Sequence[npt.NDArray[np.uint32]]],
+    effort: int,
     seed: int,
-) -> tuple[list[npt.NDArray[np.uint32]], float]: ...
+) -> tuple[list[npt.NDArray[np.uint32]], float, int]: ...
 
 # Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started,
 # makespan_ms).

@@ -8,14 +8,19 @@ from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 class ListSchedule:
     """Runs micro-batches 0, 1, ... and records what every stage does. Times must be positive."""
 
-    def __init__(self, costs: StageCosts, limit_bytes: FloatArray, link: Link) -> None:
+    def __init__(
+        self, costs: StageCosts, limit_bytes: FloatArray, link: Link, *, split_backward: bool
+    ) -> None:
         self.costs, self.limit_bytes, self.link = costs, limit_bytes, link
+        weight_ms = costs.weight_ms if split_backward else 0 * costs.weight_ms
+        self.pass_ms = (costs.forward_ms, costs.backward_ms - weight_ms, weight_ms)
+        self.last_kind = PassKind.WEIGHT if split_backward else PassKind.BACKWARD
         stages = range(costs.n_stages)
         self.done: list[list[Pass]] = [[] for _ in stages]
         self.busy_until_ms = [0.0 for _ in stages]
         self.link_until_ms: dict[tuple[int, int], float] = {}
         self.arrival_ms = {(0, Pass(PassKind.FORWARD, i)): 0.0 for i in range(costs.n_microbatches)}
-        n_passes = 2 * costs.n_microbatches
+        n_passes = (self.last_kind + 1) * costs.n_microbatches
         now_ms = 0.0
         while any(len(done) < n_passes for done in self.done):
             for stage in stages:
@@ -28,31 +33,51 @@ class ListSchedule:
     def start_something(self, stage: int, now_ms: float) -> None:
         if self.busy_until_ms[stage] > now_ms:
             return
-        for kind in (PassKind.BACKWARD, PassKind.FORWARD):
-            n = sum(p.kind == kind for p in self.done[stage])
-            next_pass = Pass(kind, n)
-            arrived = self.arrival_ms.get((stage, next_pass), now_ms + 1) <= now_ms
-            if arrived and (kind == PassKind.BACKWARD or self.may_enter(stage, n)):
+        for kind in (PassKind.BACKWARD, PassKind.FORWARD, PassKind.WEIGHT):
+            next_pass = Pass(kind, self.n_done(stage, kind))
+            if self.arrival_ms.get((stage, next_pass), now_ms + 1) <= now_ms and self.has_room(
+                stage, next_pass
+            ):
                 self.run(stage, next_pass, now_ms)
                 return
 
-    def may_enter(self, stage: int, i: int) -> bool:
+    def n_done(self, stage: int, kind: PassKind) -> int:
+        return sum(p.kind == kind for p in self.done[stage])
+
+    def has_room(self, stage: int, next_pass: Pass) -> bool:
+        n_freed, i = self.n_done(stage, self.last_kind), next_pass.microbatch
+        match next_pass.kind:
+            case PassKind.FORWARD:
+                return self.may_enter(stage, n_freed, i)
+            case PassKind.BACKWARD if n_freed < i:  # it can wait until W has freed memory
+                kept = self.costs.stored_bytes[
+                    n_freed : self.n_done(stage, PassKind.FORWARD), stage
+                ]
+                needed = kept.sum() + self.costs.backward_transient_bytes[i, stage]
+                is_put_off = self.last_kind is PassKind.WEIGHT
+                return not is_put_off or bool(needed <= self.limit_bytes[stage])
+            case _:
+                return True
+
+    def may_enter(self, stage: int, n_freed: int, i: int) -> bool:
         """Whether micro-batch i fits, now and while each one in flight goes back."""
         stored = self.costs.stored_bytes[:, stage]
-        n_back = sum(p.kind == PassKind.BACKWARD for p in self.done[stage])
-        needs = [stored[n_back : i + 1].sum() + self.costs.forward_transient_bytes[i, stage]]
+        needs = [stored[n_freed : i + 1].sum() + self.costs.forward_transient_bytes[i, stage]]
         needs += [
             stored[j : i + 1].sum() + self.costs.backward_transient_bytes[j, stage]
-            for j in range(n_back, i + 1)
+            for j in range(n_freed, i + 1)
         ]
         return bool(max(needs) <= self.limit_bytes[stage])
 
     def run(self, stage: int, pass_: Pass, now_ms: float) -> None:
-        backward = pass_.kind == PassKind.BACKWARD
-        times_ms = self.costs.backward_ms if backward else self.costs.forward_ms
-        end_ms = now_ms + times_ms[pass_.microbatch, stage]
+        end_ms = now_ms + self.pass_ms[pass_.kind][pass_.microbatch, stage]
         self.done[stage].append(pass_)
         self.busy_until_ms[stage] = end_ms
+        if pass_.kind is PassKind.WEIGHT:
+            return
+        backward = pass_.kind is PassKind.BACKWARD
+        if backward and self.last_kind is PassKind.WEIGHT:
+            self.arrival_ms[stage, Pass(PassKind.WEIGHT, pass_.microbatch)] = end_ms
         target = stage - 1 if backward else stage + 1
         if target == self.costs.n_stages:
             self.arrival_ms[stage, Pass(PassKind.BACKWARD, pass_.microbatch)] = end_ms

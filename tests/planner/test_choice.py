@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
@@ -33,13 +34,15 @@ def planner_of(memory_bytes: int, *, search: SearchConfig | None = None) -> Plan
 
 
 def test_every_way_is_a_candidate_and_those_that_agree_are_one() -> None:
-    choice = planner_of(10_000, search=SearchConfig(moves=50)).choose(SAMPLES)
+    choice = planner_of(10_000, search=SearchConfig(effort=500)).choose(SAMPLES)
     assert [candidate.way for candidate in choice.candidates] == [
         "naive padding, 1 rows",
         "dense packing, 1 rows of 96 tokens",
         "dynamic, memory share 0.5 = dynamic, memory share 0.500001",
-        "local search, 50 moves",
+        choice.candidates[-1].way,
     ]
+    assert choice.candidates[-1].way.startswith("local search, ")
+    assert choice.constructed["by length"][0].makespan_ms < np.inf
     assert choice.best.makespan_ms == min(c.makespan_ms for c in choice.candidates)
 
 

@@ -72,7 +72,7 @@ def test_candidates_name_their_mode_and_the_first_feasible_is_the_last_tried() -
 
 
 def test_the_search_keeps_to_the_mode() -> None:
-    planner = planner_of("per_iteration", 3 * 96 - 1, SearchConfig(moves=200))
+    planner = planner_of("per_iteration", 3 * 96 - 1, SearchConfig(effort=2_000))
     assert modes_of(planner.choose(samples_of(LENGTHS))) == {Recompute.FULL}
 
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -17,67 +18,100 @@ namespace dynapipe {
 /// first in, first out. So a stage is idle only while it has nothing that it may run, and the
 /// number of micro-batches in flight follows from times and memory instead of from a rule.
 ///
+/// Where backward passes are split, a stage that has neither computes gradients of weights, which
+/// also come first where the memory that they free is wanted.
+///
 /// A forward pass enters only if it fits now and leaves room for the backward pass of each
 /// micro-batch in flight, and for its own. The first one not yet finished can therefore always go
 /// on, and every list of micro-batches that fit alone comes to an end.
 ///
-/// Made once and used for many lists: it allocates nothing while it runs.
+/// Made once and used for many lists: it allocates nothing while it runs, but for micro-batches
+/// that it meets for the first time.
 class ListScheduler {
   public:
-    /// @param costs         of all micro-batches that lists may name.
-    /// @param limit_bytes   (n_stages,): what activations may occupy; may be infinite.
-    /// @param longest_list  most micro-batches of a list.
+    /// @param costs           of all micro-batches that lists may name.
+    /// @param limit_bytes     (n_stages,): what activations may occupy; may be infinite.
+    /// @param longest_list    most micro-batches of a list.
+    /// @param split_backward  whether gradients of weights are passes of their own.
     ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
-                  std::size_t longest_list);
+                  std::size_t longest_list, bool split_backward = false);
 
     /// Schedules a list of micro-batches, which enter the pipeline in this order.
     ///
     /// @param give_up_ms  stop as soon as the makespan is certain to exceed it.
     /// @return            the makespan in ms; +infinity if given up.
     ///
-    /// Time O(n_microbatches * n_stages * (n_stages + k)), k micro-batches in flight at once.
+    /// Time O(n_microbatches * n_stages * (n_stages + k)), k micro-batches in flight at once where
+    /// memory may bind.
     double run(std::span<const std::uint32_t> list,
                double give_up_ms = std::numeric_limits<double>::infinity());
 
-    /// The passes of the last list, row-major (n_stages, 2 * n_microbatches), numbered by place
-    /// in the list.
+    /// The passes of the last list, row-major (n_stages, n_passes), numbered by place in the list.
     [[nodiscard]] std::vector<PassCode> order() const;
 
+    /// What all runs so far have cost: passes scheduled, and micro-batches looked at to begin with.
+    [[nodiscard]] std::size_t effort() const { return effort_; }
+
   private:
-    struct Stage {
-        double free_ms;
-        double work_left_ms;
-        double kept_bytes;
-        double link_free_ms[2];  ///< of transfers behind and before
-        double next_ms;          ///< start of the next pass that may run; infinite if none
-        std::size_t n_forward;
-        std::size_t n_backward;
-        std::size_t n_arrived_forward;
-        std::size_t n_arrived_backward;
-        bool next_is_backward;
+    /// A micro-batch on a stage; times by PassKind.
+    struct Work {
+        std::array<double, 3> pass_ms;
+        std::array<double, 2> send_ms;
+        double stored_bytes;
+        double forward_transient_bytes;
+        double backward_transient_bytes;
     };
 
-    void start(std::span<const std::uint32_t> list);
-    void choose(std::size_t stage);
-    void execute(std::size_t stage);
-    void send(std::size_t from, std::size_t to, std::size_t place, double ready_ms);
-    [[nodiscard]] bool has_room(std::size_t stage) const;
-    [[nodiscard]] const PassCosts& cost_of(std::size_t place, std::size_t stage) const {
-        return costs_.at(list_[place], stage);
-    }
-    double& arrival_ms(std::size_t stage, std::size_t place, bool backward) {
-        return arrivals_ms_[(2 * stage + (backward ? 1 : 0)) * longest_list_ + place];
-    }
+    struct Stage {
+        double free_ms;
+        double path_left_ms;    ///< forward and backward passes to come
+        double weight_left_ms;  ///< gradients of weights to come
+        double tail_ms;         ///< from its last backward pass to the end of that on stage 0
+        double kept_bytes;
+        double greatest_transient_bytes;
+        std::array<double, 2> link_free_ms;  ///< of transfers onwards and back
+        std::array<std::uint32_t, 3> n_done;
+        std::uint32_t n_passes;
+        PassKind next;
+        bool memory_may_bind;
+        std::array<double*, 2> arrivals_ms;  ///< by place; infinite if not known
 
+        [[nodiscard]] double next_arrival_ms(std::size_t kind) const {
+            return arrivals_ms[kind][n_done[kind]];
+        }
+    };
+
+    void prepare(std::uint32_t microbatch);
+    bool start(std::span<const std::uint32_t> list, double give_up_ms);
+    template <bool kSplit>
+    double run_to_end(double give_up_ms);
+    template <bool kSplit>
+    void choose(std::size_t stage);
+    template <bool kSplit>
+    void execute(std::size_t stage);
+    void execute_both(std::size_t stage);
+    template <bool kSplit>
+    void send(std::size_t from, std::size_t kind, std::uint32_t place);
+    template <bool kSplit>
+    [[nodiscard]] bool may_enter(std::size_t stage) const;
+    [[nodiscard]] bool may_return(std::size_t stage) const;
+    [[nodiscard]] const Work& work(std::uint32_t place, std::size_t stage) const {
+        return works_[place][stage];
+    }
     StageCosts costs_;
     std::span<const double> limit_bytes_;
     Link link_;
     std::size_t n_stages_;
     std::size_t longest_list_;
-    std::span<const std::uint32_t> list_;
+    bool split_backward_;
+    std::size_t effort_ = 0;
+    std::vector<std::int32_t> prepared_at_;  ///< per micro-batch, or -1
+    std::vector<Work> prepared_;             ///< of those met so far, (n, n_stages)
+    std::vector<const Work*> works_;         ///< of those in the list, each (n_stages,)
     std::vector<Stage> stages_;
-    std::vector<double> arrivals_ms_;  ///< (n_stages, 2, longest_list)
-    std::vector<PassCode> passes_;     ///< (n_stages, 2 * longest_list)
+    std::vector<double> next_ms_;      ///< per stage, start of its next pass; infinite if none
+    std::vector<double> arrivals_ms_;  ///< (n_stages, 2, longest_list + 1)
+    std::vector<PassCode> passes_;     ///< (n_stages, 3 * longest_list)
 };
 
 }  // namespace dynapipe

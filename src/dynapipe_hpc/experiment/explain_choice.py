@@ -8,7 +8,10 @@ from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 
 
 def explain_choice(choice: Choice) -> Iterator[str]:
-    """A line per candidate, with a star before the one that won."""
+    """The plans that a search began with, and a line per candidate, a star before the winner."""
+    for order, plans in choice.constructed.items():
+        yield f"constructed, samples {order}: rules | makespan"
+        yield from (f"  {plan} | {plan.makespan_ms:10,.1f} ms" for plan in plans)
     width = max(len(candidate.way) for candidate in choice.candidates)
     yield "candidates: way to micro-batches | makespan | highest peak | schedule of each replica"
     for candidate in choice.candidates:

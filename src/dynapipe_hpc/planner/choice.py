@@ -1,10 +1,11 @@
 """The plans of an iteration that were compared, and the one that won."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+from dynapipe_hpc.planner.search.space import ConstructedPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,9 +34,11 @@ class Choice:
 
     Attributes:
         candidates: In the order in which they were tried, at least one.
+        constructed: By order of the samples, the plans that a search began with, best first.
     """
 
     candidates: tuple[Candidate, ...]
+    constructed: Mapping[str, Sequence[ConstructedPlan]] = field(default_factory=dict)
 
     @property
     def best(self) -> Candidate:

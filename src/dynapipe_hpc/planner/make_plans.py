@@ -23,12 +23,13 @@ from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.recompute_choice import choose_one_mode
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import may_split
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.improve import improve
+from dynapipe_hpc.planner.search.find_plan import find_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,9 @@ class Planner:
         cost: Predicts time and memory of a micro-batch.
         cluster: What the plans are for.
         hidden_size: Width of the tensors between stages.
-        batch_rules: Ways to form micro-batches, all of which are tried.
+        batch_rules: Ways to form micro-batches, all of which are tried, in place of a search.
         schedule_rules: Ways to order passes, all of which are tried.
-        search: How the best plan of these is improved; None leaves it as it is, and baselines
-            their own micro-batches.
+        search: How hard a plan is looked for; None takes the best of the batch rules as it is.
         recompute_choice: Whether micro-batches of an iteration may differ in their mode.
         authors: Plans in place of rules and search, as a baseline.
     """
@@ -90,7 +90,7 @@ class Planner:
         return self.write(iteration, self.choose(samples))
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
-        """Forms micro-batches in every way, schedules them, and improves the best.
+        """Searches for micro-batches, or forms them by every rule, and schedules them.
 
         Args:
             samples: A global batch, in order of arrival.
@@ -104,13 +104,9 @@ class Planner:
             return self.authors.choose(samples, self.cost, self.cluster)
         if self.recompute_choice != "per_microbatch":
             return self._choose_one_mode(samples)
-        choice = Choice(tuple(self._candidates(samples)))
-        if self.search is None or self.search.moves == 0:
-            return choice
-        replicas = [pipeline.microbatches for pipeline in choice.pipelines]
-        changed = improve(replicas, samples, self.cost, self.cluster, self.search)
-        searched = self._candidate(f"local search, {self.search.moves:,} moves", changed)
-        return Choice((*choice.candidates, searched))
+        if self.search is None or self.search.effort == 0:
+            return Choice(tuple(self._candidates(samples)))
+        return self._search(samples, self.search)
 
     def write(self, iteration: int, choice: Choice) -> list[RankPlan]:
         """The checked plans of all ranks by rank, for what was chosen.
@@ -138,6 +134,20 @@ class Planner:
 
         only_first = self.recompute_choice == "first_feasible"
         return choose_one_mode(self.cost, choose, only_first=only_first)
+
+    def _search(self, samples: Sequence[Sample], config: SearchConfig) -> Choice:
+        """The plan that is found; beside those of the batch rules unless it was found for them.
+
+        The search schedules adaptively, so where it may not, its plan may be worse than others,
+        or have no schedule.
+        """
+        splits = may_split(self.schedule_rules)
+        found = find_plan(samples, self.cost, self.cluster, config, split_backward=splits)
+        way = f"local search, {found.plan.n_moves:,} moves"
+        candidate = self._candidate(way, found.replicas)
+        if adaptive in self.schedule_rules or adaptive_split in self.schedule_rules:
+            return Choice((candidate,), found.constructed)
+        return Choice((*self._candidates(samples), candidate), found.constructed)
 
     def _candidates(self, samples: Sequence[Sample]) -> Iterator[Candidate]:
         rules: dict[tuple[MicroBatch, ...], list[str]] = {}  # rules often agree

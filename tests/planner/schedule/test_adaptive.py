@@ -17,7 +17,7 @@ from tests.oracles.stage_costs import (
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
@@ -68,19 +68,38 @@ def test_with_as_much_memory_as_1f1b_it_is_as_fast(n_microbatches: int, limit: i
     assert found_ms == bound_ms if limit >= 4 else found_ms > bound_ms
 
 
+def test_gradients_of_weights_fill_what_would_be_idle() -> None:
+    # Forward 1 ms, backward 1 ms of inputs and 1 ms of weights: the last stage is never idle.
+    costs = equal_stages([1] * 4, 3)
+    schedule = adaptive_split(costs, np.full(3, 4.0))
+    timeline = simulate(schedule, costs, INSTANT, np.zeros(3))
+    assert format_schedule(schedule).split("\n")[2] == "F0 B0 F1 B1 F2 B2 F3 B3 W0 W1 W2 W3"
+    assert timeline.makespan_ms < makespan_ms(costs, INSTANT, 4)
+
+
+def test_gradients_of_weights_come_first_where_they_free_memory() -> None:
+    costs = equal_stages([1] * 3, n_stages=1)
+    assert format_schedule(adaptive_split(costs, np.ones(1))) == "F0 B0 W0 F1 B1 W1 F2 B2 W2"
+
+
 @st.composite
 def positive_costs(draw: st.DrawFn) -> StageCosts:
     costs = draw(drawn_costs())
-    return with_columns(costs, forward_ms=costs.forward_ms + 1, backward_ms=costs.backward_ms + 1)
+    return with_columns(
+        costs,
+        forward_ms=costs.forward_ms + 1,
+        backward_ms=costs.backward_ms + costs.weight_ms + 2,
+        weight_ms=costs.weight_ms + 1,
+    )
 
 
-@given(positive_costs(), LINKS, st.sampled_from([0.0, 3.0, np.inf]))
+@given(positive_costs(), LINKS, st.sampled_from([0.0, 3.0, np.inf]), st.booleans())
 def test_the_kernel_agrees_with_a_slow_clock(
-    costs: StageCosts, link: Link, more_bytes: float
+    costs: StageCosts, link: Link, more_bytes: float, split_backward: bool
 ) -> None:
     limit = tightest_limit(costs) + more_bytes
-    expected = ListSchedule(costs, limit, link)
-    schedule = adaptive(costs, limit, link)
+    expected = ListSchedule(costs, limit, link, split_backward=split_backward)
+    schedule = (adaptive_split if split_backward else adaptive)(costs, limit, link)
     assert schedule == expected.schedule
     timeline = simulate(schedule, costs, link, np.zeros(costs.n_stages))
     assert timeline.makespan_ms == expected.makespan_ms

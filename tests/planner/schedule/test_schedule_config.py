@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.gpipe import gpipe
@@ -16,7 +16,7 @@ def test_all_rules_but_the_baseline_are_tried_by_default() -> None:
 
 
 def test_a_split_backward_is_compared_with_1f1b_that_keeps_it_whole() -> None:
-    assert ScheduleConfig(split_backward=True).chosen_rules == [one_f_one_b, zb_h1]
+    assert ScheduleConfig(split_backward=True).chosen_rules == [one_f_one_b, zb_h1, adaptive_split]
 
 
 def test_named_rules_are_tried_in_their_order() -> None:

@@ -14,6 +14,15 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 class TooFewMicroBatchesError(InputError):
     """Fewer micro-batches than replicas that need one."""
 
+    @classmethod
+    def of(cls, n_microbatches: int, n_replicas: int) -> Self:
+        """The error for an iteration that has too few."""
+        return cls(
+            f"an iteration has {n_microbatches} micro-batches for {n_replicas} replicas, each "
+            "of which needs one; lower cluster.n_replicas, raise data.tokens_per_batch, or lower "
+            "planner.batch.rows_per_microbatch where it is set"
+        )
+
 
 def balance_replicas(
     microbatches: Sequence[MicroBatch], cost: CostModel, n_replicas: int
@@ -39,11 +48,7 @@ def balance_replicas(
         Karmarkar and Karp, "The differencing method of set partitioning", UCB/CSD 82/113, 1982.
     """
     if len(microbatches) < n_replicas:
-        raise TooFewMicroBatchesError(
-            f"an iteration has {len(microbatches)} micro-batches for {n_replicas} replicas, each "
-            "of which needs one; lower cluster.n_replicas, raise data.tokens_per_batch, or lower "
-            "planner.batch.rows_per_microbatch where it is set"
-        )
+        raise TooFewMicroBatchesError.of(len(microbatches), n_replicas)
     work_ms = bottleneck_ms(microbatch_costs(microbatches, cost))
     heap = [_Assignment.of_one(i, ms, n_replicas) for i, ms in enumerate(work_ms.tolist())]
     heapq.heapify(heap)

@@ -29,6 +29,35 @@ def adaptive(
         The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
         doi:10.1145/3627703.3629585, in simulated time instead of cycles.
     """
+    return _list_schedule(costs, activation_limit_bytes, link, split_backward=False)
+
+
+def adaptive_split(
+    costs: StageCosts, activation_limit_bytes: FloatArray, link: Link = INSTANT
+) -> Schedule:
+    """As `adaptive`, with gradients of weights where a stage would be idle.
+
+    They also run where the memory that they free is wanted.
+
+    Args:
+        costs: Of the replica's micro-batches.
+        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+        link: Between neighbouring stages.
+
+    Raises:
+        InfeasibleScheduleError: A micro-batch does not fit on a stage alone. Whenever all do,
+            a schedule is found.
+
+    Source:
+        Passes of their own for gradients of weights: Qi et al., "Zero Bubble Pipeline
+        Parallelism", ICLR 2024, arXiv:2401.10241.
+    """
+    return _list_schedule(costs, activation_limit_bytes, link, split_backward=True)
+
+
+def _list_schedule(
+    costs: StageCosts, activation_limit_bytes: FloatArray, link: Link, *, split_backward: bool
+) -> Schedule:
     check_each_fits(costs, activation_limit_bytes)
     codes = _kernels.list_schedule(
         costs.table,
@@ -36,5 +65,6 @@ def adaptive(
         link.latency_ms,
         link.bytes_per_ms,
         link.full_duplex,
+        split_backward,
     )
     return decode_passes(codes)

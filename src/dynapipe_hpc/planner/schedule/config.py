@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.gpipe import gpipe
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
@@ -23,7 +23,11 @@ RULES: Mapping[RuleName, ScheduleRule] = {
 }
 """Rules that keep backward passes whole."""
 
-SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {"1f1b": one_f_one_b, "zb_h1": zb_h1}
+SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
+    "1f1b": one_f_one_b,
+    "zb_h1": zb_h1,
+    "adaptive": adaptive_split,
+}
 """Rules to choose from where backward passes may be split; 1F1B keeps them whole."""
 
 _BASELINES = ("gpipe",)

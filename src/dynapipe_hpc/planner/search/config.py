@@ -1,4 +1,4 @@
-"""The [planner.search] table: how long a plan is improved."""
+"""The [planner.search] table: how hard a better plan is looked for."""
 
 from pydantic import Field
 
@@ -6,13 +6,15 @@ from dynapipe_hpc.data.config_table import ConfigTable
 
 
 class SearchConfig(ConfigTable):
-    """Local search on the plan that rules have found.
+    """Plans are constructed by rules, and the best improved by local search.
 
     Attributes:
-        moves: Random changes to try; 0 leaves the plan as it is. A count and not a time, so
-            that the same samples give the same plan on every machine.
+        effort: Passes of micro-batches through stages to schedule while searching, of which a
+            core does some 50 million in a second; 0 takes the best plan of the batch rules as it
+            is. A count and not a time, so that the same samples give the same plan on every
+            machine; of passes and not of changes, so that large plans take no longer.
         seed: Of the random changes.
     """
 
-    moves: int = Field(default=5_000, ge=0)
+    effort: int = Field(default=200_000, ge=0)
     seed: int = Field(default=0, ge=0)

@@ -1,0 +1,105 @@
+/// Windows of samples at the border of the kernels: checked, never copied on the way in.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "arrays.hpp"
+#include "dynapipe/window_costs.hpp"
+
+namespace windows {
+
+namespace py = pybind11;
+using arrays::Doubles;
+using Integers = py::array_t<std::int32_t, py::array::c_style>;
+using Windows = py::array_t<std::uint32_t, py::array::c_style>;
+
+/// Kernels rely on cells and rows that exist.
+inline dynapipe::WindowCosts costs_of(const Doubles& table, const Integers& cells,
+                                      const Integers& row_of_sample) {
+    if (cells.ndim() != 3 || cells.size() == 0) {
+        throw py::value_error("cells must have shape (n_modes, n_rows, max_samples), none 0, got " +
+                              arrays::text_of(arrays::shape_of(cells)));
+    }
+    const dynapipe::WindowCosts windows{
+        arrays::costs_of(table), arrays::entries_of(cells), arrays::entries_of(row_of_sample),
+        static_cast<std::size_t>(cells.shape(0)), static_cast<std::size_t>(cells.shape(2))};
+    for (const std::int32_t cell : windows.cells) {
+        if (cell < -1 || cell >= table.shape(0)) {
+            throw py::value_error("cells holds " + std::to_string(cell) +
+                                  ", but there are costs 0 to " +
+                                  std::to_string(table.shape(0) - 1));
+        }
+    }
+    for (const std::int32_t row : windows.row_of_sample) {
+        if (row < 0 || row >= cells.shape(1)) {
+            throw py::value_error("row_of_sample holds " + std::to_string(row) +
+                                  ", but cells has " + std::to_string(cells.shape(1)) + " rows");
+        }
+    }
+    return windows;
+}
+
+/// Kernels rely on a start that holds each sample once, in windows that may be used.
+inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
+                                          const dynapipe::WindowCosts& windows) {
+    dynapipe::Assignment assignment;
+    std::vector<bool> seen(windows.row_of_sample.size(), false);
+    std::size_t n_seen = 0;
+    for (const Windows& replica : start) {
+        if (replica.ndim() != 2 || replica.shape(0) == 0 || replica.shape(1) != 3) {
+            throw py::value_error("each replica of start must have shape (n >= 1, 3), got " +
+                                  arrays::text_of(arrays::shape_of(replica)));
+        }
+        assignment.emplace_back();
+        for (py::ssize_t i = 0; i < replica.shape(0); ++i) {
+            const std::size_t first = replica.at(i, 0);
+            const std::size_t size = replica.at(i, 1);
+            const std::size_t mode = replica.at(i, 2);
+            const std::string what = "window of " + std::to_string(size) + " samples from " +
+                                     std::to_string(first) + " in mode " + std::to_string(mode);
+            if (size < 1 || size > windows.max_samples || mode >= windows.n_modes ||
+                first + size > seen.size()) {
+                throw py::value_error(what + " lies outside of the tables");
+            }
+            for (std::size_t sample = first; sample < first + size; ++sample) {
+                if (seen[sample]) {
+                    throw py::value_error("sample " + std::to_string(sample) +
+                                          " is in two windows of start");
+                }
+                seen[sample] = true;
+            }
+            n_seen += size;
+            if (windows.cell(first, size, mode) < 0) {
+                throw py::value_error(what + " does not fit");
+            }
+            assignment.back().push_back({static_cast<std::uint32_t>(first),
+                                         static_cast<std::uint32_t>(size),
+                                         static_cast<std::uint32_t>(mode)});
+        }
+    }
+    if (assignment.empty() || n_seen != seen.size()) {
+        throw py::value_error("start must hold each of the " + std::to_string(seen.size()) +
+                              " samples, but holds " + std::to_string(n_seen));
+    }
+    return assignment;
+}
+
+inline py::list arrays_of(const dynapipe::Assignment& assignment) {
+    py::list replicas;
+    for (const auto& windows : assignment) {
+        Windows replica({windows.size(), std::size_t{3}});
+        auto entry = replica.mutable_unchecked<2>();
+        for (std::size_t i = 0; i < windows.size(); ++i) {
+            const auto row = static_cast<py::ssize_t>(i);
+            entry(row, 0) = windows[i].first;
+            entry(row, 1) = windows[i].size;
+            entry(row, 2) = windows[i].mode;
+        }
+        replicas.append(replica);
+    }
+    return replicas;
+}
+
+}  // namespace windows

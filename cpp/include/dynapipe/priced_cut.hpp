@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dynapipe/simulate.hpp"
+#include "dynapipe/window_costs.hpp"
+
+namespace dynapipe {
+
+/// Windows that hold every sample once.
+struct Cut {
+    std::vector<Window> body;  ///< in the order of the samples; empty if there is no such cut
+    std::vector<Window> ends;  ///< small ones of the last samples, to begin and end pipelines
+};
+
+/// Cuts samples into micro-batches whose work costs least at a price of memory.
+///
+/// Memory is shared by the micro-batches in flight, so what one keeps, and for how long, is what
+/// the others go without. A price on it, per share of a stage's memory, turns the limit on all of
+/// them together into a cost of each alone:
+///
+///     work_ms * (1 + price * kept_share)
+///
+/// where work_ms is forward and backward on the micro-batch's slowest stage. The higher the price,
+/// the smaller or the more recomputed the micro-batches. Which price suits a batch, only
+/// simulation tells.
+class PricedCutter {
+  public:
+    PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
+
+    /// The cheapest cut, exactly: dynamic programming over the samples.
+    ///
+    /// @param longest_ms  most work of a window of several samples; may be infinite.
+    /// @param n_ends      windows among the last samples that each lead or close a pipeline and
+    ///                    count with half of their fill, too: all but the slowest stage wait for
+    ///                    the first micro-batch to come and the last to go.
+    ///
+    /// Time O(n_windows + n_samples * m) for windows of up to m samples.
+    Cut cut(double price, double longest_ms, std::size_t n_ends);
+
+    /// Gives a window the mode that costs least at a price.
+    void choose_mode(Window& window, double price) const;
+
+    [[nodiscard]] std::uint32_t microbatch(const Window& window) const {
+        return static_cast<std::uint32_t>(windows_.cell(window.first, window.size, window.mode));
+    }
+    /// On the slowest stage.
+    [[nodiscard]] double work_ms(const Window& window) const { return of(window).work_ms; }
+    /// On all other stages, and between them.
+    [[nodiscard]] double fill_ms(const Window& window) const { return of(window).fill_ms; }
+
+  private:
+    struct Rating {
+        double work_ms;
+        double fill_ms;
+        double kept_share;
+    };
+
+    /// A micro-batch that may be used, and its place in tables of (n_rows, max_samples).
+    struct Use {
+        std::uint32_t place;
+        std::uint32_t microbatch;
+        std::uint32_t mode;
+    };
+
+    [[nodiscard]] const Rating& of(const Window& window) const {
+        return ratings_[microbatch(window)];
+    }
+    [[nodiscard]] double end_ms(std::size_t first, std::size_t size) const;
+    [[nodiscard]] Window window(std::size_t first, std::size_t size) const;
+    [[nodiscard]] std::size_t longest_window(std::size_t first) const;
+    void price_windows(double price, double longest_ms);
+    void cut_from_front();
+    void cut_ends(std::size_t n_ends);
+    [[nodiscard]] std::vector<Window> body_up_to(std::size_t end) const;
+
+    WindowCosts windows_;
+    std::vector<Rating> ratings_;  ///< of every micro-batch
+    std::vector<Use> uses_;
+    std::vector<double> cost_;               ///< (n_rows, max_samples), in the cheapest mode
+    std::vector<std::uint32_t> mode_;        ///< (n_rows, max_samples), the cheapest
+    std::vector<std::size_t> longest_;       ///< per row, most samples of a window
+    std::vector<double> front_;              ///< (n_samples + 1,): least cost of the samples before
+    std::vector<std::vector<double>> ends_;  ///< (n_ends + 1, n_samples - first_end_ + 1)
+    std::size_t first_end_ = 0;              ///< sample before which no end begins
+};
+
+}  // namespace dynapipe

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dynapipe/stage_costs.hpp"
+
+namespace dynapipe {
+
+/// What every micro-batch of neighbouring samples costs. Samples that begin the same micro-batches
+/// share a row of the tables.
+struct WindowCosts {
+    StageCosts costs;                     ///< of the micro-batches that may be used
+    std::span<const std::int32_t> cells;  ///< row-major (n_modes, n_rows, max_samples): which
+                                          ///< of `costs` k + 1 samples from a row's have in a
+                                          ///< mode; -1 where they may not be used
+    std::span<const std::int32_t> row_of_sample;  ///< (n_samples,)
+    std::size_t n_modes;
+    std::size_t max_samples;
+
+    [[nodiscard]] std::size_t n_samples() const { return row_of_sample.size(); }
+    [[nodiscard]] std::size_t n_rows() const { return cells.size() / (n_modes * max_samples); }
+
+    /// Which of `costs`; -1 if samples may not run together.
+    [[nodiscard]] std::int32_t cell(std::size_t first, std::size_t size, std::size_t mode) const {
+        const auto row = static_cast<std::size_t>(row_of_sample[first]);
+        return cells[(mode * n_rows() + row) * max_samples + size - 1];
+    }
+};
+
+/// Neighbouring samples that run together.
+struct Window {
+    std::uint32_t first;  ///< index of the first sample
+    std::uint32_t size;   ///< number of samples, >= 1
+    std::uint32_t mode;   ///< recompute mode
+
+    friend bool operator==(const Window&, const Window&) = default;
+};
+
+/// Per replica, its windows in the order in which they enter the pipeline.
+using Assignment = std::vector<std::vector<Window>>;
+
+}  // namespace dynapipe

@@ -1,0 +1,127 @@
+"""What plans are searched in: the windows of ordered samples, and what limits their schedules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.batch.candidates import Candidates
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+
+Windows = npt.NDArray[np.uint32]
+Replicas = Sequence[Windows]
+"""Per replica, first sample, number of samples and mode of its windows, in order, (n, 3)."""
+
+
+class ConstructedPlan(NamedTuple):
+    """A plan that was built from rules, and by which.
+
+    Attributes:
+        replicas: Its windows.
+        makespan_ms: Of the slowest replica, by the adaptive schedule.
+        memory_price: On what micro-batches keep, at which samples were cut.
+        longest_ms: Most work of a micro-batch of several samples.
+        balances_fill: Whether a replica was charged with the fill of its longest.
+        n_rebalanced: How often replicas were balanced anew after a simulation.
+    """
+
+    replicas: Replicas
+    makespan_ms: float
+    memory_price: float
+    longest_ms: float
+    balances_fill: bool
+    n_rebalanced: int
+
+    def __str__(self) -> str:
+        """The rules."""
+        longest = f", at most {self.longest_ms:.0f} ms each" if self.longest_ms < np.inf else ""
+        fill = " and fill" if self.balances_fill else ""
+        again = f", balanced {self.n_rebalanced} times more" if self.n_rebalanced else ""
+        return f"memory price {self.memory_price:g}{longest}, by work{fill}{again}"
+
+
+class ImprovedPlan(NamedTuple):
+    """What local search made of others.
+
+    Attributes:
+        replicas: Its windows.
+        makespan_ms: Of the slowest replica, by the adaptive schedule.
+        n_moves: Changes that were tried.
+    """
+
+    replicas: Replicas
+    makespan_ms: float
+    n_moves: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchSpace:
+    """All plans whose micro-batches are windows of the samples in one order.
+
+    Attributes:
+        windows: Their costs.
+        room_bytes: Shape (n_stages,), what activations may occupy.
+        link: Between neighbouring stages.
+        split_backward: Whether gradients of weights are passes of their own.
+    """
+
+    windows: Candidates
+    room_bytes: FloatArray
+    link: Link
+    split_backward: bool
+
+    def construct(self, n_replicas: int, n_kept: int) -> list[ConstructedPlan]:
+        """The best plans that rules make, best first; see construct_plans.hpp.
+
+        Args:
+            n_replicas: At most as many as samples.
+            n_kept: How many to return at most.
+        """
+        made = _kernels.construct_plans(*self._description, n_replicas, n_kept)
+        return [ConstructedPlan(*plan) for plan in made]
+
+    def improve(self, starts: Sequence[Replicas], effort: int, seed: int) -> ImprovedPlan:
+        """The best plan that local search finds, never worse than a start; see improve_plan.hpp.
+
+        Args:
+            starts: Plans, at least one; no replica is empty.
+            effort: Passes to schedule.
+            seed: Of the random changes.
+        """
+        return ImprovedPlan(*_kernels.improve_plan(*self._description, starts, effort, seed))
+
+    def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
+        """Per replica, its micro-batches in order."""
+        return [
+            [self.windows.microbatch(*window) for window in replica.tolist()]
+            for replica in replicas
+        ]
+
+    @property
+    def _description(
+        self,
+    ) -> tuple[
+        FloatArray,
+        npt.NDArray[np.int32],
+        npt.NDArray[np.int32],
+        FloatArray,
+        float,
+        float,
+        bool,
+        bool,
+    ]:
+        return (
+            self.windows.costs.table,
+            self.windows.cells,
+            self.windows.row_of_sample,
+            self.room_bytes,
+            self.link.latency_ms,
+            self.link.bytes_per_ms,
+            self.link.full_duplex,
+            self.split_backward,
+        )

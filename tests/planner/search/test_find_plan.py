@@ -1,0 +1,174 @@
+"""The search for plans: it keeps what must hold and finds what is best where we can tell."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, permutations, product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.length_samples import samples_of
+from tests.oracles.linear_cost import LinearCost
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
+from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
+from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.find_plan import Found, find_plan
+
+COST = LinearCost((1.0, 2.0), (0.02, 0.03))
+Replicas = Sequence[Sequence[MicroBatch]]
+
+
+def cluster_of(n_replicas: int, memory_bytes: int = 1_000_000) -> Cluster:
+    return Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=memory_bytes)
+
+
+def find(
+    samples: Sequence[Sample],
+    cluster: Cluster,
+    effort: int,
+    *,
+    seed: int = 0,
+    cost: LinearCost = COST,
+    split_backward: bool = False,
+) -> Found:
+    config = SearchConfig(effort=effort, seed=seed)
+    return find_plan(samples, cost, cluster, config, split_backward=split_backward)
+
+
+def makespan_ms(
+    replicas: Replicas, cluster: Cluster, cost: LinearCost = COST, *, split_backward: bool = False
+) -> float:
+    rule = adaptive_split if split_backward else adaptive
+    pipelines = [schedule_pipeline(m, cost, cluster, [rule]) for m in replicas]
+    assert all(
+        pipeline.timeline.peak_bytes.max() <= cluster.device_memory_bytes for pipeline in pipelines
+    )
+    return max(pipeline.timeline.makespan_ms for pipeline in pipelines)
+
+
+def every_plan(samples: Sequence[Sample], n_replicas: int) -> Iterator[Replicas]:
+    """All cuts of the ordered samples, over all replicas, in all orders."""
+    ordered = order_samples(samples)
+    for cuts in product((False, True), repeat=len(samples) - 1):
+        bounds = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(samples)]
+        windows = [ordered[a:b] for a, b in pairwise(bounds)]
+        for order in permutations(padded_microbatch(window, Recompute.NONE) for window in windows):
+            for owners in product(range(n_replicas), repeat=len(order)):
+                replicas: list[list[MicroBatch]] = [[] for _ in range(n_replicas)]
+                for owner, microbatch in zip(owners, order, strict=True):
+                    replicas[owner].append(microbatch)
+                if all(replicas):
+                    yield replicas
+
+
+lengths_of_samples = st.lists(st.integers(1, 200), min_size=4, max_size=30)
+
+
+@given(lengths_of_samples, st.integers(1, 4), st.integers(0, 3), st.booleans())
+def test_every_sample_is_in_the_plan_and_no_replica_is_empty(
+    lengths: list[int], n_replicas: int, seed: int, split_backward: bool
+) -> None:
+    samples, cluster = samples_of(lengths), cluster_of(n_replicas)
+    found = find(samples, cluster, 3_000, seed=seed, split_backward=split_backward)
+    kept = sorted(i for replica in found.replicas for m in replica for i in m.sample_ids)
+    assert kept == list(range(len(lengths)))
+    assert all(found.replicas)
+    (constructed,) = found.constructed.values()
+    made_ms = [plan.makespan_ms for plan in constructed]
+    assert made_ms == sorted(made_ms)
+    assert found.plan.makespan_ms <= made_ms[0]
+    simulated_ms = makespan_ms(found.replicas, cluster, split_backward=split_backward)
+    assert simulated_ms == pytest.approx(found.plan.makespan_ms, rel=1e-12)
+
+
+@given(lengths_of_samples, st.booleans())
+def test_whatever_fits_sample_by_sample_has_a_plan_within_memory(
+    lengths: list[int], split_backward: bool
+) -> None:
+    samples = samples_of(lengths)
+    cluster = cluster_of(1, memory_bytes=3 * 208)  # what one sample of 200 tokens needs
+    found = find(samples, cluster, 3_000, split_backward=split_backward)
+    assert makespan_ms(found.replicas, cluster, split_backward=split_backward) < np.inf
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("draw", range(6))
+def test_it_finds_the_best_of_all_plans_of_few_samples(n_replicas: int, draw: int) -> None:
+    lengths = np.random.default_rng(draw).integers(1, 300, 5).tolist()
+    samples, cluster = samples_of(lengths), cluster_of(n_replicas)
+    found = find(samples, cluster, 200_000)
+    best_ms = min(makespan_ms(replicas, cluster) for replicas in every_plan(samples, n_replicas))
+    assert found.plan.makespan_ms == pytest.approx(best_ms, rel=1e-12)
+
+
+def test_what_a_crowded_pipeline_gains_from_recomputation_is_found() -> None:
+    cost = LinearCost((1.0,) * 4, (0.02,) * 4, token_bytes=4.0, recomputes=True)
+    samples = samples_of([100] * 8)
+    cluster = Cluster(n_stages=4, device_memory_bytes=7 * 104)
+    found = find(samples, cluster, 100_000, cost=cost)
+    assert Recompute.FULL in {m.recompute for m in found.replicas[0]}
+    plain = [padded_microbatch([sample], Recompute.NONE) for sample in samples]
+    assert makespan_ms(found.replicas, cluster, cost) < makespan_ms([plain], cluster, cost)
+
+
+def test_splitting_backward_passes_never_takes_longer_where_memory_is_ample() -> None:
+    samples, cluster = samples_of(range(10, 300, 7)), cluster_of(2)
+    whole, split = (
+        find(samples, cluster, 20_000, split_backward=splits).plan.makespan_ms
+        for splits in (False, True)
+    )
+    assert split < whole
+
+
+def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
+    samples, cluster = samples_of(range(10, 300, 7)), cluster_of(2)
+    plans = [find(samples, cluster, 30_000, seed=seed).replicas for seed in (1, 1, 2)]
+    assert plans[0] == plans[1] != plans[2]
+
+
+def test_more_replicas_than_samples_are_refused() -> None:
+    with pytest.raises(TooFewMicroBatchesError, match="1 micro-batches for 2 replicas"):
+        find(samples_of([10]), cluster_of(2), 100)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ([[[0, 1, 0]]], "must hold each of the 2 samples, but holds 1"),
+        ([[[0, 2, 0], [1, 1, 0]]], "sample 1 is in two windows"),
+        ([[[0, 3, 0]]], "window of 3 samples from 0 in mode 0 lies outside"),
+        ([[[0, 2, 1]]], "in mode 1 lies outside"),
+        ([[[0, 2, 0]], []], r"each replica of start must have shape \(n >= 1, 3\)"),
+    ],
+)
+def test_a_start_that_is_no_plan_is_refused(start: list[list[list[int]]], message: str) -> None:
+    windows = [np.array(replica, np.uint32).reshape(-1, 3) for replica in start]
+    with pytest.raises(ValueError, match=message):
+        _kernels.improve_plan(*two_samples(), [windows], 10, 0)
+
+
+def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel() -> None:
+    with pytest.raises(ValueError, match="n_replicas 1 to 2, got 4 and 3"):
+        _kernels.construct_plans(*two_samples(), 3, 4)
+    with pytest.raises(ValueError, match="sample 0 alone may not be used"):
+        _kernels.construct_plans(*two_samples(cell=-1), 1, 4)
+
+
+Integers = npt.NDArray[np.int32]
+Description = tuple[FloatArray, Integers, Integers, FloatArray, float, float, bool, bool]
+
+
+def two_samples(cell: int = 0) -> Description:
+    """Two samples that may run alone or together, all alike; with cell -1 they may not."""
+    cells, limit = np.full((1, 1, 2), cell, np.int32), np.full(2, np.inf)
+    return (np.ones((1, 2, 7)), cells, np.zeros(2, np.int32), limit, 0.0, 1.0, True, False)
