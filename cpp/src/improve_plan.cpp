@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "dynapipe/list_scheduler.hpp"
+#include "dynapipe/random.hpp"
 
 namespace dynapipe {
 namespace {
@@ -18,29 +19,6 @@ constexpr double kFirstThreshold = 0.02;
 constexpr double kMeanShare = 0.2;
 /// What a move costs that is not simulated, in passes.
 constexpr std::size_t kMoveEffort = 4;
-
-/// SplitMix64: integers only, alike on every machine.
-class Random {
-  public:
-    explicit Random(std::uint64_t seed) : state_(seed) {}
-
-    /// A number in [0, n).
-    std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
-
-    /// A number in [0, 1), of 2^53 equally likely ones.
-    double share() { return static_cast<double>(next() >> 11U) * 0x1.0p-53; }
-
-  private:
-    std::uint64_t next() {
-        state_ += 0x9e3779b97f4a7c15ULL;
-        std::uint64_t z = state_;
-        z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-        z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
-        return z ^ (z >> 31U);
-    }
-
-    std::uint64_t state_;
-};
 
 /// Where a window is: its replica and its place in the order.
 struct Place {
