@@ -11,6 +11,7 @@ void bind_list_scheduler(py::module_& m);
 void bind_place_transfers(py::module_& m);
 void bind_rate_costs(py::module_& m);
 void bind_refine_schedule(py::module_& m);
+void bind_short_tour(py::module_& m);
 void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
 void bind_window_shapes(py::module_& m);
@@ -26,6 +27,7 @@ PYBIND11_MODULE(_kernels, m) {
     bind_place_transfers(m);
     bind_rate_costs(m);
     bind_refine_schedule(m);
+    bind_short_tour(m);
     bind_simulate(m);
     bind_split_samples(m);
     bind_window_shapes(m);

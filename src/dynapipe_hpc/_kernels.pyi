@@ -163,3 +163,8 @@ def interpolate_costs(
     shape_row_tokens: npt.NDArray[np.int64],
     shape_target_tokens: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]: ...
+
+# Returns indices of the points in order.
+def short_tour(
+    x: npt.NDArray[np.int64], y: npt.NDArray[np.int64], reach: int
+) -> npt.NDArray[np.int64]: ...

@@ -5,8 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.planner.batch.row_length import tokens_of
+from dynapipe_hpc.planner.batch.order_in_plane import banded, hilbert, tour
+from dynapipe_hpc.planner.batch.row_length import row_lengths, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import IntArray
+
+IN_PLANE = {"tour": tour, "hilbert": hilbert, "banded": banded}
 
 
 def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> dict[str, list[Sample]]:
@@ -24,7 +27,12 @@ def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> dict[str, lis
     """
     if not is_encoder_decoder:
         return {"by length": order_samples(samples)}
-    return {"by input and target": order_pairs(samples)}
+    plain = order_pairs(samples)
+    rows = row_lengths(plain, is_encoder_decoder=True)
+    found = {"by input and target": plain}
+    for name, rule in IN_PLANE.items():
+        found[name] = [plain[i] for i in rule(*rows).tolist()]
+    return found
 
 
 def order_samples(samples: Sequence[Sample]) -> list[Sample]:
