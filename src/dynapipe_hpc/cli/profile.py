@@ -17,14 +17,17 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         description=(
             "Measures time and memory of the layers of CONFIG on this machine, and writes the "
             "cost table that planner.cost.path names. Started with as many ranks as the run, "
-            "it also measures how they slow each other down, transfers and reductions."
+            "it also measures how they slow each other down, transfers and reductions. "
+            "A TABLE.h5 that was begun, or lacks modes of planner.cost.recompute, is added to."
         ),
     )
     add_config_arguments(parser)
     parser.add_argument(
         "-o", "--output", metavar="TABLE.h5", type=Path, required=True, help="the cost table"
     )
-    parser.add_argument("--force", action="store_true", help="replace TABLE.h5 if it exists")
+    parser.add_argument(
+        "--force", action="store_true", help="measure all of it again if TABLE.h5 exists"
+    )
     parser.add_argument(
         "--microbatch-tokens",
         metavar="N",
@@ -53,26 +56,32 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.experiment.begun_table import begun_table
     from dynapipe_hpc.experiment.launch import open_job
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.profile import check_job, profile
     from dynapipe_hpc.experiment.profile_grid import ProfileGrid
     from dynapipe_hpc.planner.cost.describe_table import describe_table
-    from dynapipe_hpc.planner.cost.profile_file import write_table
+    from dynapipe_hpc.planner.cost.profile_file import read_table, write_table
 
+    output: Path = arguments.output
     with open_job() as job:
+        begun = None
         with job.agreeing():
             config = load_config(arguments.config, arguments.overrides)
             grid = ProfileGrid.of(config, arguments.microbatch_tokens)
             check_job(job, config)
             if job.is_first:
-                check_output(arguments.output, [arguments.config], arguments.force)
+                check_output(output, [arguments.config], force=True)
+            if job.is_first and not arguments.force:
+                begun = begun_table(output, config, grid, job.size)
         with share_progress("profile", shown=job.is_first) as on_progress:
-            table = profile(job, config, grid, REPETITION_S, on_progress)
-        with job.agreeing():
-            if table is not None:
-                write_table(table, arguments.output)
-                print(describe_table(table, arguments.output))
+            for table in profile(job, config, grid, REPETITION_S, on_progress, begun):
+                with job.agreeing():
+                    if table is not None:
+                        write_table(table, output)
+        if job.is_first:
+            print(describe_table(read_table(output), output))
     return 0
 
 

@@ -1,17 +1,20 @@
 """Measures what a run's layers, links and updates take on this machine."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import torch
 
+from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.assemble import check_family, check_size, dtype_of
+from dynapipe_hpc.experiment.begun_table import measured_with, modes_to_measure
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
-from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.experiment.profile_link import measure_link
-from dynapipe_hpc.experiment.profile_rounds import OnProgress, measure_rounds
+from dynapipe_hpc.experiment.profile_rounds import OnProgress, measure_rounds, share_of
 from dynapipe_hpc.experiment.profile_stack import STACKS, Stack, sample_loader
 from dynapipe_hpc.experiment.profile_update import measure_update
 from dynapipe_hpc.experiment.separate_layers import layer_profiles, separate_layers
@@ -40,7 +43,8 @@ def profile(
     grid: ProfileGrid,
     repetition_s: float,
     on_progress: OnProgress,
-) -> ProfileTable | None:
+    begun: ProfileTable | None = None,
+) -> Iterator[ProfileTable | None]:
     """Measures what the ranks of a run would execute; all ranks together.
 
     All ranks measure the same micro-batch at the same time, so that they compete for cores
@@ -50,50 +54,64 @@ def profile(
         job: The ranks, after `check_job`.
         config: The model and how it is trained.
         grid: The micro-batches to measure.
-        repetition_s: Time for the rounds over the grid after the first, which warms up.
+        repetition_s: Time, per mode of recomputation, for the rounds over the grid after the
+            first, which warms up.
         on_progress: Called with the share that is done.
+        begun: On the first rank, a table to add to.
 
-    Returns:
-        The table on the first rank, None elsewhere.
+    Yields:
+        After each mode of recomputation, the table so far on the first rank, None elsewhere.
     """
     torch.set_num_threads(config.training.threads)
-    rounds = _measure_layers(job, config, grid, repetition_s, on_progress)
+    modes = job.broadcast(modes_to_measure(config, begun))
+    table = begun if job.broadcast(begun is not None) else _without_layers(job, config)
+    with sample_loader(grid.row_tokens, config.model.vocab_size) as loader:
+        stacks = [Stack(config, stack, loader) for stack in STACKS]
+        for k, mode in enumerate(modes):
+            part = share_of(on_progress, k, len(modes))
+            microbatches = [replace(m, recompute=mode) for m in grid.microbatches()]
+            costs = _measure(job, stacks, microbatches, repetition_s, part)
+            if table is not None:
+                parts = separate_layers(costs)
+                new = layer_profiles(parts, grid, config.model, table.element_bytes, mode)
+                table = replace(table, layers={**table.layers, **new})
+            yield table
+
+
+def _without_layers(job: Job, config: ExperimentConfig) -> ProfileTable | None:
+    """The rest of a table, on the first rank."""
+    dtype = dtype_of(config)
     update = measure_update(job, config)
-    link = measure_link(job, dtype_of(config), full_duplex=config.cluster.link.full_duplex)
-    # Disturbances only ever add time, so the quicker rounds are the typical ones.
-    by_rank = job.gather(np.quantile(rounds, QUICKER_ROUNDS, axis=0))
-    if not by_rank:
+    link = measure_link(job, dtype, full_duplex=config.cluster.link.full_duplex)
+    if not job.is_first:
         return None
-    parts = separate_layers(np.median(by_rank, axis=0))
-    element_bytes = dtype_of(config).itemsize
     return ProfileTable(
         model=fingerprint_of(config.model),
-        layers=layer_profiles(parts, grid, config.model, element_bytes),
-        element_bytes=element_bytes,
-        state_factor=state_factor(dtype_of(config)),
+        layers={},
+        element_bytes=dtype.itemsize,
+        state_factor=state_factor(dtype),
         update=update,
         link=link,
         provenance=_provenance(job, config),
     )
 
 
-def _measure_layers(
+def _measure(
     job: Job,
-    config: ExperimentConfig,
-    grid: ProfileGrid,
+    stacks: Sequence[Stack],
+    microbatches: Sequence[MicroBatch],
     repetition_s: float,
     on_progress: OnProgress,
 ) -> FloatArray:
-    with sample_loader(grid.row_tokens, config.model.vocab_size) as loader:
-        stacks = [Stack(config, stack, loader) for stack in STACKS]
-        return measure_rounds(job, stacks, grid.microbatches(), repetition_s, on_progress)
+    """What `separate_layers` takes, on the first rank; nothing of use elsewhere."""
+    rounds = measure_rounds(job, stacks, microbatches, repetition_s, on_progress)
+    # Disturbances only ever add time, so the quicker rounds are the typical ones.
+    typical: FloatArray = np.quantile(rounds, QUICKER_ROUNDS, axis=0)
+    return np.median(job.gather(typical) or [typical], axis=0)
 
 
 def _provenance(job: Job, config: ExperimentConfig) -> dict[str, str]:
-    facts = {name: str(value) for name, value in machine_facts(job.size).items()}
-    return facts | {
-        "source": "measured; transient bytes are estimates",
+    return measured_with(config, job.size) | {
+        "source": "measured; transient bytes are those of tensors, without a kernel's own",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "threads": str(config.training.threads),
-        "dtype": config.training.dtype,
     }

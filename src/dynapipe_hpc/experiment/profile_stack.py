@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset_header import DatasetHeader
@@ -20,6 +21,7 @@ from dynapipe_hpc.experiment.assemble import dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.live_memory import LiveMemory
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -42,12 +44,19 @@ STACKS = (
 )
 
 
-class StackCost(NamedTuple):
-    """Measurements of one micro-batch; see `StageCosts`."""
+class StackTimes(NamedTuple):
+    """Of one micro-batch; see `StageCosts`."""
 
     forward_ms: float
     backward_ms: float
+
+
+class StackMemory(NamedTuple):
+    """Of one micro-batch; see `StageCosts`."""
+
     stored_bytes: float
+    forward_transient_bytes: float
+    backward_transient_bytes: float
 
 
 class OutOfMemoryError(RuntimeError):
@@ -77,35 +86,63 @@ class Stack:
         """Size of the weights."""
         return self._optimizer.parameters.weight_bytes
 
-    def run(self, microbatch: MicroBatch) -> StackCost:
+    def times_ms(self, microbatch: MicroBatch) -> StackTimes:
         """Passes a micro-batch forward, reading its tokens included, and backward.
 
         Raises:
             OutOfMemoryError: The micro-batch is too large; smaller ones can still run.
         """
-        try:
-            return self._run(microbatch)
-        except (RuntimeError, MemoryError) as error:
-            # Only devices have an exception of their own for this.
-            if "memory" not in str(error) and not isinstance(error, MemoryError):
-                raise
-            raise OutOfMemoryError(str(error)) from error
+        with _naming_out_of_memory():
+            stage, activation, gradient = self._prepared(microbatch)
+            start_s = time.perf_counter()
+            stage.load(0, microbatch)
+            stage.forward(0, activation)
+            turn_s = time.perf_counter()
+            stage.backward(0, gradient)
+            end_s = time.perf_counter()
+        return StackTimes(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s))
 
-    def _run(self, microbatch: MicroBatch) -> StackCost:
+    def memory(self, microbatch: MicroBatch) -> StackMemory:
+        """Passes a micro-batch forward and backward under watch.
+
+        Raises:
+            OutOfMemoryError: As `times_ms`.
+        """
+        with _naming_out_of_memory():
+            stage, activation, gradient = self._prepared(microbatch)
+            stage.load(0, microbatch)
+            with LiveMemory() as live:
+                sent = stage.forward(0, activation)
+                forward_bytes, kept_bytes = live.peak_bytes, live.live_bytes
+                live.restart()
+                stage.backward(0, gradient)
+                del sent
+        return StackMemory(
+            stage.finish_iteration().peak_bytes,
+            forward_bytes - kept_bytes,
+            live.peak_bytes - kept_bytes,
+        )
+
+    def _prepared(self, microbatch: MicroBatch) -> tuple[ModuleStage, Tensor | None, Tensor | None]:
+        """A stage, and what its neighbours would send."""
         shape = (microbatch.n_rows, microbatch.row_tokens, self._width)
         activation = None if self._shape.first else torch.randn(shape, dtype=self._dtype)
         gradient = None if self._shape.last else torch.randn(shape, dtype=self._dtype)
         # Whatever a micro-batch that ran out of memory left behind does not count any more.
         stage = ModuleStage(self._module, self._loader, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
-        start_s = time.perf_counter()
-        stage.load(0, microbatch)
-        stage.forward(0, activation)
-        turn_s = time.perf_counter()
-        stage.backward(0, gradient)
-        end_s = time.perf_counter()
-        stored_bytes = stage.finish_iteration().peak_bytes
-        return StackCost(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s), stored_bytes)
+        return stage, activation, gradient
+
+
+@contextmanager
+def _naming_out_of_memory() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        # Only devices have an exception of their own for this.
+        if "memory" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        raise OutOfMemoryError(str(error)) from error
 
 
 @contextmanager

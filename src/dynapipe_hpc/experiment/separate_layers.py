@@ -4,14 +4,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.cost.analytic import BACKWARD_WORK, layer_estimates
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerKey, LayerProfile
-from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, STAGE
+from dynapipe_hpc.planner.cost.stage_parts import (
+    EMBEDDING,
+    HEAD,
+    LAYER,
+    STAGE,
+    parameters_of,
+)
 
-TIMES = slice(2)
+TIMES, ADDING_UP, TRANSIENT = slice(2), slice(3), slice(3, 5)  # of the quantities
 SMALL_SHARE = 4
 
 
@@ -22,14 +28,25 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
     head alone stage + head. In time, the stage's part is the same however large the
     micro-batch is, and is taken from the smallest, where it is not lost in noise; the layer
     is then fitted to both stacks by least squares. Bytes are exact, so they are subtracted.
+    Transient bytes do not add up: a stage needs as much as the largest of its parts.
 
     Args:
-        stacks: Shape (n_points, 4, 3), smallest micro-batches first: of the `STACKS`, forward
-            ms, backward ms and stored bytes.
+        stacks: Shape (n_points, 4, 5), smallest micro-batches first: of the `STACKS`, the
+            `QUANTITIES`.
 
     Returns:
-        By kind, an array of shape (n_points, 3), nowhere negative.
+        By kind, an array of the shape (n_points, 5), nowhere negative.
     """
+    adding_up = _separate(stacks[..., ADDING_UP])
+    one, two, embedding, head = np.moveaxis(stacks[..., TRANSIENT], 1, 0)
+    largest = {LAYER: np.maximum(one, two), EMBEDDING: embedding, HEAD: head}
+    nothing = np.zeros_like(one)
+    return {
+        kind: np.hstack([costs, largest.get(kind, nothing)]) for kind, costs in adding_up.items()
+    }
+
+
+def _separate(stacks: FloatArray) -> dict[str, FloatArray]:
     one, two, embedding, head = np.moveaxis(stacks, 1, 0)
     stage = 2 * one - two
     n_small = 1 + len(stage) // SMALL_SHARE
@@ -45,29 +62,30 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
 
 
 def layer_profiles(
-    parts: Mapping[str, FloatArray], grid: ProfileGrid, shape: ModelShape, element_bytes: int
+    parts: Mapping[str, FloatArray],
+    grid: ProfileGrid,
+    shape: ModelShape,
+    element_bytes: int,
+    recompute: Recompute,
 ) -> dict[LayerKey, LayerProfile]:
-    """Puts the parts on the grid; transient memory, which is not measured, is estimated.
+    """Puts the parts on the grid.
 
     Args:
-        parts: By kind, (n_points, 3): forward ms, backward ms and stored bytes of the first
-            micro-batches of the grid.
+        parts: By kind, the `QUANTITIES` of the first micro-batches of the grid, (n_points, 5).
         grid: Where they were measured.
         shape: The model.
-        element_bytes: Size of one number of an activation.
+        element_bytes: Size of one number of the weights.
+        recompute: Of the micro-batches.
     """
     microbatches = grid.microbatches()[: len(parts[LAYER])]
     rows = np.searchsorted(grid.rows, [m.n_rows for m in microbatches])
     lengths = np.searchsorted(grid.row_tokens, [m.row_tokens for m in microbatches])
-    tokens = np.array([m.padded_tokens for m in microbatches])
-    estimates = layer_estimates(shape, element_bytes)
+    parameters = parameters_of(shape)
+    axes = (np.array(grid.rows), np.array(grid.row_tokens))
     profiles = {}
     for kind, costs in parts.items():
-        estimate = estimates.get(kind)
-        transient = tokens * (estimate.transient_bytes if estimate else 0)
         grids = np.full((len(QUANTITIES), len(grid.rows), len(grid.row_tokens)), np.nan)
-        grids[:, rows, lengths] = [*costs.T, transient, BACKWARD_WORK * transient]
-        key = LayerKey(tensor_parallel=1, recompute="none", kind=kind)
-        axes = (np.array(grid.rows), np.array(grid.row_tokens))
-        profiles[key] = LayerProfile(estimate.weight_bytes if estimate else 0, axes, *grids)
+        grids[:, rows, lengths] = costs.T
+        key = LayerKey(tensor_parallel=1, recompute=recompute.text, kind=kind)
+        profiles[key] = LayerProfile(parameters.get(kind, 0) * element_bytes, axes, *grids)
     return profiles

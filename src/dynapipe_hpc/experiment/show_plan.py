@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain_choice import explain_choice
@@ -59,10 +60,14 @@ def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[s
 def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:
     for plan in plans:
         if plan.stage == 0:
-            shapes = "  ".join(
-                f"{i}:{m.n_rows}x{m.row_tokens}" for i, m in enumerate(plan.microbatches)
-            )
+            shapes = "  ".join(f"{i}:{_shape(m)}" for i, m in enumerate(plan.microbatches))
             yield f"replica {plan.replica}, micro-batches (rows x tokens): {shapes}"
+
+
+def _shape(microbatch: MicroBatch) -> str:
+    mode = microbatch.recompute
+    recompute = "" if mode is Recompute.NONE else f" {mode.text}"
+    return f"{microbatch.n_rows}x{microbatch.row_tokens}{recompute}"
 
 
 def _ranks(plans: Sequence[RankPlan], choice: Choice) -> Iterator[str]:

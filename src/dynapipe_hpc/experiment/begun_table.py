@@ -1,0 +1,57 @@
+"""A cost table that a profile goes on with."""
+
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.experiment.profile_grid import ProfileGrid
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profile_file import read_table
+from dynapipe_hpc.planner.cost.profile_table import LayerKey, ProfileTable, check_model
+from dynapipe_hpc.planner.cost.stage_parts import LAYER
+
+# Measurements with others would not go together in one table.
+SETTINGS = ("processor", "ranks", "threads", "dtype")
+_WAY_OUT = "name another output, or measure all of it again: --force"
+
+
+def begun_table(
+    path: Path, config: ExperimentConfig, grid: ProfileGrid, n_ranks: int
+) -> ProfileTable | None:
+    """The table at `path`, to add to it; None if there is no file.
+
+    Raises:
+        InputError: It is no table, or was not measured as now.
+    """
+    if not path.exists():
+        return None
+    table = read_table(path)
+    check_model(table.model, config.model, path)
+    now = measured_with(config, n_ranks)
+    for name in SETTINGS:
+        if table.provenance.get(name) != now[name]:
+            raise InputError(
+                f"{path}: was measured with {name} {table.provenance.get(name)}, and this would "
+                f"be with {now[name]}; {_WAY_OUT}"
+            )
+    for layer in table.layers.values():
+        sizes = tuple(tuple(axis.tolist()) for axis in layer.axes)
+        if sizes != (grid.rows, grid.row_tokens):
+            raise InputError(f"{path}: was measured with other micro-batches; {_WAY_OUT}")
+    return table
+
+
+def measured_with(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
+    """Facts about a measurement, for the table's provenance."""
+    facts = {name: str(value) for name, value in machine_facts(n_ranks).items()}
+    return facts | {"threads": str(config.training.threads), "dtype": config.training.dtype}
+
+
+def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Recompute]:
+    """The modes of recomputation that plans may use and a table lacks."""
+    cost = config.planner.cost
+    modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
+    known = {} if begun is None else begun.layers
+    return [mode for mode in modes if LayerKey(1, mode.text, LAYER) not in known]

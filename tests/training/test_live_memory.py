@@ -1,0 +1,45 @@
+import gc
+
+import pytest
+import torch
+from tests.oracles.training_case import make_rank, padded, random_samples
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.live_memory import LiveMemory
+
+
+def test_tensors_count_while_they_live() -> None:
+    before = torch.ones(1000)
+    with LiveMemory() as memory:
+        kept = before + 1
+        view = kept[:10]
+        _dropped = torch.ones(500)
+        del _dropped
+        before.add_(view.sum())
+    assert (memory.live_bytes, memory.peak_bytes) == (4000, 6000)
+    del kept
+    assert memory.live_bytes == 4000  # the view still holds it
+    memory.restart()
+    del view
+    assert (memory.live_bytes, memory.peak_bytes) == (0, 4000)
+
+
+@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+def test_what_is_alive_after_a_forward_pass_is_what_was_counted_as_kept(mode: Recompute) -> None:
+    samples = random_samples(1)
+    rank = make_rank(Cluster(n_stages=4, device_memory_bytes=1), 1, SingleRankCollectives())
+    microbatch = MicroBatch(padded(samples).rows, 24, mode)
+    received = torch.ones(15, 24, 16, dtype=torch.float64)
+    rank.stage.load(0, microbatch)
+    gc.collect()
+    with LiveMemory() as memory:
+        sent = rank.stage.forward(0, received)
+    kept_bytes = rank.stage.finish_iteration().peak_bytes
+    assert memory.live_bytes + received.nbytes == kept_bytes
+    assert sent is not None
+    with memory:
+        rank.stage.backward(0, torch.ones_like(sent))
+    del sent
+    assert memory.live_bytes == 0
