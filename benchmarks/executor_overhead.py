@@ -1,0 +1,144 @@
+"""What does the executor take by itself, per instruction?
+
+    python benchmarks/executor_overhead.py [--json OUT.json]
+    mpiexec -n 2 python benchmarks/executor_overhead.py [--json OUT.json]
+
+Stages are empty: they hand on the same small tensor. One rank has a stage alone, over the
+transport within a process; several are a pipeline over MPI. Times are in microseconds. "all" is
+processor time of the first rank per instruction, recording and dispatch included, and so is
+waiting, in which MPI looks for messages. The others are wall-clock medians by kind.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from mpi4py import MPI
+from torch import Tensor
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.executor.local_transport import LocalNetwork
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.transport import Transport
+from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.comm.rank_plans import rank_plans
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+
+COMM = MPI.COMM_WORLD
+N_MICROBATCHES = 32
+N_ITERATIONS = 300
+WIDTH, TOKENS = 8, 8
+SHAPE = ModelShape(
+    n_layers=COMM.Get_size(),
+    hidden_size=WIDTH,
+    n_heads=1,
+    ffn_size=WIDTH,
+    vocab_size=8,
+    max_tokens=TOKENS,
+)
+
+
+@dataclass(frozen=True)
+class EmptyReport:
+    """What a stage says of an iteration."""
+
+    loss: float = 0.0
+    gradient_norm: float = 0.0
+    learning_rate: float = 0.0
+    peak_bytes: int = 0
+
+
+class EmptyStage:
+    """Computes nothing."""
+
+    def __init__(self, *, first: bool, last: bool) -> None:
+        tensor = torch.zeros(1, TOKENS, WIDTH)
+        self._forward = None if last else tensor
+        self._backward = None if first else tensor
+
+    def load(self, index: int, microbatch: MicroBatch) -> None:
+        pass
+
+    def forward(self, index: int, activation: Tensor | None) -> Tensor | None:  # noqa: ARG002
+        return self._forward
+
+    def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:  # noqa: ARG002
+        return self._backward
+
+    def reduce_gradients(self) -> None:
+        pass
+
+    def step_optimizer(self) -> None:
+        pass
+
+    def finish_iteration(self) -> EmptyReport:
+        return EmptyReport()
+
+
+def own_plan() -> RankPlan:
+    cluster = Cluster(n_stages=COMM.Get_size(), device_memory_bytes=10**9)
+    cost = AnalyticCost(SHAPE, cluster, AnalyticConfig())
+    microbatches = [MicroBatch(((i,),), TOKENS) for i in range(N_MICROBATCHES)]
+    pipeline = schedule_pipeline(microbatches, cost, cluster, [one_f_one_b])
+    return rank_plans(0, [pipeline], cluster, cost, WIDTH)[COMM.Get_rank()]
+
+
+def own_transport() -> Transport[Tensor]:
+    if COMM.Get_size() == 1:
+        return LocalNetwork[Tensor](LocalWorld(1), torch.empty).transport(0)
+    return MpiTransport(COMM, torch.float32)
+
+
+def measure() -> dict[str, float]:
+    rank, size = COMM.Get_rank(), COMM.Get_size()
+    plan, transport = own_plan(), own_transport()
+    stage = EmptyStage(first=rank == 0, last=rank == size - 1)
+    all_us, traces = [], []
+    for _ in range(N_ITERATIONS):
+        COMM.Barrier()
+        started_s = time.thread_time()
+        traces.append(run_plan(plan, stage, transport))
+        all_us.append(1e6 * (time.thread_time() - started_s) / len(plan.instructions))
+    return {"all": statistics.median(all_us), **medians_by_kind(plan, traces)}
+
+
+def medians_by_kind(plan: RankPlan, traces: list[IterationTrace]) -> dict[str, float]:
+    durations_us = defaultdict(list)
+    for trace in traces:
+        spans = zip(plan.instructions, trace.start_ms, trace.end_ms, strict=True)
+        for instruction, start_ms, end_ms in spans:
+            durations_us[type(instruction).__name__].append(1e3 * (end_ms - start_ms))
+    return {kind: statistics.median(times) for kind, times in durations_us.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results = measure()
+    if COMM.Get_rank() > 0:
+        return
+    print(f"[us], {COMM.Get_size()} ranks")
+    for kind, time_us in results.items():
+        print(f"{kind:16} {time_us:7.1f}")
+    if arguments.json:
+        machine = machine_facts(COMM.Get_size())
+        arguments.json.write_text(json.dumps({"machine": machine, "us": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
