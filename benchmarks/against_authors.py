@@ -45,12 +45,12 @@ def planner_of(folder: Path, entry: Mapping[str, Any], effort: int) -> Planner:
     cluster = Cluster(
         n_replicas=config["dp"],
         n_stages=config["pp"],
+        n_shards=config["tp"],
         device_memory_bytes=config["device_memory_limit_mb"] * 1_000_000,
         link=AUTHORS_LINK,
     )
     cost = ProfiledConfig(
         path=folder,
-        tensor_parallel=config["tp"],
         recompute=("none", "selective", "full"),
         accounting="authors",
     )

@@ -14,9 +14,14 @@ from dynapipe_hpc.training.collectives import SingleRankCollectives
 ALONE = Cluster(device_memory_bytes=1)
 
 
-@pytest.mark.parametrize(("n_replicas", "n_stages"), [(1, 1), (1, 3), (3, 1), (2, 2)])
-def test_threads_keep_the_contract(n_replicas: int, n_stages: int) -> None:
-    cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=1)
+@pytest.mark.parametrize(
+    ("n_replicas", "n_stages", "n_shards"),
+    [(1, 1, 1), (1, 3, 1), (3, 1, 1), (2, 2, 1), (1, 1, 3), (2, 3, 2), (1, 2, 2), (2, 1, 2)],
+)
+def test_threads_keep_the_contract(n_replicas: int, n_stages: int, n_shards: int) -> None:
+    cluster = Cluster(
+        n_replicas=n_replicas, n_stages=n_stages, n_shards=n_shards, device_memory_bytes=1
+    )
     world = LocalWorld(cluster.n_ranks)
     sums = LocalSums(world, cluster)
     world.run(lambda rank: check_collectives(LocalCollectives(sums, rank), cluster, rank))
@@ -32,4 +37,4 @@ def test_numbers_that_mpi_would_take_for_integers_are_refused() -> None:
     with pytest.raises(TypeError, match=r"cannot add torch.bfloat16; convert to one of"):
         collectives.sum_over_replicas(torch.ones(2, dtype=torch.bfloat16))
     with pytest.raises(TypeError, match=r"cannot add torch.float16; convert to one of"):
-        collectives.sum_shard_over_replicas(torch.ones(2, dtype=torch.float16))
+        collectives.sum_share_over_replicas(torch.ones(2, dtype=torch.float16))

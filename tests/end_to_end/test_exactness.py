@@ -21,12 +21,23 @@ from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 CLUSTERS = [
-    Cluster(n_stages=stages, n_replicas=replicas, device_memory_bytes=1_000_000)
-    for stages in (1, 2, 4)
-    for replicas in (1, 2)
+    Cluster(n_stages=stages, n_replicas=replicas, n_shards=shards, device_memory_bytes=1_000_000)
+    for stages, replicas, shards in (
+        (1, 1, 1),
+        (1, 2, 1),
+        (2, 1, 1),
+        (2, 2, 1),
+        (4, 1, 1),
+        (4, 2, 1),
+        (1, 1, 2),
+        (1, 1, 4),
+        (2, 2, 2),
+    )
 ]
 every_cluster = pytest.mark.parametrize(
-    "cluster", CLUSTERS, ids=lambda c: f"{c.n_stages} stages x {c.n_replicas} replicas"
+    "cluster",
+    CLUSTERS,
+    ids=lambda c: f"{c.n_stages} stages x {c.n_replicas} replicas x {c.n_shards} shards",
 )
 every_schedule = pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
 
@@ -52,16 +63,16 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
     equal(found, unsplit_training(batches))
 
 
-@pytest.mark.parametrize("n_stages", [1, 2])
-def test_sharing_out_the_optimizers_state_does_not_change_a_bit(n_stages: int) -> None:
+@pytest.mark.parametrize(("n_stages", "n_shards"), [(1, 1), (2, 1), (1, 2), (1, 4)])
+def test_sharing_out_the_optimizers_state_does_not_change_a_bit(
+    n_stages: int, n_shards: int
+) -> None:
     batches = [random_samples(seed) for seed in (4, 5, 6)]
-    outcomes = [
-        three_steps(cluster, "adaptive", batches)
-        for cluster in (
-            Cluster(n_stages=n_stages, n_replicas=3, device_memory_bytes=1_000_000),
-            Cluster(n_stages=n_stages, n_replicas=3, device_memory_bytes=1_000_000, zero_stage=1),
-        )
-    ]
+    plain = Cluster(
+        n_stages=n_stages, n_replicas=3, n_shards=n_shards, device_memory_bytes=1_000_000
+    )
+    shared_out = plain.model_copy(update={"zero_stage": 1})
+    outcomes = [three_steps(cluster, "adaptive", batches) for cluster in (plain, shared_out)]
     assert outcomes[0].losses == outcomes[1].losses
     assert outcomes[0].norms == outcomes[1].norms
     for name, weights in outcomes[0].tensors.items():

@@ -1,6 +1,7 @@
 """Every way to train gives the weights of the unsplit model, in float64 to rounding."""
 
 from functools import cache
+from itertools import product
 from typing import Literal
 
 import pytest
@@ -14,23 +15,34 @@ pytestmark = pytest.mark.exactness
 
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 
+UP_TO_8_RANKS = [
+    (stages, replicas, shards)
+    for stages, replicas, shards in product((1, 2, 4), (1, 2), (1, 2, 4))
+    if stages * replicas * shards <= 8
+]
+
 
 @cache
 def unsplit() -> Outcome:
     return unsplit_training(BATCHES)
 
 
-@pytest.mark.parametrize("n_stages", [1, 2, 4])
-@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards"), UP_TO_8_RANKS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive"])
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_three_steps_give_the_unsplit_losses_and_weights(
-    n_stages: int, n_replicas: int, mode: str, schedule: RuleName, zero_stage: Literal[0, 1]
+    n_stages: int,
+    n_replicas: int,
+    n_shards: int,
+    mode: str,
+    schedule: RuleName,
+    zero_stage: Literal[0, 1],
 ) -> None:
     cluster = Cluster(
         n_stages=n_stages,
         n_replicas=n_replicas,
+        n_shards=n_shards,
         device_memory_bytes=1_000_000,
         zero_stage=zero_stage,
     )

@@ -28,7 +28,7 @@ def make_plans(iteration: int) -> Sequence[RankPlan]:
 
 def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
     store = LocalPlanStore(capacity=2, plan_bytes=100_000, n_ranks=2)
-    with PlanAhead(make_plans, store, range(5), CLUSTER.n_ranks) as planning:
+    with PlanAhead(make_plans, store, range(5), range(CLUSTER.n_ranks)) as planning:
         taken = [
             decode(store.take(k, rank, timeout_s=10))
             for k in range(5)
@@ -46,7 +46,7 @@ def test_a_failure_arrives_in_place_of_the_plan() -> None:
         return make_plans(iteration)
 
     store = LocalPlanStore(capacity=4, plan_bytes=100_000, n_ranks=2)
-    with PlanAhead(fail, store, range(3), CLUSTER.n_ranks):
+    with PlanAhead(fail, store, range(3), range(CLUSTER.n_ranks)):
         store.take(0, 0, timeout_s=10)
         with pytest.raises(PlannerFailedError, match="ValueError: sample 7 is too long"):
             store.take(1, 0, timeout_s=10)
@@ -57,7 +57,7 @@ def test_leaving_early_stops_a_planner_that_waits_for_room() -> None:
         make_plans,
         LocalPlanStore(capacity=1, plan_bytes=100_000, n_ranks=2),
         range(100),
-        CLUSTER.n_ranks,
+        range(CLUSTER.n_ranks),
     ):
         pass
     assert not [thread for thread in threading.enumerate() if thread.name == "planner"]
@@ -65,7 +65,7 @@ def test_leaving_early_stops_a_planner_that_waits_for_room() -> None:
 
 def test_a_plan_that_the_store_refuses_reaches_every_rank_as_a_failure() -> None:
     store = LocalPlanStore(capacity=2, plan_bytes=100, n_ranks=2)
-    with PlanAhead(make_plans, store, range(3), CLUSTER.n_ranks):
+    with PlanAhead(make_plans, store, range(3), range(CLUSTER.n_ranks)):
         for rank in range(CLUSTER.n_ranks):
             with pytest.raises(PlannerFailedError, match=r"store\.plan_bytes"):
                 store.take(0, rank, timeout_s=10)
@@ -86,7 +86,7 @@ def test_a_failure_after_a_rank_was_served_ends_the_thread_as_an_uncaught_error(
     uncaught: Queue[threading.ExceptHookArgs] = Queue()
     monkeypatch.setattr(threading, "excepthook", uncaught.put)
     store = BreakingStore(capacity=2, plan_bytes=100_000, n_ranks=2)
-    with PlanAhead(make_plans, store, range(3), CLUSTER.n_ranks):
+    with PlanAhead(make_plans, store, range(3), range(CLUSTER.n_ranks)):
         error = uncaught.get(timeout=10).exc_value
     assert isinstance(error, ConnectionError)
     assert store.plans_ahead(0) + store.plans_ahead(1) == 1

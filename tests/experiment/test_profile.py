@@ -25,6 +25,7 @@ from dynapipe_hpc.experiment.profile_stack import (
     StackShape,
     sample_loader,
 )
+from dynapipe_hpc.models.sharded_linear import ColumnLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profile_file import write_table
@@ -169,7 +170,7 @@ def large_backward_passes_run_out_of_memory(rows: int) -> Iterator[None]:
     """Asks for memory that no machine has, in the backward pass of so many rows or more."""
 
     def ask(module: nn.Module, _: object, gradients: tuple[Tensor, ...]) -> None:
-        if isinstance(module, nn.Linear) and len(gradients[0]) >= rows:
+        if isinstance(module, ColumnLinear) and len(gradients[0]) >= rows:
             torch.empty(1 << 60)
 
     handle = register_module_full_backward_hook(ask)

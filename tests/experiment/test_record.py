@@ -19,7 +19,7 @@ def executions() -> list[Execution]:
 
 
 def test_the_numbers_of_all_ranks_make_one_record() -> None:
-    record = record_of([RankReport.of(one) for one in executions()], SAMPLES, measured_ms=80.0)
+    record = record_of([RankReport.of(one) for one in executions()], 1, SAMPLES, measured_ms=80.0)
     assert (record.iteration, record.predicted_ms, record.measured_ms) == (3, PREDICTED_MS, 80)
     assert (record.loss, record.gradient_norm, record.learning_rate) == (2, 1, 1e-3)
     assert (record.n_samples, record.n_microbatches) == (3, 1)
@@ -30,7 +30,7 @@ def test_the_numbers_of_all_ranks_make_one_record() -> None:
 
 def test_microbatches_of_every_replica_count_once() -> None:
     replicas = [RankReport.of(one) for one in executions() * 2]
-    record = record_of(replicas, SAMPLES, measured_ms=80.0)
+    record = record_of(replicas, 1, SAMPLES, measured_ms=80.0)
     assert (record.n_microbatches, record.padded_tokens) == (2, 96)
 
 
@@ -40,7 +40,7 @@ def test_a_report_is_a_few_numbers() -> None:
 
 
 def test_the_log_says_when_an_update_was_left_out() -> None:
-    record = record_of([RankReport.of(one) for one in executions()], SAMPLES, measured_ms=80.0)
+    record = record_of([RankReport.of(one) for one in executions()], 1, SAMPLES, measured_ms=80.0)
     assert "left out" not in line_of(record)
     overflowed = replace(record, gradient_norm=math.inf)
     assert line_of(overflowed).endswith("plans ahead, update left out: a gradient overflowed")

@@ -14,8 +14,14 @@ RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
 
 
 @pytest.mark.parametrize("n_stages", [1, 2, 4])
-def test_processes_keep_the_contract(n_stages: int) -> None:
-    if SIZE % n_stages:
-        pytest.skip(f"{SIZE} ranks do not make {n_stages} stages")
-    cluster = Cluster(n_replicas=SIZE // n_stages, n_stages=n_stages, device_memory_bytes=1)
+@pytest.mark.parametrize("n_shards", [1, 2, 4])
+def test_processes_keep_the_contract(n_stages: int, n_shards: int) -> None:
+    if SIZE % (n_stages * n_shards):
+        pytest.skip(f"{SIZE} ranks do not make {n_stages} stages of {n_shards} shards")
+    cluster = Cluster(
+        n_replicas=SIZE // (n_stages * n_shards),
+        n_stages=n_stages,
+        n_shards=n_shards,
+        device_memory_bytes=1,
+    )
     check_collectives(MpiCollectives(WORLD, cluster), cluster, RANK)

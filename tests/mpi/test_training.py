@@ -23,6 +23,8 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
 from dynapipe_hpc.executor.mpi_transport import MpiTransport
 from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.models.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.schedule.config import RuleName
 
@@ -34,30 +36,34 @@ ZERO_STAGES: tuple[Literal[0, 1], ...] = (0, 1)
 CLUSTERS = [
     Cluster(
         n_stages=stages,
-        n_replicas=SIZE // stages,
+        n_replicas=SIZE // (stages * shards),
+        n_shards=shards,
         device_memory_bytes=1_000_000,
         zero_stage=zero_stage,
     )
-    for stages in (1, 2, 4)
+    for stages, shards in ((1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (1, 4))
     for zero_stage in ZERO_STAGES
-    if SIZE % stages == 0
+    if SIZE % (stages * shards) == 0
 ]
 
 
-def train(cluster: Cluster, batches: Sequence[Sequence[Sample]], schedule: RuleName) -> Outcome:
+def train(
+    cluster: Cluster, batches: Sequence[Sequence[Sample]], schedule: RuleName
+) -> tuple[Outcome, dict[str, Split]]:
     """This rank's part of a training run; losses are the whole job's."""
     own = make_rank(cluster, cluster.stage_of(RANK), MpiCollectives(WORLD, cluster))
-    transport = MpiTransport(WORLD, torch.float64)
+    same_shard = Job(WORLD).divide(cluster.shard_of(RANK)).comm
+    transport = MpiTransport(same_shard, torch.float64)
     outcome = Outcome([], [], {})
     for k, samples in enumerate(batches):
         own.tokens.start_iteration(samples)
         replicas = over_replicas(random_split(samples, 8, k, tuple(Recompute)), cluster.n_replicas)
         plans = planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule, k)
-        trace = run_plan(plans[RANK], own.stage, transport)
-        outcome.losses.append(WORLD.allreduce(trace.loss))
+        trace = run_plan(plans[cluster.plan_of(RANK)], own.stage, transport)
+        outcome.losses.append(WORLD.allreduce(trace.loss) / cluster.n_shards)
         outcome.norms.append(trace.gradient_norm)
     outcome.tensors = own.weights()
-    return outcome
+    return outcome, own.splits()
 
 
 def close(actual: Tensor, expected: Tensor) -> bool:
@@ -66,13 +72,16 @@ def close(actual: Tensor, expected: Tensor) -> bool:
 
 
 @pytest.mark.parametrize(
-    "cluster", CLUSTERS, ids=lambda c: f"{c.n_stages}x{c.n_replicas} zero {c.zero_stage}"
+    "cluster",
+    CLUSTERS,
+    ids=lambda c: f"{c.n_stages}x{c.n_replicas}x{c.n_shards} zero {c.zero_stage}",
 )
 @pytest.mark.parametrize("schedule", ["1f1b", "adaptive"])
 def test_three_steps_give_the_unsplit_weights(cluster: Cluster, schedule: RuleName) -> None:
     batches = [random_samples(seed, n=20) for seed in (1, 2, 3)]
-    found = train(cluster, batches, schedule)
+    found, splits = train(cluster, batches, schedule)
     expected = unsplit_training(batches)
     assert found.losses == pytest.approx(expected.losses, rel=1e-10)
     assert found.norms == pytest.approx(expected.norms, rel=1e-10)
-    assert [n for n, t in found.tensors.items() if not close(t, expected.tensors[n])] == []
+    parts = {name: split.part_of(expected.tensors[name]) for name, split in splits.items()}
+    assert [n for n, t in found.tensors.items() if not close(t, parts[n])] == []

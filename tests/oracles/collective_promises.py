@@ -11,34 +11,52 @@ def check_collectives(collectives: Collectives, cluster: Cluster, rank: int) -> 
     for scale in (1.0, 10.0):
         _check_places(collectives, cluster, rank)
         _check_sums(collectives, cluster, rank, scale)
-        _check_shards(collectives, cluster, rank, scale)
+        _check_sums_over_shards(collectives, cluster, rank, scale)
+        _check_shares(collectives, cluster, rank, scale)
 
 
 def _check_places(collectives: Collectives, cluster: Cluster, rank: int) -> None:
     assert collectives.replica == cluster.replica_of(rank)
     assert collectives.n_replicas == cluster.n_replicas
+    assert collectives.shard == cluster.shard_of(rank)
+    assert collectives.n_shards == cluster.n_shards
 
 
 def _check_sums(collectives: Collectives, cluster: Cluster, rank: int, scale: float) -> None:
-    stage, replica = cluster.stage_of(rank), cluster.replica_of(rank)
-    same_stage = [cluster.rank_of(r, stage) for r in range(cluster.n_replicas)]
-    same_replica = [cluster.rank_of(replica, s) for s in range(cluster.n_stages)]
+    replica, stage, shard = cluster.replica_of(rank), cluster.stage_of(rank), cluster.shard_of(rank)
+    replicas = [cluster.rank_of(r, stage, shard) for r in range(cluster.n_replicas)]
     for dtype in (torch.float32, torch.float64):
         values = scale * torch.tensor([rank, 1], dtype=dtype)
         collectives.sum_over_replicas(values)
-        assert values.tolist() == [scale * sum(same_stage), scale * len(same_stage)]
-    assert collectives.sum_over_stages(scale * rank) == scale * sum(same_replica)
+        assert values.tolist() == [scale * sum(replicas), scale * len(replicas)]
+    ranks = range(cluster.n_ranks)
+    within = [r for r in ranks if cluster.replica_of(r) == replica]
+    assert collectives.sum_within_replica(scale * rank) == scale * sum(within)
 
 
-def _check_shards(collectives: Collectives, cluster: Cluster, rank: int, scale: float) -> None:
+def _check_sums_over_shards(
+    collectives: Collectives, cluster: Cluster, rank: int, scale: float
+) -> None:
+    replica, stage = cluster.replica_of(rank), cluster.stage_of(rank)
+    shards = [cluster.rank_of(replica, stage, shard) for shard in range(cluster.n_shards)]
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        values = scale * torch.tensor([[rank, 1], [2, 3]], dtype=dtype).T  # not contiguous
+        total = collectives.sum_over_shards(values)
+        n = len(shards)
+        assert total.dtype == dtype
+        assert total.tolist() == [[scale * sum(shards), scale * 2 * n], [scale * n, scale * 3 * n]]
+        assert values.tolist() == [[scale * rank, scale * 2], [scale, scale * 3]]
+
+
+def _check_shares(collectives: Collectives, cluster: Cluster, rank: int, scale: float) -> None:
     n, replica = cluster.n_replicas, cluster.replica_of(rank)
     values = scale * torch.arange(3.0 * n)
     expected = values.clone()
     expected[3 * replica : 3 * replica + 3] *= n
-    collectives.sum_shard_over_replicas(values)
+    collectives.sum_share_over_replicas(values)
     assert torch.equal(values, expected)
     for dtype in (torch.float32, torch.bfloat16):
-        shards = torch.full((2 * n,), -1.0, dtype=dtype)
-        shards[2 * replica : 2 * replica + 2] = replica + scale
-        collectives.gather_shards(shards)
-        assert shards.tolist() == [r + scale for r in range(n) for _ in range(2)]
+        shares = torch.full((2 * n,), -1.0, dtype=dtype)
+        shares[2 * replica : 2 * replica + 2] = replica + scale
+        collectives.gather_shares(shares)
+        assert shares.tolist() == [r + scale for r in range(n) for _ in range(2)]

@@ -24,6 +24,7 @@ from dynapipe_hpc.executor.local_transport import LocalNetwork
 from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.models.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -57,33 +58,55 @@ def train(
 ) -> Outcome:
     """Executes plans on threads and puts the ranks' tensors together."""
     world = LocalWorld(cluster.n_ranks)
-    network = LocalNetwork(world, lambda shape: torch.empty(shape, dtype=dtype))
+    networks = [
+        LocalNetwork(
+            world,
+            lambda shape: torch.empty(shape, dtype=dtype),
+            [rank for rank in range(cluster.n_ranks) if cluster.shard_of(rank) == shard],
+        )
+        for shard in range(cluster.n_shards)
+    ]
     sums = LocalSums(world, cluster)
 
-    def work(rank: int) -> tuple[list[IterationTrace], dict[str, Tensor]]:
+    def work(rank: int) -> tuple[list[IterationTrace], dict[str, Tensor], dict[str, Split]]:
         collectives = LocalCollectives(sums, rank)
         own = make_rank(cluster, cluster.stage_of(rank), collectives, weighting, loading, dtype)
-        transport = network.transport(rank)
+        transport = networks[cluster.shard_of(rank)].transport(cluster.plan_of(rank))
         traces = []
         for samples, plans in iterations:
             own.tokens.start_iteration(samples)
-            traces.append(run_plan(plans[rank], own.stage, transport))
-        return traces, result(own)
+            traces.append(run_plan(plans[cluster.plan_of(rank)], own.stage, transport))
+        return traces, result(own), own.splits()
 
-    traces, tensors = zip(*world.run(work), strict=True)
+    traces, tensors, splits = zip(*world.run(work), strict=True)
+    iterations_of_ranks = list(zip(*traces, strict=True))
+    for of_ranks in iterations_of_ranks:
+        assert len({trace.gradient_norm for trace in of_ranks}) == 1
     return Outcome(
-        [sum(trace.loss for trace in of_ranks) for of_ranks in zip(*traces, strict=True)],
-        [of_ranks[0].gradient_norm for of_ranks in zip(*traces, strict=True)],
-        _joined(tensors),
+        [
+            sum(trace.loss for trace in of_ranks[:: cluster.n_shards])
+            for of_ranks in iterations_of_ranks
+        ],
+        [of_ranks[0].gradient_norm for of_ranks in iterations_of_ranks],
+        _joined(tensors, splits),
     )
 
 
-def _joined(of_ranks: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The whole model; replicas hold the same bits."""
+def _joined(
+    of_ranks: Sequence[dict[str, Tensor]], splits: Sequence[dict[str, Split]]
+) -> dict[str, Tensor]:
+    """The whole model; where ranks hold the same part of it, they hold the same bits."""
     joined: dict[str, Tensor] = {}
-    for tensors in of_ranks:
+    for tensors, split_of in zip(of_ranks, splits, strict=True):
         for name, tensor in tensors.items():
-            assert torch.equal(joined.setdefault(name, tensor), tensor)
+            split, flat = split_of[name], tensor.flatten()
+            shape = split.whole_shape(tensor.shape)
+            whole = joined.setdefault(name, torch.full(shape, torch.nan, dtype=tensor.dtype))
+            places = split.part_of(torch.arange(whole.numel()).view(shape)).flatten()
+            known = whole.view(-1)[places]
+            assert torch.equal(torch.where(known.isnan(), flat, known), flat), name
+            whole.view(-1)[places] = flat
+    assert not any(tensor.isnan().any() for tensor in joined.values())
     return joined
 
 

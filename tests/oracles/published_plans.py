@@ -77,12 +77,12 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
     cluster = Cluster(
         n_replicas=config["dp"],
         n_stages=config["pp"],
+        n_shards=config["tp"],
         device_memory_bytes=config["device_memory_limit_mb"] * 1_000_000,
         link=LINK,
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
-    costs = COSTS.model_copy(update={"tensor_parallel": config["tp"]})
-    cost = ProfiledCost(_a100(family), shape, cluster, costs)
+    cost = ProfiledCost(_a100(family), shape, cluster, COSTS)
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")
     for batch, plan in zip(lengths, entry["batches"], strict=True):
         yield Published(samples_of_lengths(batch), cost, cluster, plan)

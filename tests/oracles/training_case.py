@@ -13,6 +13,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.split import WHOLE, Split, splits_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
@@ -24,7 +25,7 @@ from dynapipe_hpc.training.token_loader import TokenLoader
 MAX_TOKENS = 24
 START_ID = 30
 SHAPE = ModelShape(
-    n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=MAX_TOKENS
+    n_layers=4, hidden_size=16, n_heads=4, ffn_size=32, vocab_size=32, max_tokens=MAX_TOKENS
 )
 CONFIG = TrainingConfig(
     iterations=8, dtype="float64", learning_rate=1e-2, warmup_iterations=2, clip_norm=0.5
@@ -93,6 +94,10 @@ class Rank:
     def gradients(self) -> dict[str, Tensor]:
         return {n: _copy(p.grad) for n, p in self.module.named_parameters()}
 
+    def splits(self) -> dict[str, Split]:
+        found = splits_of(self.module)
+        return {name: found.get(name, WHOLE) for name, _ in self.module.named_parameters()}
+
     def weights(self) -> dict[str, Tensor]:
         return {n: p.detach().clone() for n, p in self.module.named_parameters()}
 
@@ -111,9 +116,11 @@ def make_rank(
     """A rank of the small model; `loading` may tamper with what is loaded."""
     layers = SHAPE.layers_of_stage(stage, cluster.n_stages)
     first, last = stage == 0, stage == cluster.n_stages - 1
-    module = GptStage(SHAPE, layers, first=first, last=last, seed=7, dtype=dtype)
+    module = GptStage(
+        SHAPE, layers, first=first, last=last, shards=collectives, seed=7, dtype=dtype
+    )
     tokens = TokenLoader(RandomTokens(), START_ID, weighting)
-    optimizer = Optimizer(module, CONFIG, collectives, sharded=cluster.zero_stage == 1)
+    optimizer = Optimizer(module, CONFIG, collectives, shares_state=cluster.zero_stage == 1)
     return Rank(module, tokens, optimizer, ModuleStage(module, loading(tokens), optimizer))
 
 

@@ -14,7 +14,7 @@ def small_module(dtype: torch.dtype) -> nn.Linear:
 def test_weights_and_gradients_are_views_of_two_buffers(dtype: torch.dtype) -> None:
     module = small_module(dtype)
     before = module.weight.clone()
-    flat = FlatParameters(module.parameters())
+    flat = FlatParameters(module)
     assert torch.equal(module.weight, before)
     for _ in range(2):
         module(torch.ones(1, 3, dtype=dtype)).sum().backward()
@@ -28,15 +28,15 @@ def test_weights_and_gradients_are_views_of_two_buffers(dtype: torch.dtype) -> N
 
 def test_gradients_of_16_bits_are_added_up_in_32() -> None:
     module = small_module(torch.bfloat16)
-    flat = FlatParameters(module.parameters())
+    flat = FlatParameters(module)
     for _ in range(300):  # beyond 256, one is less than half of the last bit
         module(torch.ones(1, 3, dtype=torch.bfloat16)).sum().backward()
     assert flat.gradients[:6].tolist() == [300] * 6
 
 
-def test_matrices_come_first_and_shards_are_equal() -> None:
+def test_matrices_come_first_and_shares_are_equal() -> None:
     module = nn.Sequential(nn.LayerNorm(5), nn.Linear(5, 20))
-    flat = FlatParameters(module.parameters(), n_shards=3)
+    flat = FlatParameters(module, n_shares=3)
     assert flat.n_weights == 10 + 100 + 20
     assert flat.n_decaying == 2 * ALIGNMENT
     assert len(flat.weights) == 3 * ALIGNMENT

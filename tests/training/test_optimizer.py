@@ -152,7 +152,7 @@ def test_the_planner_counts_the_bytes_that_a_rank_keeps(
     def kept_bytes(rank: int) -> int:
         module = nn.Linear(64, 64, bias=False, dtype=dtype)
         collectives = LocalCollectives(sums, rank)
-        optimizer = Optimizer(module, CONFIG, collectives, sharded=zero_stage == 1)
+        optimizer = Optimizer(module, CONFIG, collectives, shares_state=zero_stage == 1)
         optimizer.step()
         return optimizer.kept_bytes
 

@@ -1,6 +1,6 @@
 """Sums over the ranks of a `LocalWorld`."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
 
 import torch
@@ -38,15 +38,25 @@ class LocalSums:
     """Where all ranks of a cluster, threads of one process, meet."""
 
     def __init__(self, world: LocalWorld, cluster: Cluster) -> None:
-        """Prepares the groups of every stage and of every replica."""
-        replicas, stages = range(cluster.n_replicas), range(cluster.n_stages)
+        """Prepares the groups of every rank."""
         self.cluster = cluster
-        self.of_stage: list[_Meeting[torch.Tensor]] = [
-            _Meeting(world, [cluster.rank_of(r, s) for r in replicas]) for s in stages
-        ]
-        self.of_replica: list[_Meeting[float]] = [
-            _Meeting(world, [cluster.rank_of(r, s) for s in stages]) for r in replicas
-        ]
+        ranks, of = range(cluster.n_ranks), cluster
+        self.over_replicas: list[_Meeting[torch.Tensor]] = _meetings(
+            world, [(of.stage_of(rank), of.shard_of(rank)) for rank in ranks]
+        )
+        self.over_shards: list[_Meeting[torch.Tensor]] = _meetings(
+            world, [of.plan_of(rank) for rank in ranks]
+        )
+        self.within_replica: list[_Meeting[float]] = _meetings(
+            world, [of.replica_of(rank) for rank in ranks]
+        )
+
+
+def _meetings(world: LocalWorld, colours: Sequence[Hashable]) -> list[_Meeting[T]]:
+    """By rank, where it meets the ranks of its colour."""
+    members = {c: [r for r, other in enumerate(colours) if other == c] for c in set(colours)}
+    of_colour: dict[Hashable, _Meeting[T]] = {c: _Meeting(world, m) for c, m in members.items()}
+    return [of_colour[colour] for colour in colours]
 
 
 class LocalCollectives:
@@ -57,28 +67,37 @@ class LocalCollectives:
         self._rank = rank
         self.replica = sums.cluster.replica_of(rank)
         self.n_replicas = sums.cluster.n_replicas
-        self._of_stage = sums.of_stage[sums.cluster.stage_of(rank)]
-        self._of_replica = sums.of_replica[self.replica]
+        self.shard = sums.cluster.shard_of(rank)
+        self.n_shards = sums.cluster.n_shards
+        self._over_replicas = sums.over_replicas[rank]
+        self._over_shards = sums.over_shards[rank]
+        self._within_replica = sums.within_replica[rank]
 
     def sum_over_replicas(self, values: torch.Tensor) -> None:
         """Replaces `values` by their sum over replicas."""
-        shown = self._of_stage.gather(self._rank, values.clone())
+        shown = self._over_replicas.gather(self._rank, values.clone())
         values.copy_(torch.stack(shown).sum(dim=0))
 
-    def sum_shard_over_replicas(self, values: torch.Tensor) -> None:
-        """Replaces this replica's shard of `values` by its sum over replicas, and no other."""
-        shown = self._of_stage.gather(self._rank, values.clone())
-        total = torch.stack([self._shard(each) for each in shown]).sum(dim=0)
-        self._shard(values).copy_(total)
+    def sum_share_over_replicas(self, values: torch.Tensor) -> None:
+        """Replaces this replica's share of `values` by its sum over replicas, and no other."""
+        shown = self._over_replicas.gather(self._rank, values.clone())
+        total = torch.stack([self._share(each) for each in shown]).sum(dim=0)
+        self._share(values).copy_(total)
 
-    def gather_shards(self, values: torch.Tensor) -> None:
-        """Replaces every shard of `values` by what its replica has there."""
-        shown = self._of_stage.gather(self._rank, self._shard(values).clone())
+    def gather_shares(self, values: torch.Tensor) -> None:
+        """Replaces every share of `values` by what its replica has there."""
+        shown = self._over_replicas.gather(self._rank, self._share(values).clone())
         values.copy_(torch.cat(shown))
 
-    def sum_over_stages(self, value: float) -> float:
-        """The sum over the ranks of this replica."""
-        return sum(self._of_replica.gather(self._rank, value))
+    def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
+        shown = self._over_shards.gather(self._rank, values.clone())
+        wide = torch.promote_types(values.dtype, torch.float32)
+        return torch.stack(shown).sum(dim=0, dtype=wide).to(values.dtype)
 
-    def _shard(self, values: torch.Tensor) -> torch.Tensor:
+    def sum_within_replica(self, value: float) -> float:
+        """The sum over the ranks of this replica."""
+        return sum(self._within_replica.gather(self._rank, value))
+
+    def _share(self, values: torch.Tensor) -> torch.Tensor:
         return values.view(self.n_replicas, -1)[self.replica]

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -47,10 +47,22 @@ class _Transfer(Generic[ArrayT]):
 class LocalNetwork(Generic[ArrayT]):
     """Matches what ranks start: the k-th on one side of a pair with the k-th on the other."""
 
-    def __init__(self, world: LocalWorld, allocate: Callable[[tuple[int, ...]], ArrayT]) -> None:
-        """Connects all ranks of `world`; `allocate` makes an array of a shape."""
+    def __init__(
+        self,
+        world: LocalWorld,
+        allocate: Callable[[tuple[int, ...]], ArrayT],
+        members: Sequence[int] | None = None,
+    ) -> None:
+        """Connects some ranks of `world`, or all.
+
+        Args:
+            world: The ranks.
+            allocate: Makes an array of a shape.
+            members: The ranks of `world` that are connected, which number each other from 0.
+        """
         self.world = world
         self.allocate = allocate
+        self.members = range(world.n_ranks) if members is None else members
         self._unmatched: dict[tuple[int, int], deque[_Transfer[ArrayT]]] = {}
         self._n_matched: dict[frozenset[int], int] = {}
 
@@ -144,5 +156,6 @@ class LocalTransport(Generic[ArrayT]):
                 "which it did not start"
             )
         what = f"what it started: {transfer}"
-        self._network.world.wait_until(self._rank, lambda: transfer.is_done, what)
+        waiting = self._network.members[self._rank]
+        self._network.world.wait_until(waiting, lambda: transfer.is_done, what)
         return transfer.array

@@ -9,11 +9,11 @@ class IterationTrace:
 
     Attributes:
         iteration: Number of the iteration.
-        rank: The rank.
+        rank: The rank, as plans number it.
         start_ms: Per instruction of the plan, its start since the start of the iteration.
         end_ms: Per instruction, its end.
-        loss: This rank's part of the iteration's loss; ranks add up to it.
-        gradient_norm: Norm over all stages before clipping.
+        loss: This stage's part of the iteration's loss; stages add up to it.
+        gradient_norm: Norm over the whole model before clipping.
         learning_rate: Of this iteration's step.
         peak_bytes: Largest memory of activations at any moment.
     """

@@ -11,6 +11,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
@@ -44,9 +45,9 @@ def check_size(job: Job, cluster: Cluster) -> None:
     if job.size != cluster.n_ranks:
         raise InputError(
             f"the configuration needs {cluster.n_ranks} ranks (cluster.n_replicas = "
-            f"{cluster.n_replicas} x cluster.n_stages = {cluster.n_stages}), but this job has "
-            f"{job.size}; start it with mpiexec -n {cluster.n_ranks} (or srun -n "
-            f"{cluster.n_ranks}), or change [cluster]"
+            f"{cluster.n_replicas} x cluster.n_stages = {cluster.n_stages} x cluster.n_shards = "
+            f"{cluster.n_shards}), but this job has {job.size}; start it with mpiexec -n "
+            f"{cluster.n_ranks} (or srun -n {cluster.n_ranks}), or change [cluster]"
         )
 
 
@@ -80,28 +81,35 @@ def build_worker(config: ExperimentConfig, source: Source, job: Job) -> Worker:
     """Builds the stage of this rank; all ranks together."""
     torch.set_num_threads(config.training.threads)
     collectives = MpiCollectives(job.comm, config.cluster)
-    module = build_module(config, config.cluster.stage_of(job.rank))
+    module = build_module(config, config.cluster.stage_of(job.rank), collectives)
     loader = TokenLoader(source.dataset, source.dataset.eos_id, config.training.loss_weighting)
     stage = ModuleStage(module, loader, build_optimizer(config, module, collectives))
-    return Worker(loader, stage, MpiTransport(job.comm, dtype_of(config)))
+    return Worker(loader, stage, open_transport(config, job))
+
+
+def open_transport(config: ExperimentConfig, job: Job) -> MpiTransport:
+    """To the ranks of this rank's shard, which plans number; all ranks together."""
+    same_shard = job.divide(config.cluster.shard_of(job.rank))
+    return MpiTransport(same_shard.comm, dtype_of(config))
 
 
 def build_optimizer(
     config: ExperimentConfig, module: GptStage, collectives: Collectives
 ) -> Optimizer:
     """What updates the weights of a stage, together with its replicas."""
-    sharded = config.cluster.zero_stage == 1
-    return Optimizer(module, config.training, collectives, sharded=sharded)
+    shares_state = config.cluster.zero_stage == 1
+    return Optimizer(module, config.training, collectives, shares_state=shares_state)
 
 
-def build_module(config: ExperimentConfig, stage: int) -> GptStage:
-    """The layers of a stage, with the weights that training starts from."""
+def build_module(config: ExperimentConfig, stage: int, shards: Shards) -> GptStage:
+    """A shard of the layers of a stage, with the weights that training starts from."""
     n_stages = config.cluster.n_stages
     return GptStage(
         config.model,
         config.model.layers_of_stage(stage, n_stages),
         first=stage == 0,
         last=stage == n_stages - 1,
+        shards=shards,
         seed=config.training.seed,
         dtype=dtype_of(config),
     )

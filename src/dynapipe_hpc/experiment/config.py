@@ -47,3 +47,16 @@ class ExperimentConfig(ConfigTable):
                 f"({self.model.n_layers}{sides}); a stage needs at least one layer"
             )
         return self
+
+    @model_validator(mode="after")
+    def _layers_can_be_cut(self) -> Self:
+        n_shards = self.cluster.n_shards
+        for name in ("n_heads", "ffn_size", "vocab_size"):
+            size = getattr(self.model, name)
+            if size % n_shards:
+                raise ValueError(
+                    f"cluster.n_shards ({n_shards}) does not divide model.{name} ({size}): every "
+                    "shard takes an equal part of heads, inner widths and vocabulary; set it to a "
+                    f"multiple, {-(-size // n_shards) * n_shards} for one, or change n_shards"
+                )
+        return self

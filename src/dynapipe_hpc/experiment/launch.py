@@ -45,6 +45,10 @@ class Job:
         """Whether this rank speaks for the job."""
         return self.rank == 0
 
+    def divide(self, part: int) -> "Job":
+        """The ranks that name the same part, in their order; all ranks together."""
+        return Job(MPI.Intracomm(self.comm.Split(color=part, key=self.rank)))
+
     def barrier(self) -> None:
         """Waits for all ranks."""
         self.comm.Barrier()

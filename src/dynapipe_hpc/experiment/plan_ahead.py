@@ -21,6 +21,8 @@ class _StoppedError(Exception):
 class PlanAhead:
     """A thread that plans this rank's share of the iterations and stores the plans.
 
+    A plan is made and encoded once, and stored for each of the ranks that execute it.
+
     The store's capacity is the only brake: the thread waits where `put` waits, and otherwise
     plans on while the rank executes earlier iterations.
 
@@ -38,14 +40,14 @@ class PlanAhead:
         make_plans: Callable[[int], Sequence[RankPlan]],
         store: PlanStore,
         iterations: Sequence[int],
-        n_ranks: int,
+        plan_of_rank: Sequence[int],
     ) -> None:
-        """Prepares to plan `iterations`, in this order, for all ranks."""
+        """Prepares to plan `iterations`, in this order; every rank executes `plan_of_rank`."""
         self.planning_ms: dict[int, float] = {}
         self._make_plans = make_plans
         self._store = store
         self._iterations = iterations
-        self._n_ranks = n_ranks
+        self._plan_of_rank = plan_of_rank
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._plan_all, name="planner", daemon=True)
 
@@ -68,7 +70,7 @@ class PlanAhead:
         try:
             plans = self._plan(iteration)
             # The largest: if the store refuses any plan, it is this one.
-            first, *others = sorted(range(self._n_ranks), key=lambda rank: -len(plans[rank]))
+            first, *others = sorted(range(len(plans)), key=lambda rank: -len(plans[rank]))
             self._insist(self._store.put, iteration, first, plans[first])
         except _StoppedError:
             raise
@@ -82,10 +84,10 @@ class PlanAhead:
         started_s = time.thread_time()
         plans = encode_plans(self._make_plans(iteration))
         self.planning_ms[iteration] = 1e3 * (time.thread_time() - started_s)
-        return plans
+        return [plans[plan] for plan in self._plan_of_rank]
 
     def _fail(self, iteration: int, reason: str) -> None:
-        for rank in range(self._n_ranks):
+        for rank in range(len(self._plan_of_rank)):
             self._insist(self._store.fail, iteration, rank, reason)
 
     def _insist(

@@ -25,7 +25,7 @@ def measure_update(job: Job, config: ExperimentConfig) -> UpdateProfile:
     collectives = (
         SingleRankCollectives() if job.size == 1 else MpiCollectives(job.comm, config.cluster)
     )
-    module = build_module(config, config.cluster.stage_of(job.rank))
+    module = build_module(config, config.cluster.stage_of(job.rank), collectives)
     optimizer = build_optimizer(config, module, collectives)
     times = [_update_ms(job, optimizer) for _ in range(1 + REPETITIONS)][1:]
     n_bytes = optimizer.parameters.weight_bytes

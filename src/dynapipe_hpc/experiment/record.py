@@ -37,7 +37,7 @@ class RankReport:
 
     Attributes:
         iteration: Number of the iteration.
-        loss: The rank's part.
+        loss: The part of the rank's stage.
         gradient_norm: Over all stages, before clipping.
         learning_rate: Of the step.
         n_microbatches: Of the replica, told by its first stage; 0 from the others.
@@ -85,25 +85,26 @@ class RankReport:
 
 
 def record_of(
-    reports: Sequence[RankReport], samples: Sequence[Sample], measured_ms: float
+    reports: Sequence[RankReport], n_shards: int, samples: Sequence[Sample], measured_ms: float
 ) -> IterationRecord:
     """Puts the reports of all ranks together.
 
     Args:
         reports: By rank.
+        n_shards: Ranks that one stage is cut over: what one of them says of its plan, all say.
         samples: The global batch.
         measured_ms: Time of the whole iteration.
     """
-    first = reports[0]
+    first, per_plan = reports[0], reports[::n_shards]
     return IterationRecord(
         iteration=first.iteration,
-        loss=sum(report.loss for report in reports),
+        loss=sum(report.loss for report in per_plan),
         gradient_norm=first.gradient_norm,
         learning_rate=first.learning_rate,
         n_samples=len(samples),
-        n_microbatches=sum(report.n_microbatches for report in reports),
+        n_microbatches=sum(report.n_microbatches for report in per_plan),
         real_tokens=sum(sample.tokens for sample in samples),
-        padded_tokens=sum(report.padded_tokens for report in reports),
+        padded_tokens=sum(report.padded_tokens for report in per_plan),
         predicted_ms=first.predicted_ms,
         measured_ms=measured_ms,
         predicted_peak_bytes=max(report.predicted_peak_bytes for report in reports),

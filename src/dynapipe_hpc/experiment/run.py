@@ -70,7 +70,8 @@ def _planning(config: ExperimentConfig, source: Source, store: PlanStore, job: J
 
     iterations = range(config.training.iterations)
     mine = [k for k in iterations if store.planner_of(k) == job.rank]
-    return PlanAhead(make_plans, store, mine, job.size)
+    plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
+    return PlanAhead(make_plans, store, mine, plan_of_rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class _Log:
         self._folder = RunFolder.create(output, to_toml(config), machine_facts(n_ranks))
 
     def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
-        """Adds an iteration, with the plans and traces of all ranks or of none."""
+        """Adds an iteration, with plans and traces of the first shard's ranks or of none."""
         self._folder.add(record)
         if traced:
             self._folder.add_trace([e.plan for e in traced], [e.trace for e in traced])
@@ -132,5 +133,7 @@ def _train(rank: _Rank, sampler: TokenBudgetSampler, log: _Log | None) -> None:
         measured_ms = 1e3 * (time.perf_counter() - started_s)
         is_traced = iteration < rank.config.report.trace_iterations
         traced = rank.job.gather(execution) if is_traced else []
+        n_shards = rank.config.cluster.n_shards
         if log is not None:
-            log.add(record_of(reports, samples, measured_ms), traced)
+            # The shards of a stage go through their plan side by side: one stands for all.
+            log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])

@@ -2,10 +2,12 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.initialize import initialize
+from dynapipe_hpc.models.sharded_linear import ColumnLinear
+from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding, cross_entropies
+from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
 
@@ -13,13 +15,15 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 class GptStage(nn.Module):
     """Some consecutive layers of a GPT, with the embedding or the head where they belong.
 
-    Parameters carry the names and initial values that they have in the unsplit model.
+    Parameters carry the names and initial values that they have in the unsplit model. All shards
+    of a stage run the same passes in the same order, and return the same.
 
     Args:
         shape: Of the whole model.
         layers: Indices of the layers held; may be empty.
         first: Whether the stage begins with the embedding.
         last: Whether the stage ends with the head and the loss.
+        shards: The ranks that hold its shards.
         seed: Of the initial weights of the whole model.
         dtype: Of weights and activations.
     """
@@ -31,14 +35,15 @@ class GptStage(nn.Module):
         *,
         first: bool,
         last: bool,
+        shards: Shards = ONE_SHARD,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         with torch.device("meta"):  # allocated and set once, below
-            self.embedding = Embedding(shape) if first else None
-            self.layers = nn.ModuleDict({str(i): TransformerLayer(shape) for i in layers})
-            self.head = Head(shape) if last else None
+            self.embedding = Embedding(shape, shards) if first else None
+            self.layers = nn.ModuleDict({str(i): TransformerLayer(shape, shards) for i in layers})
+            self.head = Head(shape, shards) if last else None
         self.to(dtype).to_empty(device="cpu")
         initialize(self, seed, shape.n_layers)
 
@@ -86,9 +91,9 @@ class GptStage(nn.Module):
 class Embedding(nn.Module):
     """Learned vectors of tokens and of positions, which run through the row."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.tokens = TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
         self.positions = nn.Embedding(shape.max_tokens, shape.hidden_size)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -100,14 +105,14 @@ class Embedding(nn.Module):
 class Head(nn.Module):
     """The final norm, the logits and the loss."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(shape.hidden_size)
-        self.logits = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
+        self.logits = ColumnLinear(shape.hidden_size, shape.vocab_size, shards, bias=False)
+        self._shards = shards
 
     def forward(self, hidden: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Maps (rows, tokens, width) to the weighted sum of cross entropies, a scalar."""
         logits = self.logits(self.norm(hidden)).flatten(0, 1)
-        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        losses = functional.cross_entropy(exact, labels.flatten(), reduction="none")
+        losses = cross_entropies(logits, labels.flatten(), self._shards)
         return (losses * weights.flatten().to(losses.dtype)).sum()

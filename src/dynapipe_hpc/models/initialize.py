@@ -6,24 +6,30 @@ import math
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.models.split import WHOLE, splits_of
+
 STANDARD_DEVIATION = 0.02
 
 
 def initialize(module: nn.Module, seed: int, n_layers: int) -> None:
     """Sets every weight from its own random stream, which its name and the seed choose.
 
-    A weight with the same name starts with the same bits on any number of stages. Weights
-    are drawn as in GPT-2: normal, those that write to the residual stream scaled down by
-    the square root of how many do; biases start at zero, scales of norms at one.
+    A weight with the same name starts with the same bits on any number of stages and shards: it
+    is drawn whole, and a shard takes its part. Weights are drawn as in GPT-2: normal, those that
+    write to the residual stream scaled down by the square root of how many do; biases start at
+    zero, scales of norms at one.
 
     Args:
         module: Its parameter names are those of the unsplit model.
         seed: Of the whole model.
         n_layers: Of the whole model; each writes to the residual stream twice.
     """
+    splits = splits_of(module)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.copy_(_initial_value(name, parameter.shape, seed, n_layers))
+            split = splits.get(name, WHOLE)
+            shape = split.whole_shape(parameter.shape)
+            parameter.copy_(split.part_of(_initial_value(name, shape, seed, n_layers)))
 
 
 def _initial_value(name: str, shape: torch.Size, seed: int, n_layers: int) -> Tensor:

@@ -7,35 +7,41 @@ from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class CausalAttention(nn.Module):
-    """Self-attention in which a position sees itself and those before it in its row."""
+    """Self-attention in which a position sees itself and those before it in its row.
 
-    def __init__(self, shape: ModelShape) -> None:
+    Every shard has its own heads.
+    """
+
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        self.n_heads = shape.n_heads
-        self.query_key_value = nn.Linear(shape.hidden_size, 3 * shape.hidden_size)
-        self.output = nn.Linear(shape.hidden_size, shape.hidden_size)
+        width = shape.hidden_size
+        self.n_heads = shape.n_heads // shards.n_shards
+        self.query_key_value = ColumnLinear(width, 3 * width, shards, n_blocks=3)
+        self.output = RowLinear(width, width, shards)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (rows, tokens, width) to the same shape."""
-        rows, tokens, width = hidden.shape
+        rows, tokens, _ = hidden.shape
         projected = self.query_key_value(hidden).view(rows, tokens, 3, self.n_heads, -1)
         query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (rows, heads, tokens, d)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        output: Tensor = self.output(mixed.transpose(1, 2).reshape(rows, tokens, width))
+        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return output
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a GELU between them."""
+    """Two linear maps with a GELU between them; every shard has its part of the inner width."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        self.inner = nn.Linear(shape.hidden_size, shape.ffn_size)
-        self.output = nn.Linear(shape.ffn_size, shape.hidden_size)
+        self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards)
+        self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (rows, tokens, width) to the same shape."""
@@ -46,12 +52,12 @@ class FeedForward(nn.Module):
 class TransformerLayer(nn.Module):
     """Attention and feed-forward, each normalised at its entrance and added to the stream."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(shape.hidden_size)
-        self.attention = CausalAttention(shape)
+        self.attention = CausalAttention(shape, shards)
         self.feed_forward_norm = nn.LayerNorm(shape.hidden_size)
-        self.feed_forward = FeedForward(shape)
+        self.feed_forward = FeedForward(shape, shards)
 
     def forward(self, hidden: Tensor, recompute: Recompute = Recompute.NONE) -> Tensor:
         """Maps (rows, tokens, width) to the same shape.

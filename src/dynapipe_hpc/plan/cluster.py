@@ -26,11 +26,14 @@ class Link(ConfigTable):
 
 
 class Cluster(ConfigTable):
-    """Replicas of a pipeline, one rank per stage. The [cluster] table.
+    """Replicas of a pipeline of stages, each cut into shards; a rank per shard. [cluster] table.
+
+    All shards of a stage execute one plan, so plans number ranks as if there were one shard.
 
     Attributes:
         n_replicas: Copies of the model, each working on its share of every batch.
-        n_stages: Ranks over which the layers of one copy are spread.
+        n_stages: Parts into which the layers of one copy are divided.
+        n_shards: Ranks over which every layer of a stage is cut (tensor parallelism).
         device_memory_bytes: Memory that one rank may use for model and activations.
         zero_stage: What replicas share out instead of each keeping all of it: 0 nothing, 1 the
             state of the optimizer (ZeRO-1).
@@ -39,6 +42,7 @@ class Cluster(ConfigTable):
 
     n_replicas: int = Field(default=1, ge=1)
     n_stages: int = Field(default=1, ge=1)
+    n_shards: int = Field(default=1, ge=1)
     device_memory_bytes: int = Field(gt=0)
     zero_stage: Literal[0, 1] = 0
     link: Link = Link()
@@ -46,24 +50,37 @@ class Cluster(ConfigTable):
     @property
     def n_ranks(self) -> int:
         """Ranks of the whole job."""
+        return self.n_plans * self.n_shards
+
+    @property
+    def n_plans(self) -> int:
+        """Plans of an iteration: one per stage of every replica, for all its shards."""
         return self.n_replicas * self.n_stages
 
-    def rank_of(self, replica: int, stage: int) -> int:
-        """The rank that holds a stage of a replica; a replica's stages are neighbours."""
-        return replica * self.n_stages + stage
+    def rank_of(self, replica: int, stage: int, shard: int = 0) -> int:
+        """The rank that holds a shard of a replica's stage; shards, then stages are neighbours."""
+        return (replica * self.n_stages + stage) * self.n_shards + shard
 
     def replica_of(self, rank: int) -> int:
         """The replica that a rank belongs to."""
-        return rank // self.n_stages
+        return self.plan_of(rank) // self.n_stages
 
     def stage_of(self, rank: int) -> int:
-        """The stage that a rank holds."""
-        return rank % self.n_stages
+        """The stage that a rank holds a shard of."""
+        return self.plan_of(rank) % self.n_stages
+
+    def shard_of(self, rank: int) -> int:
+        """The shard that a rank holds."""
+        return rank % self.n_shards
+
+    def plan_of(self, rank: int) -> int:
+        """The plan that a rank executes: its number among the ranks of its shard."""
+        return rank // self.n_shards
 
     @model_validator(mode="after")
     def _ranks_fit_a_plan(self) -> Self:
-        if self.n_ranks > 65536:
+        if self.n_plans > 65536:
             raise ValueError(
-                f"n_replicas x n_stages is {self.n_ranks}; a plan numbers at most 65536 ranks"
+                f"n_replicas x n_stages is {self.n_plans}; a plan numbers at most 65536 ranks"
             )
         return self

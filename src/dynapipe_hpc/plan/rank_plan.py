@@ -58,9 +58,12 @@ class Prediction:
 class RankPlan:
     """The plan of one rank for one iteration.
 
+    Where stages are cut into shards, the ranks of a stage execute one plan, each together with
+    the ranks of its own shard, which plans number from 0: replica x n_stages + stage.
+
     Attributes:
         iteration: Number of the iteration, from 0.
-        rank: The rank that executes the plan.
+        rank: The rank that executes the plan, among those of its shard; so are peers.
         replica: The rank's replica.
         stage: The rank's stage.
         hidden_size: Width of the tensors between stages.

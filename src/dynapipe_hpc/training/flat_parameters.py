@@ -1,11 +1,13 @@
 """The weights of a module in one buffer, and their gradients in another."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-# Numbers: no vector of a processor lies across two shards, so bits do not depend on sharding.
+from dynapipe_hpc.models.split import splits_of
+
+# Numbers: no vector of a processor lies across two shares, so bits do not depend on sharing.
 ALIGNMENT = 64
 
 
@@ -14,30 +16,31 @@ class FlatParameters:
 
     So weights are updated, and gradients are added up over replicas, measured, scaled and
     cleared, in one call each. Matrices come first, then vectors, then zeros that fill up equal
-    shards.
+    shares; weights that all shards of a stage hold are next to each other.
 
     Attributes:
         weights: Shape (n,), of the type of the parameters.
         gradients: Shape (n,), of the same type, or float32 if that has 16 bits.
         n_decaying: Numbers up to the end of the matrices.
         n_weights: Numbers that belong to a parameter.
+        whole: Where the weights are that all shards hold.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], n_shards: int = 1) -> None:
-        """Moves parameters of one type into a buffer; `n_shards` divides its length."""
-        held = list(parameters)
-        matrices, vectors = [p for p in held if p.ndim >= 2], [p for p in held if p.ndim < 2]
-        self.n_weights = sum(p.numel() for p in held)
-        self.n_decaying = _rounded_up(sum(p.numel() for p in matrices), ALIGNMENT)
-        n = self.n_decaying + sum(p.numel() for p in vectors)
-        n = _rounded_up(n, n_shards * ALIGNMENT)
-        dtype, device = held[0].dtype, held[0].device
-        self.weights = torch.zeros(n, dtype=dtype, device=device)
-        self.gradients = torch.zeros_like(
-            self.weights, dtype=torch.promote_types(dtype, torch.float32)
-        )
-        self._take_over(matrices, start=0)
-        self._take_over(vectors, start=self.n_decaying)
+    def __init__(self, module: nn.Module, n_shares: int = 1) -> None:
+        """Moves parameters of one type into a buffer; `n_shares` divides its length."""
+        cut, held = splits_of(module).keys(), dict(module.named_parameters())
+        cut_matrices, cut_vectors = _by_rank([p for name, p in held.items() if name in cut])
+        matrices, vectors = _by_rank([p for name, p in held.items() if name not in cut])
+        self.n_weights = _count(held.values())
+        self.n_decaying = _rounded_up(_count(cut_matrices + matrices), ALIGNMENT)
+        self.whole = slice(_count(cut_matrices), self.n_decaying + _count(vectors))
+        n = _rounded_up(self.whole.stop + _count(cut_vectors), n_shares * ALIGNMENT)
+        first = next(iter(held.values()))
+        self.weights = torch.zeros(n, dtype=first.dtype, device=first.device)
+        wide = torch.promote_types(first.dtype, torch.float32)
+        self.gradients = torch.zeros_like(self.weights, dtype=wide)
+        self._take_over(cut_matrices + matrices, start=0)
+        self._take_over(vectors + cut_vectors, start=self.n_decaying)
 
     @property
     def weight_bytes(self) -> int:
@@ -50,6 +53,15 @@ class FlatParameters:
             _move(parameter, self.weights[place])
             _accumulate(parameter, self.gradients[place].view_as(parameter))
             start = place.stop
+
+
+def _by_rank(parameters: Sequence[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Matrices and vectors."""
+    return [p for p in parameters if p.ndim >= 2], [p for p in parameters if p.ndim < 2]
+
+
+def _count(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(parameter.numel() for parameter in parameters)
 
 
 def _move(parameter: nn.Parameter, view: Tensor) -> None:

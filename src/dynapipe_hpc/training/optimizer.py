@@ -29,8 +29,8 @@ class Step:
 class Optimizer:
     """AdamW with clipping over the whole model, on the weights of one stage.
 
-    Weights of 16 bits are rounded from float32 ones, which it keeps. Its state may be sharded
-    over replicas (ZeRO-1): each then updates its shard of the weights, and gets the others'.
+    Weights of 16 bits are rounded from float32 ones, which it keeps. Its state may be shared
+    out over replicas (ZeRO-1): each then updates its share of the weights, and gets the others'.
 
     Attributes:
         parameters: The weights and their gradients.
@@ -46,11 +46,11 @@ class Optimizer:
         config: TrainingConfig,
         collectives: Collectives,
         *,
-        sharded: bool = False,
+        shares_state: bool = False,
     ) -> None:
         """Takes over the weights and gradients of `module`, whose parameters have one type."""
-        self._n_shards, self._sharded = collectives.n_replicas, sharded
-        self.parameters = FlatParameters(module.parameters(), self._n_shards)
+        self._n_shares, self._shares_state = collectives.n_replicas, shares_state
+        self.parameters = FlatParameters(module, self._n_shares)
         self.loss_scale = LossScale(self.parameters.weights.dtype)
         self._config = config
         self._collectives = collectives
@@ -70,8 +70,8 @@ class Optimizer:
 
     def reduce_gradients(self) -> None:
         """Adds up gradients over replicas."""
-        if self._sharded:
-            self._collectives.sum_shard_over_replicas(self.parameters.gradients)
+        if self._shares_state:
+            self._collectives.sum_share_over_replicas(self.parameters.gradients)
         else:
             self._collectives.sum_over_replicas(self.parameters.gradients)
 
@@ -103,28 +103,39 @@ class Optimizer:
         self._adamw.step()
         if self._weights is not self._exact_weights:
             self._weights.copy_(self._exact_weights)
-        if self._sharded:
-            self._collectives.gather_shards(self.parameters.weights)
+        if self._shares_state:
+            self._collectives.gather_shares(self.parameters.weights)
         self.loss_scale.count_step()
         return rate
 
     def _square_sum(self) -> float:
-        """Of the gradients of the whole model, in float64; shard by shard, sharded or not."""
-        shards = self._gradients.chunk(1 if self._sharded else self._n_shards)
-        sums = torch.stack([_square_sum(shard) for shard in shards])
-        if self._sharded:
-            own, sums = sums, sums.new_zeros(self._n_shards)
-            sums[self._collectives.replica] = own[0]
+        """Of the gradients of the whole model, in float64; share by share, shared out or not."""
+        n = len(self.parameters.gradients) // self._n_shares
+        own = [self._collectives.replica] if self._shares_state else range(self._n_shares)
+        sums = torch.zeros(self._n_shares, dtype=torch.float64)
+        for share in own:
+            sums[share] = self._square_sum_of(slice(share * n, (share + 1) * n))
+        if self._shares_state:
             self._collectives.sum_over_replicas(sums)
-        return self._collectives.sum_over_stages(sum(sums.tolist()))
+        return self._collectives.sum_within_replica(sum(sums.tolist()))
+
+    def _square_sum_of(self, place: slice) -> float:
+        """Of some gradients; of weights that all shards hold only on the first."""
+        gradients, whole = self.parameters.gradients, self.parameters.whole
+        if self._collectives.shard == 0:
+            return _square_sum(gradients[place])
+        before = gradients[place.start : max(place.start, min(place.stop, whole.start))]
+        after = gradients[min(place.stop, max(place.start, whole.stop)) : place.stop]
+        return _square_sum(before) + _square_sum(after)
 
     def _own(self, values: Tensor) -> Tensor:
         """What this rank updates of a flat buffer."""
-        return values.chunk(self._n_shards)[self._collectives.replica] if self._sharded else values
+        is_share = self._shares_state
+        return values.chunk(self._n_shares)[self._collectives.replica] if is_share else values
 
     def _groups(self) -> list[dict[str, object]]:
         """Matrices decay, vectors do not; in pieces of flat buffers."""
-        first = self._collectives.replica * len(self._gradients) if self._sharded else 0
+        first = self._collectives.replica * len(self._gradients) if self._shares_state else 0
         n_decaying = min(max(self.parameters.n_decaying - first, 0), len(self._gradients))
         sizes = [n_decaying, len(self._gradients) - n_decaying]
         groups: list[dict[str, object]] = []
@@ -149,9 +160,9 @@ def state_factor(dtype: torch.dtype) -> float:
     return (4 * wide.itemsize + extra) / dtype.itemsize
 
 
-def _square_sum(values: Tensor) -> Tensor:
+def _square_sum(values: Tensor) -> float:
     norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
-    return norm.square()
+    return norm.square().item()
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:

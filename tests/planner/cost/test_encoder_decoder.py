@@ -126,8 +126,8 @@ def a100() -> ProfiledCost:
     )
     path = shared_folder("profiles") / "a100_40gb_t5_11b.csv"
     table = import_csv(path, path.with_stem(f"{path.stem}_parameters"), shape)
-    cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
-    config = ProfiledConfig(path=path, tensor_parallel=8, recompute=("none", "full"))
+    cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=40 * 10**9)
+    config = ProfiledConfig(path=path, recompute=("none", "full"))
     return ProfiledCost(table, shape, cluster, config)
 
 

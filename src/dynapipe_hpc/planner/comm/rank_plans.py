@@ -20,7 +20,7 @@ def rank_plans(
     cost: CostModel,
     hidden_size: int,
 ) -> list[RankPlan]:
-    """Writes one plan per rank, by rank.
+    """Writes one plan per stage of every replica, by rank; all shards of a stage execute it.
 
     Args:
         iteration: Its number.
@@ -34,7 +34,7 @@ def rank_plans(
     return [
         RankPlan(
             iteration=iteration,
-            rank=cluster.rank_of(replica, stage),
+            rank=cluster.plan_of(cluster.rank_of(replica, stage)),
             replica=replica,
             stage=stage,
             hidden_size=hidden_size,
@@ -56,7 +56,8 @@ def rank_plans(
 
 
 def _instructions(replica: int, pipeline: Pipeline, cluster: Cluster) -> list[InstructionRows]:
-    peers = [cluster.rank_of(replica, stage) for stage in range(cluster.n_stages)]
+    ranks = (cluster.rank_of(replica, stage) for stage in range(cluster.n_stages))
+    peers = [cluster.plan_of(rank) for rank in ranks]
     return place_transfers(pipeline.schedule, pipeline.timeline, peers)
 
 

@@ -27,7 +27,8 @@ class AnalyticCost:
 
     One direction of a layer takes `launch_ms` plus the longer of computing,
     FLOPs / `flops_per_ms`, and moving weights and activations, bytes / `memory_bytes_per_ms`;
-    backward is two forwards.
+    backward is two forwards. Where layers are cut over shards, each direction of a layer adds up
+    two tensors over them on top, and of an embedding or head one.
 
     Args:
         shape: The model.
@@ -41,7 +42,7 @@ class AnalyticCost:
         boundaries = (np.arange(cluster.n_stages) < cluster.n_stages - 1).astype(np.float64)
         self._boundary_bytes_per_token = boundaries * shape.hidden_size * config.element_bytes
         self._counts = parts_of_stages(shape, cluster.n_stages)
-        self._estimates = layer_estimates(shape, config.element_bytes)
+        self._estimates = layer_estimates(shape, config.element_bytes, cluster.n_shards)
 
     @property
     def description(self) -> str:
@@ -116,7 +117,8 @@ class AnalyticCost:
         busy_ms: FloatArray = np.maximum(
             flops / self._config.flops_per_ms, moved_bytes / self._config.memory_bytes_per_ms
         )
-        return self._config.launch_ms + busy_ms
+        summed_ms = tokens * estimate.summed_bytes / self._config.reduction_bytes_per_ms
+        return self._config.launch_ms + busy_ms + summed_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class LayerEstimate:
         attention_flops: Per token and token of its row, on top.
         stored_bytes: Per token, kept for the backward pass.
         transient_bytes: Per token, on top while the pass runs.
+        summed_bytes: Per token, tensors that are added up over shards.
     """
 
     weight_bytes: int
@@ -138,24 +141,36 @@ class LayerEstimate:
     attention_flops: int
     stored_bytes: int
     transient_bytes: int
+    summed_bytes: int
 
     def linear_share(self, row_tokens: IntArray) -> FloatArray:
         """Of the FLOPs, those of linear maps: gradients of their weights take as much again."""
         return np.asarray(self.flops / (self.flops + self.attention_flops * row_tokens))
 
 
-def layer_estimates(shape: ModelShape, element_bytes: int) -> dict[str, LayerEstimate]:
-    """By kind, with attention fused: no matrix of scores is kept."""
-    h, f, vocabulary = shape.hidden_size, shape.ffn_size, shape.vocab_size
-    weights = {kind: n * element_bytes for kind, n in parameters_of(shape).items()}
+def layer_estimates(
+    shape: ModelShape, element_bytes: int, n_shards: int = 1
+) -> dict[str, LayerEstimate]:
+    """Of one shard, by kind, with attention fused: no matrix of scores is kept.
+
+    Args:
+        shape: The model.
+        element_bytes: Size of one number of an activation or weight.
+        n_shards: Ranks over which heads, inner widths and the vocabulary are cut.
+    """
+    h, f, vocabulary = shape.hidden_size, shape.ffn_size // n_shards, shape.vocab_size // n_shards
+    heads = h // n_shards  # width of a shard's
+    weights = {kind: n * element_bytes for kind, n in parameters_of(shape, n_shards).items()}
+    summed_bytes = element_bytes * h if n_shards > 1 else 0
     return {
         LAYER: LayerEstimate(
             weight_bytes=weights[LAYER],
             read_weight_bytes=weights[LAYER],
-            flops=8 * h * h + 4 * h * f,
-            attention_flops=4 * h,
-            stored_bytes=element_bytes * (8 * h + 2 * f),
+            flops=8 * h * heads + 4 * h * f,
+            attention_flops=4 * heads,
+            stored_bytes=element_bytes * (4 * h + 4 * heads + 2 * f),
             transient_bytes=element_bytes * (h + f),
+            summed_bytes=2 * summed_bytes,
         ),
         EMBEDDING: LayerEstimate(
             weight_bytes=weights[EMBEDDING],
@@ -164,6 +179,7 @@ def layer_estimates(shape: ModelShape, element_bytes: int) -> dict[str, LayerEst
             attention_flops=0,
             stored_bytes=0,
             transient_bytes=element_bytes * h,
+            summed_bytes=summed_bytes,
         ),
         HEAD: LayerEstimate(
             weight_bytes=weights[HEAD],
@@ -172,5 +188,6 @@ def layer_estimates(shape: ModelShape, element_bytes: int) -> dict[str, LayerEst
             attention_flops=0,
             stored_bytes=element_bytes * 2 * h + LOGIT_BYTES * vocabulary,
             transient_bytes=LOGIT_BYTES * vocabulary,
+            summed_bytes=summed_bytes,
         ),
     }

@@ -21,7 +21,7 @@ class AnalyticConfig(ConfigTable):
         launch_ms: Least time of one layer in one direction, however small the micro-batch.
         element_bytes: Size of one number of an activation or weight.
         state_factor: Bytes of weights, gradients and optimizer state per byte of weights.
-        reduction_bytes_per_ms: Gradients reduced over replicas.
+        reduction_bytes_per_ms: Tensors added up over replicas or shards.
     """
 
     kind: Literal["analytic"] = "analytic"
@@ -39,7 +39,6 @@ class ProfiledConfig(ConfigTable):
     Attributes:
         kind: Says that this is the table's variant.
         path: The table (HDF5).
-        tensor_parallel: Ranks that a layer was cut over when it was measured.
         recompute: What backward passes may recompute: none, selective, full, or several of
             them, of which the planner takes one per micro-batch.
         state_factor: As in `AnalyticConfig`; without it, what the table says.
@@ -49,7 +48,6 @@ class ProfiledConfig(ConfigTable):
 
     kind: Literal["profiled"] = "profiled"
     path: Path
-    tensor_parallel: int = Field(default=1, ge=1)
     recompute: tuple[Literal["none", "selective", "full"], ...] = Field(("none",), min_length=1)
     state_factor: float | None = Field(default=None, ge=1)
     accounting: Literal["measured", "authors"] = "measured"

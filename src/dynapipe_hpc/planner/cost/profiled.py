@@ -58,7 +58,8 @@ class ProfiledCost:
         check_model(table.model, shape, config.path)
         self._modes = config.recompute_modes
         counts = parts_of_stages(shape, cluster.n_stages)
-        layers_of_mode = {mode: _layers(table, config, mode, counts) for mode in self._modes}
+        selection = _Selection(table, config, cluster.n_shards)
+        layers_of_mode = {mode: selection.layers(mode, counts) for mode in self._modes}
         layers = layers_of_mode[self._modes[0]]  # every mode has the same weights
         weight_bytes = [count * layers[kind].parameter_bytes for kind, count in counts.items()]
         self._weight_bytes: FloatArray = np.sum(weight_bytes, axis=0)
@@ -72,7 +73,7 @@ class ProfiledCost:
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         stages = _Stages.of(counts, boundary_sizes(shape, cluster.n_stages) * table.element_bytes)
-        plain_ms = _PlainBackward.of(table, config, counts)
+        plain_ms = _PlainBackward.of(selection, counts)
         grids = {}
         for mode, each in layers_of_mode.items():
             axes, spread = common_axes(each, config.path), on_three_axes(each)
@@ -124,22 +125,42 @@ class ProfiledCost:
         return self._costs_of[recompute](shapes)
 
 
-def _layers(
-    table: ProfileTable, config: ProfiledConfig, recompute: Recompute, kinds: Iterable[str]
-) -> dict[str, LayerProfile]:
-    keys = {kind: LayerKey(config.tensor_parallel, recompute.text, kind) for kind in kinds}
-    layers = {kind: _layer(table, config, key) for kind, key in keys.items()}
-    return as_authors_count(layers, config.path) if config.accounting == "authors" else layers
+class _Selection(NamedTuple):
+    """Which measurements of a table are used.
 
+    Attributes:
+        table: The measurements.
+        config: How layers are run.
+        n_shards: Ranks that layers are cut over.
+    """
 
-def _layer(table: ProfileTable, config: ProfiledConfig, key: LayerKey) -> LayerProfile:
-    if key not in table.layers:
-        known = "; ".join(str(known) for known in table.layers)
-        raise InputError(
-            f"{config.path}: holds no measurements of {key}, only of: {known}; "
-            "change planner.cost or measure them with 'dynapipe-hpc profile'"
-        )
-    return table.layers[key]
+    table: ProfileTable
+    config: ProfiledConfig
+    n_shards: int
+
+    def layers(self, recompute: Recompute, kinds: Iterable[str]) -> dict[str, LayerProfile]:
+        """By kind, as they are counted.
+
+        Raises:
+            InputError: They were not measured.
+        """
+        layers = {kind: self._layer(self.key(recompute, kind)) for kind in kinds}
+        is_authors = self.config.accounting == "authors"
+        return as_authors_count(layers, self.config.path) if is_authors else layers
+
+    def key(self, recompute: Recompute, kind: str) -> LayerKey:
+        """Where in the table a layer is."""
+        return LayerKey(self.n_shards, recompute.text, kind)
+
+    def _layer(self, key: LayerKey) -> LayerProfile:
+        if key not in self.table.layers:
+            known = "; ".join(str(known) for known in self.table.layers)
+            raise InputError(
+                f"{self.config.path}: holds no measurements of {key}, only of: {known}; change "
+                "planner.cost.recompute or cluster.n_shards (which is tensor_parallel there), or "
+                "measure them with 'dynapipe-hpc profile'"
+            )
+        return self.table.layers[key]
 
 
 class _PlainBackward(NamedTuple):
@@ -149,15 +170,16 @@ class _PlainBackward(NamedTuple):
     backward_ms: Mapping[str, FloatArray]
 
     @classmethod
-    def of(cls, table: ProfileTable, config: ProfiledConfig, kinds: Iterable[str]) -> Self:
+    def of(cls, selection: _Selection, kinds: Iterable[str]) -> Self:
         """As far as they were measured."""
-        keys = {kind: LayerKey(config.tensor_parallel, "none", kind) for kind in kinds}
-        if not all(key in table.layers for key in keys.values()):
+        layers = selection.table.layers
+        keys = {kind: selection.key(Recompute.NONE, kind) for kind in kinds}
+        if not all(key in layers for key in keys.values()):
             return cls((NO_POINTS, NO_POINTS, NO_POINTS), {})
-        known = {kind: table.layers[key] for kind, key in keys.items()}
+        known = {kind: layers[key] for kind, key in keys.items()}
         spread = on_three_axes(known)
         times = {kind: layer.backward_ms for kind, layer in spread.items()}
-        return cls(common_axes(known, config.path), times)
+        return cls(common_axes(known, selection.config.path), times)
 
     def at(self, kind: str, axes: Axes) -> FloatArray:
         """Of a kind of layer, at the points of a grid; NaN where not measured."""

@@ -52,18 +52,20 @@ def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
     return sizes
 
 
-def parameters_of(shape: ModelShape) -> dict[str, int]:
-    """Number of parameters of one layer of a GPT, of the embedding and of the head.
+def parameters_of(shape: ModelShape, n_shards: int = 1) -> dict[str, int]:
+    """Number of parameters of one layer of a GPT, of the embedding and of the head, on a shard.
 
     The logits have their own weights: with the embedding's, the first and the last stage
-    would have to exchange gradients.
+    would have to exchange gradients. All shards hold norms, positions and the biases of what
+    they add up.
     """
-    width, inner = shape.hidden_size, shape.ffn_size
-    attention = 4 * width * width + 4 * width
+    width, inner = shape.hidden_size, shape.ffn_size // n_shards
+    heads, vocabulary = width // n_shards, shape.vocab_size // n_shards
+    attention = 4 * width * heads + 3 * heads + width
     feed_forward = 2 * width * inner + inner + width
     norm = 2 * width
     return {
         LAYER: attention + feed_forward + 2 * norm,
-        EMBEDDING: (shape.vocab_size + shape.max_tokens) * width,
-        HEAD: shape.vocab_size * width + norm,
+        EMBEDDING: (vocabulary + shape.max_tokens) * width,
+        HEAD: vocabulary * width + norm,
     }

@@ -1,0 +1,66 @@
+"""Linear maps that are cut over shards: a pair of them needs one sum in either direction.
+
+Source:
+    Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dynapipe_hpc.models.shards import Shards, entered, summed
+from dynapipe_hpc.models.split import Split
+
+
+class ColumnLinear(nn.Module):
+    """A linear map of which each shard computes a part of the outputs.
+
+    Args:
+        n_inputs: Numbers per token that go in, the same on all shards.
+        n_outputs: Numbers per token that come out of all shards together, a multiple of
+            `n_blocks` x shards.
+        shards: The shards of the stage.
+        n_blocks: Of how many blocks of outputs each shard computes its part.
+        bias: Whether there is one.
+    """
+
+    def __init__(
+        self, n_inputs: int, n_outputs: int, shards: Shards, *, n_blocks: int = 1, bias: bool = True
+    ) -> None:
+        super().__init__()
+        n_own = n_outputs // shards.n_shards
+        self.weight = nn.Parameter(torch.empty(n_own, n_inputs))
+        self.bias = nn.Parameter(torch.empty(n_own)) if bias else None
+        split = Split(0, n_blocks, shards.shard, shards.n_shards)
+        self.splits = dict.fromkeys(("weight", "bias") if bias else ("weight",), split)
+        self._shards = shards
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps (..., inputs), the same on all shards, to this shard's (..., outputs / shards)."""
+        return functional.linear(entered(values, self._shards), self.weight, self.bias)
+
+
+class RowLinear(nn.Module):
+    """A linear map of which each shard has a part of the inputs, and all get the outputs.
+
+    Args:
+        n_inputs: Numbers per token that go into all shards together, a multiple of shards.
+        n_outputs: Numbers per token that come out, the same on all shards.
+        shards: The shards of the stage.
+        bias: Whether there is one; every shard holds the whole of it.
+    """
+
+    def __init__(self, n_inputs: int, n_outputs: int, shards: Shards, *, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_outputs, n_inputs // shards.n_shards))
+        self.bias = nn.Parameter(torch.empty(n_outputs)) if bias else None
+        split = Split(1, 1, shards.shard, shards.n_shards)
+        self.splits = {"weight": split}
+        self._shards = shards
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps this shard's (..., inputs / shards) to (..., outputs), the same on all shards."""
+        if self._shards.n_shards == 1:
+            return functional.linear(values, self.weight, self.bias)
+        output = summed(functional.linear(values, self.weight), self._shards)
+        return output if self.bias is None else output + self.bias

@@ -1,0 +1,88 @@
+"""The ranks that hold the shards of one stage, and how tensors pass between them."""
+
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch.autograd import Function
+
+
+class Shards(Protocol):
+    """The ranks over which every layer of a stage is cut, seen from one of them.
+
+    Contract: all shards call alike, in the same order, and get the same bits.
+    """
+
+    @property
+    def shard(self) -> int:
+        """The shard that this rank holds."""
+        ...
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards of a stage."""
+        ...
+
+    def sum_over_shards(self, values: Tensor) -> Tensor:
+        """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
+        ...
+
+
+class OneShard:
+    """The `Shards` of a stage that is not cut."""
+
+    shard = 0
+    n_shards = 1
+
+    def sum_over_shards(self, values: Tensor) -> Tensor:
+        """The tensor itself."""
+        return values
+
+
+ONE_SHARD = OneShard()
+
+
+def entered(values: Tensor, shards: Shards) -> Tensor:
+    """A tensor that all shards hold, on its way to where each computes with it in its own way.
+
+    The backward pass adds up what each shard's way contributes to its gradient.
+    """
+    if shards.n_shards == 1:
+        return values
+    output: Tensor = _Entered.apply(values, shards)  # type: ignore[no-untyped-call]
+    return output
+
+
+def summed(values: Tensor, shards: Shards) -> Tensor:
+    """The sum of what every shard computed; all go on with it in the same way.
+
+    So in the backward pass each has the sum's gradient, which is that of its own part.
+    """
+    if shards.n_shards == 1:
+        return values
+    output: Tensor = _Summed.apply(values, shards)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Entered(Function):
+    """Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, the operator f."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor, shards: Shards) -> Tensor:
+        context.shards = shards
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return context.shards.sum_over_shards(gradients[0]), None
+
+
+class _Summed(Function):
+    """As above, the operator g."""
+
+    @staticmethod
+    def forward(_: Any, values: Tensor, shards: Shards) -> Tensor:
+        return shards.sum_over_shards(values.detach())
+
+    @staticmethod
+    def backward(_: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None

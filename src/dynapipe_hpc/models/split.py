@@ -1,0 +1,61 @@
+"""Which part of a weight a shard holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a weight is cut into equal shards.
+
+    Attributes:
+        dimension: The one that is cut.
+        n_blocks: Equal blocks along it, of each of which a shard gets a part: the queries, keys
+            and values of a shard's heads, for example.
+        shard: The shard held.
+        n_shards: Into how many shards the weight is cut.
+    """
+
+    dimension: int
+    n_blocks: int
+    shard: int
+    n_shards: int
+
+    def whole_shape(self, shape: torch.Size) -> torch.Size:
+        """The shape of the whole weight, from that of a shard."""
+        factors = [self.n_shards if d == self.dimension else 1 for d in range(len(shape))]
+        return torch.Size(size * factor for size, factor in zip(shape, factors, strict=True))
+
+    def part_of(self, whole: Tensor) -> Tensor:
+        """The shard of a whole weight."""
+        before, behind = whole.shape[: self.dimension], whole.shape[self.dimension + 1 :]
+        blocks = whole.view(*before, self.n_blocks, self.n_shards, -1, *behind)
+        part = blocks.select(self.dimension + 1, self.shard)
+        return part.flatten(self.dimension, self.dimension + 1)
+
+
+WHOLE = Split(dimension=0, n_blocks=1, shard=0, n_shards=1)
+
+
+@runtime_checkable
+class HasSplits(Protocol):
+    """A module that holds shards of its weights."""
+
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        """How the weights are cut, by name within the module; not those that are whole."""
+        ...
+
+
+def splits_of(module: nn.Module) -> dict[str, Split]:
+    """How the weights of a module and of those in it are cut, by name; not those that are whole."""
+    return {
+        f"{path}.{name}" if path else name: split
+        for path, inner in module.named_modules()
+        if isinstance(inner, HasSplits)
+        for name, split in inner.splits.items()
+    }
