@@ -35,12 +35,13 @@ std::size_t index_of_least(const std::vector<double>& values) {
 class Builder {
   public:
     Builder(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
-            std::size_t n_replicas, bool split_backward, std::size_t n_kept)
+            std::size_t n_replicas, bool split_backward, std::size_t n_kept, std::size_t n_refined)
         : windows_(windows),
           cutter_(windows, limit_bytes, link),
           scheduler_(windows.costs, limit_bytes, link, windows.n_samples(), split_backward),
           n_replicas_(n_replicas),
-          n_kept_(n_kept) {}
+          n_kept_(n_kept),
+          n_refined_(n_refined) {}
 
     std::vector<ConstructedPlan> run() {
         for (const double price : kPrices) {
@@ -60,9 +61,11 @@ class Builder {
         }
         std::vector<ConstructedPlan> found = std::move(best_);
         best_.clear();
-        for (ConstructedPlan& plan : found) {
-            refine(plan);
-            keep(std::move(plan));
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            if (i < n_refined_) {
+                refine(found[i]);
+            }
+            keep(std::move(found[i]));
         }
         return std::move(best_);
     }
@@ -184,31 +187,45 @@ class Builder {
         plan.makespan_ms = *std::max_element(ms.begin(), ms.end());
     }
 
-    /// The best order, and price for the modes, of a replica; returns its makespan.
+    /// The best order and modes of a replica: those of a price, but for the longest window, whose
+    /// way through the pipeline may be what the others wait for. Returns its makespan.
     double refine(Windows& replica) {
+        double best_ms = makespan_ms(replica, kNever);
         const Windows given = replica;
-        double best_ms = makespan_ms(given, kNever);
-        const auto try_rises = [&](Windows tried) {
-            for (const double rise : kRises) {
-                arrange(tried, rise);
-                const double ms = makespan_ms(tried, best_ms);
-                if (ms < best_ms) {
-                    best_ms = ms;
-                    replica = tried;
-                }
-            }
-        };
-        try_rises(given);
+        try_rises(given, replica, best_ms);
         for (const double price : kPrices) {
             Windows repriced = given;
             for (Window& window : repriced) {
                 cutter_.choose_mode(window, price);
             }
             if (repriced != given) {
-                try_rises(repriced);
+                try_rises(repriced, replica, best_ms);
+            }
+        }
+        for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+            Windows changed = replica;
+            Window& longest = *std::max_element(changed.begin(), changed.end(),
+                                                [&](const Window& a, const Window& b) {
+                                                    return cutter_.work_ms(a) < cutter_.work_ms(b);
+                                                });
+            longest.mode = mode;
+            if (changed != replica && windows_.cell(longest.first, longest.size, mode) >= 0) {
+                try_rises(changed, replica, best_ms);
             }
         }
         return best_ms;
+    }
+
+    /// Keeps the best of the orders of some windows, if it is better than the best so far.
+    void try_rises(Windows windows, Windows& best, double& best_ms) {
+        for (const double rise : kRises) {
+            arrange(windows, rise);
+            const double ms = makespan_ms(windows, best_ms);
+            if (ms < best_ms) {
+                best_ms = ms;
+                best = windows;
+            }
+        }
     }
 
     /// Moves the window that evens the slowest and the fastest replica out best; false if that
@@ -282,6 +299,7 @@ class Builder {
     ListScheduler scheduler_;
     std::size_t n_replicas_;
     std::size_t n_kept_;
+    std::size_t n_refined_;
     std::vector<ConstructedPlan> best_;  ///< best first
     std::vector<std::uint32_t> list_;
 };
@@ -291,8 +309,8 @@ class Builder {
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::size_t n_replicas, bool split_backward,
-                                             std::size_t n_kept) {
-    return Builder(windows, limit_bytes, link, n_replicas, split_backward, n_kept).run();
+                                             std::size_t n_kept, std::size_t n_refined) {
+    return Builder(windows, limit_bytes, link, n_replicas, split_backward, n_kept, n_refined).run();
 }
 
 }  // namespace dynapipe

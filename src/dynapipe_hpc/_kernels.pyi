@@ -43,6 +43,7 @@ def construct_plans(
     split_backward: bool,
     n_replicas: int,
     n_kept: int,
+    n_refined: int,
 ) -> list[tuple[list[npt.NDArray[np.uint32]], float, float, float, bool, int]]: ...
 
 # Returns (windows per replica, makespan_ms, n_moves).

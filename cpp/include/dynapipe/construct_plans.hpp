@@ -25,18 +25,19 @@ struct ConstructedPlan {
 /// replica that has least to do: by work, by work and the fill of its longest, or by work and
 /// what the simulation of the last try showed on top. Each replica begins and ends with a small
 /// one, and between them those of least work come first and last, the longest in the middle, so
-/// that neighbours are alike. Every plan is simulated. In the best, each replica then gets the
-/// price for its modes, and the shape of its order, that suit it best, and the slowest hands
-/// micro-batches to the fastest.
+/// that neighbours are alike. Every plan is simulated. The best are refined: each
+/// replica gets the price for its modes, the mode of its longest micro-batch and the shape of its
+/// order that suit it best, and the slowest hands micro-batches to the fastest.
 ///
 /// @param n_replicas      >= 1 and at most as many as samples.
 /// @param split_backward  whether gradients of weights are passes of their own.
 /// @param n_kept          most plans to return, >= 1.
+/// @param n_refined       of these, how many are refined once they are found.
 /// @return                the best plans, best first, at least one; no replica is empty.
 /// @throws std::invalid_argument  if a sample alone has no cell.
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::size_t n_replicas, bool split_backward,
-                                             std::size_t n_kept);
+                                             std::size_t n_kept, std::size_t n_refined);
 
 }  // namespace dynapipe

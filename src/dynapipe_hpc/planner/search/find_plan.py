@@ -14,8 +14,8 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.space import ConstructedPlan, ImprovedPlan, SearchSpace
 
-N_STARTS = 4
-"""How many of the constructed plans the local search begins with."""
+N_KEPT = 4
+"""How many constructed plans are kept in every order of the samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,12 +61,18 @@ def find_plan(
         raise TooFewMicroBatchesError.of(len(samples), cluster.n_replicas)
     spaces = dict(_spaces(samples, cost, cluster, split_backward=split_backward))
     constructed = {
-        order: space.construct(cluster.n_replicas, N_STARTS) for order, space in spaces.items()
+        order: space.construct(cluster.n_replicas, N_KEPT, n_starts(config))
+        for order, space in spaces.items()
     }
     best = min(constructed, key=lambda order: constructed[order][0].makespan_ms)
-    starts = [plan.replicas for plan in constructed[best]]
+    starts = [plan.replicas for plan in constructed[best][: n_starts(config)]]
     plan = spaces[best].improve(starts, config.effort, config.seed)
     return Found(spaces[best].microbatches(plan.replicas), plan, constructed)
+
+
+def n_starts(config: SearchConfig) -> int:
+    """How many constructed plans the local search begins with: more only if there is time."""
+    return min(1 + config.effort // 500_000, N_KEPT)
 
 
 def _spaces(

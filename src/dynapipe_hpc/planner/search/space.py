@@ -75,14 +75,15 @@ class SearchSpace:
     link: Link
     split_backward: bool
 
-    def construct(self, n_replicas: int, n_kept: int) -> list[ConstructedPlan]:
+    def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
         """The best plans that rules make, best first; see construct_plans.hpp.
 
         Args:
             n_replicas: At most as many as samples.
             n_kept: How many to return at most.
+            n_refined: How many of these to refine.
         """
-        made = _kernels.construct_plans(*self._description, n_replicas, n_kept)
+        made = _kernels.construct_plans(*self._description, n_replicas, n_kept, n_refined)
         return [ConstructedPlan(*plan) for plan in made]
 
     def improve(self, starts: Sequence[Replicas], effort: int, seed: int) -> ImprovedPlan:
