@@ -4,15 +4,16 @@
 
 FOLDER (default ../shared) holds the inputs, see a100_inputs.py, and reference/original_planner.json
 with the authors' plans of the same batches. Both are counted as the authors do: 36 GB per device,
-their accounting of memory, their link. A class is named by its longest sample, replicas and effort
-of the search. `ratio` is predicted time over theirs, the geometric mean of a class, `worst` its
-largest; `planning` is the median processor time of one thread in ms, from lengths to the checked
-plans of all ranks.
+their accounting of memory, their link. A class is named by its model, longest sample, replicas,
+effort of the search, and whether backward passes may be split. `ratio` is predicted time over
+theirs, the geometric mean of a class, `worst` its largest; `planning` is the median processor time
+of one thread in ms, from lengths to the checked plans of all ranks.
 """
 
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -26,11 +27,18 @@ from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import run_over_inputs
 
-EFFORTS = (0, 200_000, 2_000_000)  # batch rules only, and about 10 and 50 ms
+SETTINGS = (  # family, effort (0: batch rules only), whether backward passes may be split
+    ("gpt", 0, False),
+    ("gpt", 200_000, False),
+    ("gpt", 2_000_000, False),
+    ("gpt", 2_000_000, True),
+    ("t5", 200_000, False),
+    ("t5", 2_000_000, False),
+)
 AUTHORS_LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
 COLUMNS = {"batches": "{:.0f}", "ratio": "{:.4f}", "worst": "{:.4f}", "planning": "{:.2f}"}
 
@@ -59,7 +67,7 @@ def planner_of(folder: Path, entry: Mapping[str, Any], effort: int) -> Planner:
         cluster,
         shape.hidden_size,
         batch_rules(DynamicConfig(), cluster.n_stages, shape.max_tokens),
-        list(RULES.values()),
+        ScheduleConfig().chosen_rules,
         SearchConfig(effort=effort),
     )
 
@@ -72,12 +80,15 @@ def measure(planner: Planner, samples: list[Sample], authors_ms: float) -> dict[
     return {"ratio": plans[0].prediction.iteration_ms / authors_ms, "planning": planning_ms}
 
 
-def measured_classes(folder: Path, effort: int) -> Iterator[tuple[str, dict[str, float]]]:
+def measured_classes(
+    folder: Path, family: str, effort: int, *, split: bool
+) -> Iterator[tuple[str, dict[str, float]]]:
     """Name of its class, and numbers, of every batch."""
-    for entry in published(folder, "gpt"):
-        planner = planner_of(folder, entry, effort)
+    rules = ScheduleConfig(split_backward=split).chosen_rules
+    for entry in published(folder, family):
+        planner = replace(planner_of(folder, entry, effort), schedule_rules=rules)
         longest = entry["input"].split("_")[1]
-        name = f"{longest} x{entry['config']['dp']} {effort}"
+        name = f"{family} {longest} x{entry['config']['dp']} {effort}{' split' if split else ''}"
         for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):
             authors_ms = max(replica["makespan_ms"] for replica in batch["replicas"])
             yield name, measure(planner, samples, authors_ms)
@@ -92,11 +103,12 @@ def published(folder: Path, family: str) -> list[dict[str, Any]]:
 
 def measure_all(folder: Path) -> Rows:
     rows: Rows = {}
-    for effort in EFFORTS:
-        measured = list(measured_classes(folder, effort))
+    for family, effort, split in SETTINGS:
+        measured = list(measured_classes(folder, family, effort, split=split))
         for name in dict.fromkeys(name for name, _ in measured):
             rows[name] = summary([row for of, row in measured if of == name])
-        rows[f"all {effort}"] = summary([row for _, row in measured])
+        name = f"{family} all {effort}{' split' if split else ''}"
+        rows[name] = summary([row for _, row in measured])
     return rows
 
 
