@@ -14,6 +14,8 @@ from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profile_file import read_table
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -74,6 +76,24 @@ def check_split_backward(schedule: ScheduleConfig) -> None:
         raise InputError(
             "planner.schedule.split_backward is true, but runs keep backward passes whole; set it "
             "to false"
+        )
+
+
+def check_costs(config: ExperimentConfig) -> None:
+    """Refuses a cost table that was measured with numbers of another type.
+
+    Raises:
+        InputError: It was, or it cannot be read.
+    """
+    cost = config.planner.cost
+    if not isinstance(cost, ProfiledConfig):
+        return
+    used = config.training.dtype
+    measured = read_table(cost.path).provenance.get("dtype", used)  # imported ones do not know
+    if measured != used:
+        raise InputError(
+            f"{cost.path}: was measured with dtype {measured}, but training.dtype is {used}; "
+            "change it, or measure with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
         )
 
 

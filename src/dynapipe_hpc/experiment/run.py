@@ -12,6 +12,7 @@ from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.assemble import (
     Worker,
     build_worker,
+    check_costs,
     check_family,
     check_size,
     check_split_backward,
@@ -51,6 +52,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         check_size(job, config.cluster)
         check_family(config.model)
         check_split_backward(config.planner.schedule)
+        check_costs(config)
         source = open_source(config)
         log = _Log(config, output, job.size) if job.is_first else None
     worker = build_worker(config, source, job)

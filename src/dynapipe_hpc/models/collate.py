@@ -39,6 +39,10 @@ class TokenBatch:
     labels: Tensor
     weights: Tensor
 
+    def to(self, device: torch.device) -> "TokenBatch":
+        """The same on another device, or itself."""
+        return TokenBatch(self.tokens.to(device), self.labels.to(device), self.weights.to(device))
+
 
 def collate(
     microbatch: MicroBatch,

@@ -11,6 +11,8 @@ from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
 
+CPU = torch.device("cpu")
+
 
 class GptStage(nn.Module):
     """Some consecutive layers of a GPT, with the embedding or the head where they belong.
@@ -26,6 +28,7 @@ class GptStage(nn.Module):
         shards: The ranks that hold its shards.
         seed: Of the initial weights of the whole model.
         dtype: Of weights and activations.
+        device: Where both are.
     """
 
     def __init__(
@@ -38,13 +41,14 @@ class GptStage(nn.Module):
         shards: Shards = ONE_SHARD,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
     ) -> None:
         super().__init__()
         with torch.device("meta"):  # allocated and set once, below
             self.embedding = Embedding(shape, shards) if first else None
             self.layers = nn.ModuleDict({str(i): TransformerLayer(shape, shards) for i in layers})
             self.head = Head(shape, shards) if last else None
-        self.to(dtype).to_empty(device="cpu")
+        self.to(dtype).to_empty(device=device)
         initialize(self, seed, shape.n_layers)
 
     @property

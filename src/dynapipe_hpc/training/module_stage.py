@@ -48,14 +48,14 @@ class ModuleStage:
         self._recompute: dict[int, Recompute] = {}
         self._loaded: dict[int, TokenBatch] = {}
         self._kept: dict[int, _Kept] = {}
-        self._loss = torch.zeros((), dtype=torch.float64)
+        self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step = Step(gradient_norm=0.0, learning_rate=0.0)
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
         """Notes what to recompute; on the first and the last stage reads the tokens."""
         self._recompute[index] = microbatch.recompute
         if self._module.is_first or self._module.is_last:
-            self._loaded[index] = self._load_tokens(microbatch)
+            self._loaded[index] = self._load_tokens(microbatch).to(self._loss.device)
 
     def forward(self, index: int, activation: Tensor | None) -> Tensor | None:
         """Runs the layers; keeps their graph, and on the last stage adds up the loss."""
