@@ -99,6 +99,28 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert (tmp_path / "run" / "plans" / "0003.txt").read_text().count("rank ") == 4
 
 
+def test_shards_train_as_whole_layers_do(folder: Path, tmp_path: Path) -> None:
+    settings = ["--set", "training.dtype=float64", "--set", "model.vocab_size=258"]
+    found = []
+    for n_stages, n_shards in ((2, 2), (1, 1)):
+        sizes = [f"cluster.n_stages={n_stages}", f"cluster.n_shards={n_shards}"]
+        sizes.append("cluster.n_replicas=1")
+        output = tmp_path / f"{n_shards} shards"
+        arguments = [word for size in sizes for word in ("--set", size)]
+        job = run(folder, n_stages * n_shards, *settings, *arguments, "-o", str(output))
+        assert job.returncode == 0, job.stderr
+        found.append(losses(output))
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    plans = (tmp_path / "2 shards" / "plans" / "0003.txt").read_text()
+    assert plans.count("rank ") == 2  # of one shard, for all
+
+
+def test_sizes_that_shards_cannot_share_are_named(folder: Path, tmp_path: Path) -> None:
+    job = run(folder, 1, "--set", "cluster.n_shards=2", "-o", str(tmp_path / "run"))
+    assert job.returncode == 2
+    assert re.search(r"vocab_size \(257\).* 258 for one", job.stderr)
+
+
 def test_the_split_into_stages_and_micro_batches_does_not_change_the_losses(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -101,6 +101,11 @@ def test_a_bare_word_in_an_override_is_a_string(complete: Path) -> None:
         ("data.max_tokens=65", r"data.max_tokens \(65\) needs rows of 72 .* at least 72 or"),
         ("model.max_tokens=63", r"multiple of 8, but model.max_tokens \(63\) is less; raise it to"),
         ("cluster.n_stages=8", r"cluster.n_stages \(8\) exceeds model.n_layers \(4\)"),
+        ("cluster.n_shards=0", "cluster.n_shards = 0: .*greater than or equal to 1"),
+        (
+            "cluster.n_shards=3",
+            r"\(3\) does not divide model.n_heads \(\d+\): .* multiple",
+        ),
         ("model.n_heads=5", r"hidden_size \(32\) must be a multiple of n_heads \(5\)"),
         ("nonsense", "--set nonsense: expected table.key=value"),
     ],

@@ -39,6 +39,24 @@ def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
     assert all(ms > 0 for ms in planning.planning_ms.values())
 
 
+def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
+    made = []
+
+    def count(iteration: int) -> Sequence[RankPlan]:
+        made.append(iteration)
+        return make_plans(iteration)
+
+    cluster = CLUSTER.model_copy(update={"n_shards": 3})
+    ranks = range(cluster.n_ranks)
+    store = LocalPlanStore(capacity=2, plan_bytes=100_000, n_ranks=cluster.n_ranks)
+    with PlanAhead(count, store, range(2), [cluster.plan_of(rank) for rank in ranks]):
+        taken = [[store.take(k, rank, timeout_s=10) for rank in ranks] for k in range(2)]
+    assert made == [0, 1]
+    for plans in taken:
+        assert [decode(plan).rank for plan in plans] == [0, 0, 0, 1, 1, 1]
+        assert len(set(plans)) == 2
+
+
 def test_a_failure_arrives_in_place_of_the_plan() -> None:
     def fail(iteration: int) -> Sequence[RankPlan]:
         if iteration == 1:

@@ -34,6 +34,14 @@ def test_microbatches_of_every_replica_count_once() -> None:
     assert (record.n_microbatches, record.padded_tokens) == (2, 96)
 
 
+def test_shards_of_a_stage_count_once_and_the_fullest_rank_tells_the_peak() -> None:
+    reports = [RankReport.of(one) for one in executions() for _ in range(2)]
+    reports[3] = replace(reports[3], measured_peak_bytes=99, waited_ms=7.0)
+    record = record_of(reports, 2, SAMPLES, measured_ms=80.0)
+    assert (record.loss, record.n_microbatches, record.padded_tokens) == (2, 1, 48)
+    assert (record.measured_peak_bytes, record.waited_ms) == (99, 7)
+
+
 def test_a_report_is_a_few_numbers() -> None:
     [first, _] = executions()
     assert all(isinstance(value, int | float) for value in astuple(RankReport.of(first)))

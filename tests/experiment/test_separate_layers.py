@@ -43,9 +43,7 @@ def test_noise_makes_no_part_negative(stacks: FloatArray) -> None:
 
 def test_what_was_not_measured_is_infeasible_in_the_profile() -> None:
     parts = dict.fromkeys((STAGE, LAYER, EMBEDDING, HEAD), np.ones((4, 5)))
-    profiles = layer_profiles(
-        parts, GRID, tiny_experiment().model, element_bytes=4, recompute=Recompute.FULL
-    )
+    profiles = layer_profiles(parts, GRID, tiny_experiment(), Recompute.FULL)
     layer = profiles[LayerKey(1, "full", LAYER)]
     assert [axis.tolist() for axis in layer.axes] == [[1, 2, 4], [16, 32]]
     assert np.isnan(layer.forward_ms).sum() == 6 - 4

@@ -31,6 +31,15 @@ def test_a_plan_says_that_its_costs_are_estimates(tmp_path: Path) -> None:
     assert "\nrank 1 (replica 0, stage 1): " in shown
 
 
+def test_a_plan_says_which_ranks_are_its_shards(tmp_path: Path) -> None:
+    config = on_samples(tmp_path)
+    cluster = config.cluster.model_copy(update={"n_shards": 2})
+    shown = show_plan(config.model_copy(update={"cluster": cluster}), iteration=0)
+    assert "\nrank 1 (replica 0, stage 1, on ranks 2 to 3 of the job): " in shown
+    assert "\nrank 1 | " in shown
+    assert "rank 2" not in shown.replace("ranks 2", "")
+
+
 def test_a_plan_names_the_cost_table_and_what_noise_there_was_in_it(tmp_path: Path) -> None:
     config, path = on_samples(tmp_path), tmp_path / "costs.h5"
     table = replace(linear_table(), model=fingerprint_of(config.model))

@@ -3,7 +3,7 @@
 from dynapipe_hpc.experiment.config import ExperimentConfig
 
 
-def tiny_experiment(n_stages: int = 1, n_replicas: int = 1) -> ExperimentConfig:
+def tiny_experiment(n_stages: int = 1, n_replicas: int = 1, n_shards: int = 1) -> ExperimentConfig:
     """A small GPT with rows of at most 32 tokens, 256 tokens per batch."""
     return ExperimentConfig.model_validate(
         {
@@ -19,6 +19,7 @@ def tiny_experiment(n_stages: int = 1, n_replicas: int = 1) -> ExperimentConfig:
             "cluster": {
                 "n_stages": n_stages,
                 "n_replicas": n_replicas,
+                "n_shards": n_shards,
                 "device_memory_bytes": 10**9,
             },
             "planner": {"cost": {"kind": "analytic"}, "batch": {"rule": "dynamic"}},

@@ -100,11 +100,18 @@ def check_costs(config: ExperimentConfig) -> None:
 def build_worker(config: ExperimentConfig, source: Source, job: Job) -> Worker:
     """Builds the stage of this rank; all ranks together."""
     torch.set_num_threads(config.training.threads)
-    collectives = MpiCollectives(job.comm, config.cluster)
+    collectives = open_collectives(config, job)
     module = build_module(config, config.cluster.stage_of(job.rank), collectives)
     loader = TokenLoader(source.dataset, source.dataset.eos_id, config.training.loss_weighting)
     stage = ModuleStage(module, loader, build_optimizer(config, module, collectives))
     return Worker(loader, stage, open_transport(config, job))
+
+
+def open_collectives(config: ExperimentConfig, job: Job) -> MpiCollectives:
+    """Of a job with all ranks, or with those of one stage alone; all ranks together."""
+    one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
+    is_whole = job.size == config.cluster.n_ranks
+    return MpiCollectives(job.comm, config.cluster if is_whole else one_stage)
 
 
 def open_transport(config: ExperimentConfig, job: Job) -> MpiTransport:

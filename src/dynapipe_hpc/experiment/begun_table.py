@@ -54,4 +54,5 @@ def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> li
     cost = config.planner.cost
     modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
-    return [mode for mode in modes if LayerKey(1, mode.text, LAYER) not in known]
+    n_shards = config.cluster.n_shards
+    return [mode for mode in modes if LayerKey(n_shards, mode.text, LAYER) not in known]

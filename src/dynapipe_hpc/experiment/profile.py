@@ -8,7 +8,12 @@ import numpy as np
 import torch
 
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.experiment.assemble import check_family, check_size, dtype_of
+from dynapipe_hpc.experiment.assemble import (
+    check_family,
+    check_size,
+    dtype_of,
+    open_collectives,
+)
 from dynapipe_hpc.experiment.begun_table import measured_with, modes_to_measure
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
@@ -20,6 +25,7 @@ from dynapipe_hpc.experiment.profile_update import measure_update
 from dynapipe_hpc.experiment.separate_layers import layer_profiles, separate_layers
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable, fingerprint_of
+from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.optimizer import state_factor
 
 QUICKER_ROUNDS = 0.25
@@ -29,11 +35,11 @@ def check_job(job: Job, config: ExperimentConfig) -> None:
     """Checks that the ranks can stand for those of a run.
 
     Raises:
-        InputError: The job has neither one rank nor those of the configuration, or the model
-            cannot be run.
+        InputError: The job has neither the ranks of the configuration nor those of one stage, or
+            the model cannot be run.
     """
     check_family(config.model)
-    if job.size > 1:
+    if job.size != config.cluster.n_shards:
         check_size(job, config.cluster)
 
 
@@ -48,7 +54,7 @@ def profile(
     """Measures what the ranks of a run would execute; all ranks together.
 
     All ranks measure the same micro-batch at the same time, so that they compete for cores
-    and memory as they do in a run.
+    and memory as they do in a run; the shards of a stage measure together.
 
     Args:
         job: The ranks, after `check_job`.
@@ -64,25 +70,29 @@ def profile(
     """
     torch.set_num_threads(config.training.threads)
     modes = job.broadcast(modes_to_measure(config, begun))
-    table = begun if job.broadcast(begun is not None) else _without_layers(job, config)
+    collectives = open_collectives(config, job)
+    table = begun if job.broadcast(begun is not None) else _without_layers(job, config, collectives)
     with sample_loader(grid.row_tokens, config.model.vocab_size) as loader:
-        stacks = [Stack(config, stack, loader) for stack in STACKS]
+        stacks = [Stack(config, stack, loader, collectives) for stack in STACKS]
         for k, mode in enumerate(modes):
             part = share_of(on_progress, k, len(modes))
             microbatches = [replace(m, recompute=mode) for m in grid.microbatches()]
             costs = _measure(job, stacks, microbatches, repetition_s, part)
             if table is not None:
                 parts = separate_layers(costs)
-                new = layer_profiles(parts, grid, config.model, table.element_bytes, mode)
+                new = layer_profiles(parts, grid, config, mode)
                 table = replace(table, layers={**table.layers, **new})
             yield table
 
 
-def _without_layers(job: Job, config: ExperimentConfig) -> ProfileTable | None:
+def _without_layers(
+    job: Job, config: ExperimentConfig, collectives: Collectives
+) -> ProfileTable | None:
     """The rest of a table, on the first rank."""
     dtype = dtype_of(config)
-    update = measure_update(job, config)
-    link = measure_link(job, dtype, full_duplex=config.cluster.link.full_duplex)
+    same_shard = job.divide(collectives.shard)
+    update = measure_update(job, config, collectives)
+    link = measure_link(job, same_shard, dtype, full_duplex=config.cluster.link.full_duplex)
     if not job.is_first:
         return None
     return ProfileTable(

@@ -40,7 +40,7 @@ class ProfileGrid:
             InputError: `max_tokens` is less than the longest row.
         """
         longest = padded(config.data.max_tokens)
-        n_microbatches = config.cluster.n_ranks * MICROBATCHES_PER_STAGE
+        n_microbatches = config.cluster.n_plans * MICROBATCHES_PER_STAGE
         share = config.data.tokens_per_batch // n_microbatches
         limit = max(longest, share) if max_tokens is None else max_tokens
         if limit < longest:

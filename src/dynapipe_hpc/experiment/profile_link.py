@@ -16,23 +16,25 @@ SMALL_NUMBERS, LARGE_NUMBERS = 16, 1 << 20
 BOUNCES = 15
 
 
-def measure_link(job: Job, dtype: torch.dtype, full_duplex: bool) -> Link | None:
+def measure_link(job: Job, same_shard: Job, dtype: torch.dtype, full_duplex: bool) -> Link | None:
     """Bounces tensors between pairs of ranks, all pairs at once; all ranks together.
 
     Args:
-        job: The ranks; of an odd number, the last looks on.
+        job: The ranks.
+        same_shard: Those of this rank's shard, which are paired; of an odd number, the last looks
+            on.
         dtype: Of the tensors.
         full_duplex: Of the link, which is not measured.
 
     Returns:
-        The median over pairs on the first rank, None elsewhere; None for a single rank.
+        The median over pairs on the first rank, None elsewhere; None if there are no pairs.
     """
-    transport = MpiTransport(job.comm, dtype)
-    peer = job.rank ^ 1
+    transport = MpiTransport(same_shard.comm, dtype)
+    peer = same_shard.rank ^ 1
     small, large = torch.zeros(SMALL_NUMBERS, dtype=dtype), torch.zeros(LARGE_NUMBERS, dtype=dtype)
     times = None
-    if peer < job.size:
-        times = [_bounce_ms(transport, job.rank, peer, tensor) for tensor in (small, large)]
+    if peer < same_shard.size:
+        times = [_bounce_ms(transport, same_shard.rank, peer, tensor) for tensor in (small, large)]
     pairs = [times for times in job.gather(times) if times is not None]
     if not pairs:
         return None

@@ -20,6 +20,7 @@ from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.experiment.assemble import dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -66,8 +67,18 @@ class OutOfMemoryError(RuntimeError):
 class Stack:
     """Some layers, with the embedding or the head, as a stage of their own."""
 
-    def __init__(self, config: ExperimentConfig, stack: StackShape, loader: TokenLoader) -> None:
-        """Builds the layers; `loader` must have been started with samples to load."""
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        stack: StackShape,
+        loader: TokenLoader,
+        shards: Shards = ONE_SHARD,
+    ) -> None:
+        """Builds a shard of the layers; `loader` must have been started with samples to load.
+
+        The shards of a stack measure together, and run out of memory together: they need the
+        same.
+        """
         self._shape = stack
         self._width = config.model.hidden_size
         self._dtype = dtype_of(config)
@@ -77,6 +88,7 @@ class Stack:
             range(stack.n_layers),
             first=stack.first,
             last=stack.last,
+            shards=shards,
             dtype=self._dtype,
         )
         self._optimizer = Optimizer(self._module, config.training, SingleRankCollectives())

@@ -3,28 +3,24 @@
 import time
 from statistics import median
 
-from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
 from dynapipe_hpc.experiment.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.planner.cost.profile_table import UpdateProfile
-from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.optimizer import Optimizer
 
 REPETITIONS = 7
 
 
-def measure_update(job: Job, config: ExperimentConfig) -> UpdateProfile:
+def measure_update(job: Job, config: ExperimentConfig, collectives: Collectives) -> UpdateProfile:
     """Reduces gradients and steps the optimizer on this rank's stage; all ranks together.
 
-    A rank alone reduces nothing, so a table that it measured knows of no time for that.
+    A stage alone reduces nothing, so a table that it measured knows of no time for that.
 
     Returns:
         The median over ranks and repetitions on the first rank, zeros elsewhere.
     """
-    collectives = (
-        SingleRankCollectives() if job.size == 1 else MpiCollectives(job.comm, config.cluster)
-    )
     module = build_module(config, config.cluster.stage_of(job.rank), collectives)
     optimizer = build_optimizer(config, module, collectives)
     times = [_update_ms(job, optimizer) for _ in range(1 + REPETITIONS)][1:]

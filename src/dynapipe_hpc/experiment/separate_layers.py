@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.assemble import dtype_of
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerKey, LayerProfile
 from dynapipe_hpc.planner.cost.stage_parts import (
@@ -64,8 +65,7 @@ def _separate(stacks: FloatArray) -> dict[str, FloatArray]:
 def layer_profiles(
     parts: Mapping[str, FloatArray],
     grid: ProfileGrid,
-    shape: ModelShape,
-    element_bytes: int,
+    config: ExperimentConfig,
     recompute: Recompute,
 ) -> dict[LayerKey, LayerProfile]:
     """Puts the parts on the grid.
@@ -73,19 +73,19 @@ def layer_profiles(
     Args:
         parts: By kind, the `QUANTITIES` of the first micro-batches of the grid, (n_points, 5).
         grid: Where they were measured.
-        shape: The model.
-        element_bytes: Size of one number of the weights.
+        config: The model, and over how many shards its layers were cut.
         recompute: Of the micro-batches.
     """
     microbatches = grid.microbatches()[: len(parts[LAYER])]
     rows = np.searchsorted(grid.rows, [m.n_rows for m in microbatches])
     lengths = np.searchsorted(grid.row_tokens, [m.row_tokens for m in microbatches])
-    parameters = parameters_of(shape)
+    n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
+    parameters = parameters_of(config.model, n_shards)
     axes = (np.array(grid.rows), np.array(grid.row_tokens))
     profiles = {}
     for kind, costs in parts.items():
         grids = np.full((len(QUANTITIES), len(grid.rows), len(grid.row_tokens)), np.nan)
         grids[:, rows, lengths] = costs.T
-        key = LayerKey(tensor_parallel=1, recompute=recompute.text, kind=kind)
+        key = LayerKey(n_shards, recompute.text, kind)
         profiles[key] = LayerProfile(parameters.get(kind, 0) * element_bytes, axes, *grids)
     return profiles

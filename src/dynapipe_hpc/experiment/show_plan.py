@@ -9,6 +9,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain_choice import explain_choice
 from dynapipe_hpc.experiment.source import open_source
+from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.choice import Choice
@@ -38,7 +39,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
             *(explain_choice(choice) if explain else ()),
             *_microbatches(plans),
-            *_ranks(plans, choice),
+            *_ranks(plans, choice, config.cluster),
             grid(plans),
         ]
     )
@@ -70,14 +71,22 @@ def _shape(microbatch: MicroBatch) -> str:
     return f"{microbatch.n_rows}x{microbatch.row_tokens}{recompute}"
 
 
-def _ranks(plans: Sequence[RankPlan], choice: Choice) -> Iterator[str]:
+def _ranks(plans: Sequence[RankPlan], choice: Choice, cluster: Cluster) -> Iterator[str]:
     """A rank is idle while it runs no pass until the slowest replica ends."""
     for plan in plans:
         timeline, stage = choice.pipelines[plan.replica].timeline, plan.stage
         busy_ms = timeline.busy_ms[stage]
         sending_ms = np.nansum(timeline.send_end_ms[stage] - timeline.send_start_ms[stage])
         yield (
-            f"rank {plan.rank} (replica {plan.replica}, stage {stage}): {busy_ms:,.1f} ms busy, "
+            f"rank {plan.rank} ({_place(plan, cluster)}): {busy_ms:,.1f} ms busy, "
             f"{choice.best.makespan_ms - busy_ms:,.1f} ms idle, {sending_ms:,.1f} ms sending, "
             f"peak {timeline.peak_bytes[stage] / 1e6:,.1f} MB of {plan.memory.limit / 1e6:,.1f} MB"
         )
+
+
+def _place(plan: RankPlan, cluster: Cluster) -> str:
+    place = f"replica {plan.replica}, stage {plan.stage}"
+    if cluster.n_shards == 1:
+        return place
+    first = cluster.rank_of(plan.replica, plan.stage)
+    return f"{place}, on ranks {first} to {first + cluster.n_shards - 1} of the job"

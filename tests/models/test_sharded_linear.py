@@ -1,0 +1,63 @@
+"""A pair of linear maps over shards computes what it does on one."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.oracles.local_shards import on_shards
+from torch import Tensor, nn
+
+from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.split import splits_of
+
+VALUES = torch.randn(3, 5, 8, dtype=torch.float64, generator=torch.manual_seed(1))
+TOWARDS = torch.randn(3, 5, 8, dtype=torch.float64, generator=torch.manual_seed(2))
+Run = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+
+
+def pair(shards: Shards, *, bias: bool) -> nn.Sequential:
+    """Two maps with a bend between them; weights as if drawn whole."""
+    maps = nn.Sequential(
+        ColumnLinear(8, 12, shards, bias=bias),
+        nn.GELU(),
+        RowLinear(12, 8, shards, bias=bias),
+    )
+    splits = splits_of(maps)
+    stream = torch.Generator().manual_seed(3)  # threads share the default one
+    for name, weight in maps.double().named_parameters():
+        split = splits.get(name)
+        shape = weight.shape if split is None else split.whole_shape(weight.shape)
+        whole = torch.randn(shape, dtype=torch.float64, generator=stream)
+        weight.data.copy_(whole if split is None else split.part_of(whole))
+    return maps
+
+
+def passed(shards: Shards, bias: bool, run: Run) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Output, gradient of the input, gradients of the weights."""
+    maps, values = pair(shards, bias=bias), VALUES.clone().requires_grad_()
+    output = run(maps, values)
+    output.backward(TOWARDS)  # type: ignore[no-untyped-call]
+    assert values.grad is not None
+    gradients = {n: p.grad for n, p in maps.named_parameters() if p.grad is not None}
+    return output.detach(), values.grad, gradients
+
+
+@pytest.mark.parametrize("n_shards", [2, 4])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("run", [lambda maps, values: maps(values), recomputed])
+def test_outputs_and_gradients_are_those_of_one_shard(n_shards: int, bias: bool, run: Run) -> None:
+    def work(shards: Shards) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        splits = splits_of(pair(shards, bias=bias))
+        parts = {n: splits[n].part_of(g) if n in splits else g for n, g in expected[2].items()}
+        return *passed(shards, bias, run), parts
+
+    expected = passed(ONE_SHARD, bias, run)
+    found = on_shards(n_shards, work)
+    for output, gradient, gradients, parts in found:
+        torch.testing.assert_close(output, expected[0], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(gradient, expected[1], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(gradients, parts, rtol=1e-12, atol=1e-12)
+        assert torch.equal(output, found[0][0])
+        assert torch.equal(gradient, found[0][1])
