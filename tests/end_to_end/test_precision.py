@@ -22,6 +22,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 CLUSTER = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=1_000_000, zero_stage=1)
+SHARDED = Cluster(n_replicas=2, n_shards=4, device_memory_bytes=1_000_000, zero_stage=1)
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 
 
@@ -29,8 +30,11 @@ BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
     ("dtype", "error"), [(torch.float32, 1e-6), (torch.float16, 2e-3), (torch.bfloat16, 1e-2)]
 )
 @pytest.mark.parametrize("mode", ["none", "mixed"])
-def test_a_narrower_type_trains_alike(dtype: torch.dtype, error: float, mode: str) -> None:
-    found = three_steps(CLUSTER, "adaptive", BATCHES, MODES[mode], dtype)
+@pytest.mark.parametrize("cluster", [CLUSTER, SHARDED], ids=["whole", "sharded"])
+def test_a_narrower_type_trains_alike(
+    cluster: Cluster, dtype: torch.dtype, error: float, mode: str
+) -> None:
+    found = three_steps(cluster, "adaptive", BATCHES, MODES[mode], dtype)
     expected = unsplit_training(BATCHES)
     assert found.losses == pytest.approx(expected.losses, rel=error)
     assert found.norms == pytest.approx(expected.norms, rel=10 * error)
@@ -49,19 +53,20 @@ def overflowing(loader: TokenLoader) -> Callable[[MicroBatch], TokenBatch]:
     return load
 
 
-def test_an_overflow_on_one_rank_skips_the_step_on_all() -> None:
+@pytest.mark.parametrize("cluster", [CLUSTER, SHARDED], ids=["whole", "sharded"])
+def test_an_overflow_on_one_rank_skips_the_step_on_all(cluster: Cluster) -> None:
     iterations = []
     for k, samples in enumerate(BATCHES[:2]):
-        replicas = over_replicas(random_split(samples, 5, k), CLUSTER.n_replicas)
+        replicas = over_replicas(random_split(samples, 5, k), cluster.n_replicas)
         iterations.append(
-            (samples, planned_iteration(replicas, CLUSTER, SHAPE.hidden_size, "1f1b"))
+            (samples, planned_iteration(replicas, cluster, SHAPE.hidden_size, "1f1b"))
         )
     dtype = torch.float16
-    start = train(CLUSTER, [], Rank.weights, dtype=dtype)
-    skipped = train(CLUSTER, iterations[:1], Rank.weights, loading=overflowing, dtype=dtype)
+    start = train(cluster, [], Rank.weights, dtype=dtype)
+    skipped = train(cluster, iterations[:1], Rank.weights, loading=overflowing, dtype=dtype)
     assert not math.isfinite(skipped.norms[0])
     for name, weights in start.tensors.items():
         assert torch.equal(skipped.tensors[name], weights), name
-    recovered = train(CLUSTER, iterations, Rank.weights, loading=overflowing, dtype=dtype)
+    recovered = train(cluster, iterations, Rank.weights, loading=overflowing, dtype=dtype)
     assert math.isfinite(recovered.norms[1])
     assert any(not torch.equal(recovered.tensors[n], w) for n, w in start.tensors.items())

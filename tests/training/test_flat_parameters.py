@@ -2,6 +2,8 @@ import pytest
 import torch
 from torch import nn
 
+from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.shards import ONE_SHARD
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT, FlatParameters
 
 
@@ -41,3 +43,22 @@ def test_matrices_come_first_and_shares_are_equal() -> None:
     assert flat.n_decaying == 2 * ALIGNMENT
     assert len(flat.weights) == 3 * ALIGNMENT
     assert flat.weight_bytes == 4 * 130
+
+
+def test_weights_that_all_shards_hold_are_next_to_each_other() -> None:
+    module = nn.ModuleDict(
+        {
+            "norm": nn.LayerNorm(5),
+            "inner": ColumnLinear(5, 6, ONE_SHARD),
+            "positions": nn.Embedding(3, 5),
+            "output": RowLinear(6, 5, ONE_SHARD),
+        }
+    )
+    flat = FlatParameters(module)
+    for name, weight in module.named_parameters():
+        weight.data.fill_(
+            1.0 if "norm" in name or name in {"positions.weight", "output.bias"} else 2.0
+        )
+    assert flat.weights[: flat.whole.start].tolist() == [2] * 60
+    assert sorted(flat.weights[flat.whole].tolist()) == [0] * (2 * ALIGNMENT - 75) + [1] * 30
+    assert flat.weights[flat.whole.stop :].sum() == 2 * 6

@@ -1,11 +1,14 @@
 import numpy as np
 import pytest
 
+from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.shards import OneShard
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
+from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, parameters_of
 
 SHAPE = ModelShape(
     n_layers=6, hidden_size=8, n_heads=2, ffn_size=32, vocab_size=50, max_tokens=1024
@@ -57,6 +60,35 @@ def test_static_memory_counts_every_parameter_of_the_model() -> None:
     layer = 4 * (64 + 8) + 2 * 8 * 32 + 32 + 8 + 4 * 8
     everything = 6 * layer + (50 + 1024) * 8 + 50 * 8 + 2 * 8
     assert model.static_bytes.sum() == 4 * 4 * everything
+
+
+def test_a_shard_computes_and_keeps_its_part_and_adds_up_with_the_others() -> None:
+    shards = THREE_STAGES.model_copy(update={"n_shards": 2})
+    sizes = Shapes.of_rows(np.array([3]), np.array([10]))
+    rate = COMPUTE.reduction_bytes_per_ms
+    whole = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE).stage_costs(sizes)
+    half = AnalyticCost(SHAPE, shards, COMPUTE).stage_costs(sizes)
+    sums_ms = 2 * 2 * 30 * 8 * 4 / rate  # two of each layer
+    assert half.forward_ms[0, 1] == pytest.approx(whole.forward_ms[0, 1] / 2 + sums_ms)
+    assert half.stored_bytes[0, 1] == 30 * 2 * 4 * (4 * 8 + 4 * 4 + 2 * 16)
+    assert half.boundary_bytes.tolist() == whole.boundary_bytes.tolist()
+
+
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_parameters_of_a_shard_are_those_of_the_model(n_shards: int) -> None:
+    shape = SHAPE.model_copy(update={"n_layers": 1})
+    stage = GptStage(shape, range(1), first=True, last=True, shards=Part(n_shards))
+    held = {name: p.numel() for name, p in stage.named_parameters()}
+    expected = parameters_of(shape, n_shards)
+    for kind, prefix in ((EMBEDDING, "embedding"), (LAYER, "layers"), (HEAD, "head")):
+        assert expected[kind] == sum(n for name, n in held.items() if name.startswith(prefix))
+
+
+class Part(OneShard):
+    """Of a number of shards, none of which computes."""
+
+    def __init__(self, n_shards: int) -> None:
+        self.n_shards = n_shards
 
 
 def test_replicas_add_the_reduction_of_gradients_to_the_update() -> None:
