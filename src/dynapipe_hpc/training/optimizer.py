@@ -112,14 +112,14 @@ class Optimizer:
         """Of the gradients of the whole model, in float64; share by share, shared out or not."""
         n = len(self.parameters.gradients) // self._n_shares
         own = [self._collectives.replica] if self._shares_state else range(self._n_shares)
-        sums = torch.zeros(self._n_shares, dtype=torch.float64)
+        sums = torch.zeros(self._n_shares, dtype=torch.float64, device=self._gradients.device)
         for share in own:
             sums[share] = self._square_sum_of(slice(share * n, (share + 1) * n))
         if self._shares_state:
             self._collectives.sum_over_replicas(sums)
         return self._collectives.sum_within_replica(sum(sums.tolist()))
 
-    def _square_sum_of(self, place: slice) -> float:
+    def _square_sum_of(self, place: slice) -> Tensor:
         """Of some gradients; of weights that all shards hold only on the first."""
         gradients, whole = self.parameters.gradients, self.parameters.whole
         if self._collectives.shard == 0:
@@ -160,9 +160,9 @@ def state_factor(dtype: torch.dtype) -> float:
     return (4 * wide.itemsize + extra) / dtype.itemsize
 
 
-def _square_sum(values: Tensor) -> float:
+def _square_sum(values: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
-    return norm.square().item()
+    return norm.square()
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
