@@ -36,6 +36,8 @@ def open_pool(tokenizer: Tokenizer, skip_bad: bool, n_workers: int) -> Iterator[
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
     executor = ProcessPoolExecutor(n_workers, context, _prepare, (tokenizer, skip_bad))
+    with _undisturbed():
+        executor.submit(int)  # the first task starts all workers
     try:
         yield TokenizePool(executor)
     except BrokenProcessPool:
@@ -46,13 +48,25 @@ def open_pool(tokenizer: Tokenizer, skip_bad: bool, n_workers: int) -> Iterator[
         executor.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Holds signals back: a worker of which nobody knows yet would be waited for for ever.
+
+    Processes that start inside hold them back for good. Ctrl-C reaches every process of the
+    terminal, but the first one ends the others.
+    """
+    held_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held_before)
+
+
 # The one state of a worker, set as it starts: sending the vocabulary with every block is slow.
 _settings: list[tuple[Tokenizer, bool]] = []
 
 
 def _prepare(tokenizer: Tokenizer, skip_bad: bool) -> None:
-    # Ctrl-C reaches every process of the terminal; the first one ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_first_process, daemon=True).start()
     # The workers are the parallelism.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
