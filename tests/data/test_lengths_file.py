@@ -26,6 +26,12 @@ def test_inputs_and_targets_may_be_apart(tmp_path: Path) -> None:
     assert read_lengths(path) == [[(5, 2), (1, 3)]]
 
 
+def test_targets_that_a_model_needs_are_missed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", {"batches": [[5, 1]]})
+    with pytest.raises(InputError, match="has no dec_batches, the lengths of targets"):
+        read_lengths(path, needs_targets=True)
+
+
 def test_samples_are_numbered_by_their_place() -> None:
     assert samples_of_lengths([(4, 1), (5, 2)]) == [Sample(0, 4, 1), Sample(1, 5, 2)]
 

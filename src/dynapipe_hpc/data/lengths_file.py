@@ -21,12 +21,16 @@ class _Content(BaseModel, strict=True):
     dec_batches: list[Batch] | None = None
 
 
-def read_lengths(path: Path) -> list[Lengths]:
+def read_lengths(path: Path, *, needs_targets: bool = False) -> list[Lengths]:
     """Reads input and target tokens of every sample, batch by batch.
 
     `batches` holds the lengths of whole samples, the last token of which is taken for the
     target; with `dec_batches` beside it, those of inputs, and `dec_batches` those of targets.
     Other keys are for people.
+
+    Args:
+        path: The file.
+        needs_targets: Whether it has to have `dec_batches`, as for encoder-decoder models.
 
     Raises:
         InputError: The file cannot be read; names batch, sample and value where one is wrong.
@@ -37,6 +41,11 @@ def read_lengths(path: Path) -> list[Lengths]:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
         raise InputError(f"{path}: {_explain(error.errors()[0])}") from None
+    if needs_targets and content.dec_batches is None:
+        raise InputError(
+            f"{path}: has no dec_batches, the lengths of targets, which an encoder-decoder model "
+            "needs beside those of inputs"
+        )
     return list(_pairs(content, path))
 
 

@@ -38,7 +38,7 @@ def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Itera
     Raises:
         InputError: A file cannot be used, or a sample cannot run; names file and batch.
     """
-    batches = read_lengths(lengths)
+    batches = read_lengths(lengths, needs_targets=config.model.is_encoder_decoder)
     planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
     records: list[Record] = []
     with replacing(output) as beside:

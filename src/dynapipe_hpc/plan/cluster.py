@@ -20,8 +20,8 @@ class Link(ConfigTable):
             transfers in the two directions wait for each other, as in the paper's planner.
     """
 
-    latency_ms: float = Field(default=0.02, ge=0)
-    bytes_per_ms: float = Field(default=2e6, gt=0)
+    latency_ms: float = Field(default=0.02, ge=0, le=1e6)
+    bytes_per_ms: float = Field(default=2e6, ge=1)
     full_duplex: bool = True
 
 

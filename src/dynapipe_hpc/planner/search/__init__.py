@@ -1,1 +1,1 @@
-"""In: the best plan that rules have found. Out: a better one, by local search."""
+"""In: samples and what their micro-batches cost. Out: the best plan found by rules and search."""

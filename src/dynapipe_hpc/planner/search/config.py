@@ -4,6 +4,8 @@ from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
 
+LARGEST = 2**63 - 1
+
 
 class SearchConfig(ConfigTable):
     """Plans are constructed by rules, and the best improved by local search.
@@ -16,5 +18,5 @@ class SearchConfig(ConfigTable):
         seed: Of the random changes.
     """
 
-    effort: int = Field(default=200_000, ge=0)
-    seed: int = Field(default=0, ge=0)
+    effort: int = Field(default=200_000, ge=0, le=LARGEST)
+    seed: int = Field(default=0, ge=0, le=LARGEST)
