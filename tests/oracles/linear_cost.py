@@ -48,6 +48,10 @@ class LinearCost:
         return self.has_targets
 
     @property
+    def monotone(self) -> "LinearCost":
+        return self
+
+    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         return (Recompute.NONE, Recompute.FULL) if self.recomputes else (Recompute.NONE,)
 

@@ -82,13 +82,13 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
         link=LINK,
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
-    cost = ProfiledCost(_a100(family), shape, cluster, COSTS)
+    cost = ProfiledCost(table_of(family), shape, cluster, COSTS)
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")
     for batch, plan in zip(lengths, entry["batches"], strict=True):
         yield Published(samples_of_lengths(batch), cost, cluster, plan)
 
 
 @cache
-def _a100(family: Family) -> ProfileTable:
+def table_of(family: Family) -> ProfileTable:
     path = shared_folder("profiles") / f"{PROFILES[family]}.csv"
     return import_csv(path, path.with_stem(f"{path.stem}_parameters"), SHAPES[family])

@@ -126,7 +126,8 @@ class Planner:
             samples: A global batch, in any order.
         """
         splits = may_split(self.schedule_rules)
-        return lower_bound_ms(choice.pipelines, samples, self.cost, self.cluster, may_split=splits)
+        cost = self.cost.monotone
+        return lower_bound_ms(choice.pipelines, samples, cost, self.cluster, may_split=splits)
 
     def _choose_one_mode(self, samples: Sequence[Sample]) -> Choice:
         def choose(cost: CostModel) -> Choice:

@@ -55,6 +55,11 @@ class AnalyticCost:
         return False
 
     @property
+    def monotone(self) -> "AnalyticCost":
+        """Itself: estimates have no noise."""
+        return self
+
+    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Only to keep what the backward pass needs."""
         return (Recompute.NONE,)

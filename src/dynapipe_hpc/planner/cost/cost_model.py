@@ -145,8 +145,8 @@ class StageCosts:
 class CostModel(Protocol):
     """Predicts what a micro-batch of a given shape costs.
 
-    Contract: finite and positive where feasible, infinite where not; a micro-batch with more
-    rows or longer rows never costs less, neither in `weight_ms` nor in the rest of `backward_ms`.
+    Contract: finite and positive where feasible, infinite where not. A micro-batch with more
+    rows or longer rows never costs less, but for noise of measurements.
     """
 
     @property
@@ -157,6 +157,15 @@ class CostModel(Protocol):
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether rows have a target side of their own, see `Shapes`."""
+        ...
+
+    @property
+    def monotone(self) -> "CostModel":
+        """The same without noise, never more: for bounds that no plan may beat.
+
+        A micro-batch with more rows or longer rows never costs less in anything, neither in
+        `weight_ms` nor in the rest of `backward_ms`.
+        """
         ...
 
     @property

@@ -1,6 +1,6 @@
 """Multilinear interpolation of many micro-batch shapes at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,19 @@ class Interpolator:
     points: FloatArray
     kind_of_stage: npt.NDArray[np.int32]
     boundary_bytes_per_token: FloatArray
+
+    def monotone(self) -> "Interpolator":
+        """The largest costs below these that no larger micro-batch has less of.
+
+        Gradients of weights and the rest of the backward pass are two costs.
+        """
+        points = self.points.copy()
+        backward, weight = points[..., 1], points[..., 2]
+        np.subtract(backward, weight, out=backward, where=np.isfinite(backward))
+        for axis in range(3):
+            points = np.flip(np.minimum.accumulate(np.flip(points, axis), axis), axis)
+        points[..., 1] += points[..., 2]
+        return replace(self, points=np.ascontiguousarray(points))
 
     def __call__(self, shapes: Shapes) -> StageCosts:
         """Costs of micro-batches."""

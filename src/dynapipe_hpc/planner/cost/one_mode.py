@@ -29,6 +29,11 @@ class OneMode:
         return self.cost.is_encoder_decoder
 
     @property
+    def monotone(self) -> "OneMode":
+        """The same without noise, never more."""
+        return OneMode(self.cost.monotone, self.mode)
+
+    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """The one mode."""
         return (self.mode,)

@@ -1,6 +1,8 @@
 """Costs measured layer by layer."""
 
 from collections.abc import Iterable, Mapping
+from copy import copy
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -102,6 +104,13 @@ class ProfiledCost:
     def is_encoder_decoder(self) -> bool:
         """Whether the model is a T5."""
         return self._is_encoder_decoder
+
+    @cached_property
+    def monotone(self) -> "ProfiledCost":
+        """The same without noise, never more."""
+        below = copy(self)
+        below._costs_of = {mode: costs.monotone() for mode, costs in self._costs_of.items()}
+        return below
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:

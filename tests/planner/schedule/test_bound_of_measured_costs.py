@@ -1,0 +1,74 @@
+"""Bounds of plans made with measurements, in which larger micro-batches sometimes cost less."""
+
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracles.published_plans import COSTS, PROFILES, SHAPES, Family, table_of
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.search.config import SearchConfig
+
+Accounting = Literal["measured", "authors"]
+LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size=1, max_size=6)
+
+
+def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> ProfiledCost:
+    config = ProfiledConfig(path=COSTS.path, recompute=COSTS.recompute, accounting=accounting)
+    shape = SHAPES[family].model_copy(update={"n_layers": 8})
+    return ProfiledCost(table_of(family), shape, cluster, config)
+
+
+@pytest.mark.parametrize("accounting", ["measured", "authors"])
+@pytest.mark.parametrize("family", list(PROFILES))
+@pytest.mark.parametrize("split_backward", [False, True])
+@given(lengths=LENGTHS, latency_ms=st.sampled_from([0.0, 3.0]), n_stages=st.sampled_from([2, 4]))
+@settings(max_examples=15, deadline=None)
+def test_no_plan_beats_its_bound(
+    family: Family,
+    accounting: Accounting,
+    split_backward: bool,
+    lengths: list[tuple[int, int]],
+    latency_ms: float,
+    n_stages: int,
+) -> None:
+    cluster = Cluster(
+        n_stages=n_stages, device_memory_bytes=10**12, link=Link(latency_ms=latency_ms)
+    )
+    rules = ScheduleConfig(split_backward=split_backward).chosen_rules
+    cost = cost_of(family, accounting, cluster)
+    planner = Planner(cost, cluster, 8, [], rules, SearchConfig(effort=3000))
+    samples = [Sample(i, *sizes) for i, sizes in enumerate(lengths)]
+    choice = planner.choose(samples)
+    assert planner.lower_bound_ms(choice, samples) <= choice.best.makespan_ms * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("accounting", ["measured", "authors"])
+@pytest.mark.parametrize("family", list(PROFILES))
+def test_costs_without_noise_grow_with_every_size_and_never_exceed_the_others(
+    family: Family, accounting: Accounting
+) -> None:
+    cost = cost_of(family, accounting, Cluster(n_stages=4, device_memory_bytes=10**12))
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, (40, 1200, 400), (500, 3)).T
+    if family == "gpt":
+        sizes[2] = 0
+    more = sizes + random.integers(0, 30, sizes.shape) * (sizes > 0)
+    for mode in Recompute:
+        small, large = (cost.monotone.stage_costs(Shapes(*s), mode).table for s in (sizes, more))
+        noisy = cost.stage_costs(Shapes(*sizes), mode).table
+        known = np.isfinite(large).all(axis=(1, 2)) & np.isfinite(noisy).all(axis=(1, 2))
+        assert known.sum() > 50
+        assert (small[known] <= noisy[known] * (1 + 1e-12)).all()
+        assert (small[known] <= large[known] * (1 + 1e-12)).all()
+        rest = [table[known][..., 1] - table[known][..., 2] for table in (small, large)]
+        assert (rest[0] <= rest[1] * (1 + 1e-9) + 1e-9).all()
