@@ -16,6 +16,7 @@ from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 Accounting = Literal["measured", "authors"]
@@ -50,6 +51,18 @@ def test_no_plan_beats_its_bound(
     samples = [Sample(i, *sizes) for i, sizes in enumerate(lengths)]
     choice = planner.choose(samples)
     assert planner.lower_bound_ms(choice, samples) <= choice.best.makespan_ms * (1 + 1e-9)
+
+
+def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
+    link = Link(latency_ms=3)
+    cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
+    config = ProfiledConfig(path=COSTS.path, accounting="authors")
+    cost = ProfiledCost(table_of("t5"), SHAPES["t5"], cluster, config)
+    planner = Planner(cost, cluster, 8, [], ScheduleConfig().chosen_rules, SearchConfig())
+    samples = [Sample(0, 94, 52), Sample(1, 59, 20)]
+    planned_ms = planner.choose(samples).best.makespan_ms
+    noisy = lower_bound_ms([], samples, cost, cluster, may_split=False)
+    assert planner.lower_bound_ms(planner.choose(samples), samples) <= planned_ms < noisy
 
 
 @pytest.mark.parametrize("accounting", ["measured", "authors"])
