@@ -58,8 +58,9 @@ class Search {
     void begin(const Assignment& start) {
         now_ = start;
         now_ms_.clear();
-        for (const std::vector<Window>& replica : now_) {
-            now_ms_.push_back(makespan_ms(replica, kNever));
+        recordings_.resize(now_.size());
+        for (std::size_t r = 0; r < now_.size(); ++r) {
+            now_ms_.push_back(makespan_ms(r, kNever));
         }
     }
 
@@ -71,12 +72,12 @@ class Search {
         return window.size >= 1 && window.size <= windows_.max_samples && cell(window) >= 0;
     }
 
-    double makespan_ms(const std::vector<Window>& replica, double give_up_ms) {
+    double makespan_ms(std::size_t replica, double give_up_ms) {
         list_.clear();
-        for (const Window& window : replica) {
+        for (const Window& window : now_[replica]) {
             list_.push_back(static_cast<std::uint32_t>(cell(window)));
         }
-        return scheduler_.run(list_, give_up_ms);
+        return scheduler_.run(list_, give_up_ms, recordings_[replica]);
     }
 
     /// The most micro-batches of a replica.
@@ -119,7 +120,7 @@ class Search {
         for (std::size_t i = 0; i < n_changed_; ++i) {
             const std::size_t r = changed_[i].replica;
             const double give_up_ms = latest_end_ms(limit);
-            now_ms_[r] = now_[r].empty() ? kNever : makespan_ms(now_[r], give_up_ms);
+            now_ms_[r] = now_[r].empty() ? kNever : makespan_ms(r, give_up_ms);
             if (now_ms_[r] > give_up_ms) {
                 return false;
             }
@@ -331,6 +332,7 @@ class Search {
     std::vector<double> now_ms_;    ///< per replica
     std::array<Saved, 2> changed_;  ///< no move changes more; kept, so that nothing is allocated
     std::size_t n_changed_ = 0;
+    std::vector<ListScheduler::Recording> recordings_;  ///< per replica
     std::vector<std::uint32_t> list_;
 };
 

@@ -8,6 +8,8 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// What sums of times may be off by, relatively.
 constexpr double kRounding = 1e-12;
+/// After how many micro-batches on the first stage the states of all are recorded.
+constexpr std::size_t kRecordEvery = 4;
 constexpr std::size_t kForward = 0;
 constexpr std::size_t kBackward = 1;
 constexpr std::size_t kWeight = 2;
@@ -41,14 +43,48 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
       stages_(n_stages_),
       next_ms_(n_stages_),
       arrivals_ms_(2 * n_stages_ * (longest_list + 1)),
-      passes_(3 * n_stages_ * longest_list) {
+      passes_(3 * n_stages_ * longest_list),
+      states_(longest_list / kRecordEvery * n_stages_) {
     works_.reserve(longest_list + 1);
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        for (const std::size_t k : {kForward, kBackward}) {
+            stages_[s].arrivals_ms[k] = &arrivals_ms_[first_arrival(s, k)];
+        }
+    }
 }
 
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms) {
+    look_up(list);
+    begin();
+    return run_on(give_up_ms);
+}
+
+double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms,
+                          Recording& recording) {
+    look_up(list);
+    const auto [parting, unused] =
+        std::mismatch(list.begin(), list.end(), recording.list.begin(), recording.list.end());
+    const std::size_t n_states = static_cast<std::size_t>(parting - list.begin()) / kRecordEvery;
+    if (n_states == 0) {
+        begin();
+    } else {
+        resume(n_states, recording);
+    }
+    const double found_ms = run_on(give_up_ms);
+    if (found_ms < kNever) {
+        record(list, n_states, recording);
+    }
+    return found_ms;
+}
+
+/// From where the stages are: the first one is about to decide about a place of the list.
+double ListScheduler::run_on(double give_up_ms) {
     give_up_ms *= 1.0 + kRounding;
-    effort_ += list.size();
-    if (!start(list, give_up_ms)) {
+    effort_ += works_.size();
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        look_ahead(s);
+    }
+    if (!may_end_by(give_up_ms)) {
         return kNever;
     }
     return split_backward_ ? run_to_end<true>(give_up_ms) : run_to_end<false>(give_up_ms);
@@ -56,9 +92,10 @@ double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms
 
 template <bool kSplit>
 double ListScheduler::run_to_end(double give_up_ms) {
-    choose<kSplit>(0);
-    const std::size_t n_steps = kSplit ? 3 * n_stages_ : 2 * n_stages_ - 1;
-    for (std::size_t n = n_steps * works_.size(); n > 0; --n, ++effort_) {
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        choose<kSplit>(s);
+    }
+    for (std::size_t n = n_steps_left<kSplit>(); n > 0; --n, ++effort_) {
         const std::size_t stage = soonest(next_ms_);
         const Stage& next = stages_[stage];
         const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
@@ -77,6 +114,17 @@ double ListScheduler::run_to_end(double give_up_ms) {
         makespan_ms = std::max(makespan_ms, stage.free_ms);
     }
     return makespan_ms;
+}
+
+/// Without split backward passes the last stage takes both passes of a micro-batch in one step.
+template <bool kSplit>
+std::size_t ListScheduler::n_steps_left() const {
+    const std::size_t n_steps = kSplit ? 3 * n_stages_ : 2 * n_stages_ - 1;
+    std::size_t n_done = 0;
+    for (const Stage& stage : stages_) {
+        n_done += stage.n_passes;
+    }
+    return n_steps * works_.size() - n_done + (kSplit ? 0 : stages_.back().n_done[kForward]);
 }
 
 std::vector<PassCode> ListScheduler::order() const {
@@ -107,49 +155,123 @@ void ListScheduler::prepare(std::uint32_t microbatch) {
     }
 }
 
-/// False if the makespan is certain to exceed a limit: a stage waits for the first micro-batch,
-/// has its work to do, and the last one still has to go back from it.
-bool ListScheduler::start(std::span<const std::uint32_t> list, double give_up_ms) {
+void ListScheduler::look_up(std::span<const std::uint32_t> list) {
     for (const std::uint32_t microbatch : list) {
         if (prepared_at_[microbatch] < 0) {
             prepare(microbatch);
         }
     }
     works_.clear();
-    std::fill(stages_.begin(), stages_.end(), Stage{});
     for (const std::uint32_t microbatch : list) {
-        const Work* works = &prepared_[static_cast<std::size_t>(prepared_at_[microbatch])];
-        works_.push_back(works);
-        for (std::size_t s = 0; s < n_stages_; ++s) {
-            Stage& stage = stages_[s];
-            stage.path_left_ms += works[s].pass_ms[kForward] + works[s].pass_ms[kBackward];
-            stage.weight_left_ms += works[s].pass_ms[kWeight];
-            stage.kept_bytes += works[s].stored_bytes;
-            stage.greatest_transient_bytes =
-                std::max({stage.greatest_transient_bytes, works[s].forward_transient_bytes,
-                          works[s].backward_transient_bytes});
+        works_.push_back(&prepared_[static_cast<std::size_t>(prepared_at_[microbatch])]);
+    }
+}
+
+void ListScheduler::begin() {
+    for (Stage& stage : stages_) {
+        static_cast<State&>(stage) = State{};
+        for (double* arrivals_ms : stage.arrivals_ms) {
+            std::fill_n(arrivals_ms, works_.size() + 1, kNever);
         }
     }
+    std::fill_n(arrivals_ms_.begin(), works_.size(), 0.0);
+}
+
+/// Goes back to when a recorded list had come to one of its states.
+void ListScheduler::resume(std::size_t n_states, const Recording& recording) {
+    const State* states = &recording.states[(n_states - 1) * n_stages_];
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        static_cast<State&>(stages_[s]) = states[s];
+        for (const std::size_t k : {kForward, kBackward}) {
+            const std::size_t n_done = states[s].n_done[k];
+            const std::size_t n_arrived = n_arrivals(states, s, k);
+            const double* known_ms = &recording.arrivals_ms[first_arrival(s, k)];
+            double* arrivals_ms = stages_[s].arrivals_ms[k];
+            std::copy(known_ms + n_done, known_ms + n_arrived, arrivals_ms + n_done);
+            std::fill(arrivals_ms + n_arrived, arrivals_ms + works_.size() + 1, kNever);
+        }
+    }
+    const std::size_t n_entered = states[0].n_done[kForward];
+    std::fill_n(&arrivals_ms_[n_entered], works_.size() - n_entered, 0.0);
+}
+
+/// How many micro-batches had reached a stage, on their way there or back, when all were in some
+/// states; to the first one they come when they enter.
+std::size_t ListScheduler::n_arrivals(const State* states, std::size_t s, std::size_t k) const {
+    if (k == kForward) {
+        return states[s > 0 ? s - 1 : 0].n_done[kForward];
+    }
+    return s + 1 < n_stages_ ? states[s + 1].n_done[kBackward] : states[s].n_done[kForward];
+}
+
+/// Keeps a list that was run to its end, from one of the recorded states on.
+void ListScheduler::record(std::span<const std::uint32_t> list, std::size_t n_states,
+                           Recording& recording) const {
+    recording.list.assign(list.begin(), list.end());
+    recording.arrivals_ms.resize(arrivals_ms_.size());
+    recording.states.resize(states_.size());
+    const std::size_t n_known = n_states * n_stages_;
+    const std::size_t n_now = list.size() / kRecordEvery * n_stages_;
+    std::copy(states_.data() + n_known, states_.data() + n_now, recording.states.data() + n_known);
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        for (const std::size_t k : {kForward, kBackward}) {
+            const std::size_t n_done =
+                n_states > 0 ? recording.states[n_known - n_stages_ + s].n_done[k] : 0;
+            std::copy_n(stages_[s].arrivals_ms[k] + n_done, list.size() - n_done,
+                        &recording.arrivals_ms[first_arrival(s, k) + n_done]);
+        }
+    }
+}
+
+/// What is left to do on a stage, and whether memory may bind meanwhile.
+void ListScheduler::look_ahead(std::size_t s) {
+    Stage& stage = stages_[s];
+    std::array<double, 3> left_ms{};
+    double kept_bytes = stage.kept_bytes;
+    double greatest_transient_bytes = 0.0;
+    const auto see = [&](std::uint32_t place, std::size_t first_left) {
+        const Work& seen = work(place, s);
+        for (std::size_t k = first_left; k < left_ms.size(); ++k) {
+            left_ms[k] += seen.pass_ms[k];
+        }
+        greatest_transient_bytes =
+            std::max(greatest_transient_bytes,
+                     std::max(seen.forward_transient_bytes, seen.backward_transient_bytes));
+    };
+    const auto n = static_cast<std::uint32_t>(works_.size());
+    std::uint32_t place = stage.n_done[split_backward_ ? kWeight : kBackward];
+    for (; place < stage.n_done[kBackward]; ++place) {
+        see(place, kWeight);
+    }
+    for (; place < stage.n_done[kForward]; ++place) {
+        see(place, kBackward);
+    }
+    for (; place < n; ++place) {
+        see(place, kForward);
+        kept_bytes += work(place, s).stored_bytes;
+    }
+    stage.path_left_ms = left_ms[kForward] + left_ms[kBackward];
+    stage.weight_left_ms = left_ms[kWeight];
+    stage.greatest_transient_bytes = greatest_transient_bytes;
+    stage.memory_may_bind = kept_bytes + stage.greatest_transient_bytes > limit_bytes_[s];
+}
+
+/// False if the makespan is certain to exceed a limit: a stage waits for the first micro-batch,
+/// has its work to do, and the last one still has to go back from it.
+bool ListScheduler::may_end_by(double give_up_ms) {
     double head_ms = 0.0;
     double tail_ms = 0.0;
     for (std::size_t s = 0; s < n_stages_; ++s) {
         Stage& stage = stages_[s];
         tail_ms += works_.back()[s].send_ms[kBackward];
         stage.tail_ms = tail_ms;
-        if (head_ms + stage.path_left_ms + std::max(stage.weight_left_ms, tail_ms) > give_up_ms) {
+        const double begin_ms = std::max(head_ms, stage.free_ms);
+        if (begin_ms + stage.path_left_ms + std::max(stage.weight_left_ms, tail_ms) > give_up_ms) {
             return false;
         }
         head_ms += works_.front()[s].pass_ms[kForward] + works_.front()[s].send_ms[kForward];
         tail_ms += works_.back()[s].pass_ms[kBackward];
-        stage.memory_may_bind = stage.kept_bytes + stage.greatest_transient_bytes > limit_bytes_[s];
-        stage.kept_bytes = 0.0;
-        next_ms_[s] = kNever;
-        for (std::size_t k : {kForward, kBackward}) {
-            stage.arrivals_ms[k] = &arrivals_ms_[(2 * s + k) * (longest_list_ + 1)];
-            std::fill_n(stage.arrivals_ms[k], list.size() + 1, kNever);
-        }
     }
-    std::fill_n(arrivals_ms_.begin(), list.size(), 0.0);
     return true;
 }
 
@@ -226,6 +348,13 @@ void ListScheduler::execute(std::size_t s) {
         stage.arrivals_ms[kBackward][place] = stage.free_ms;
     } else if (k == kForward || (k == kBackward && s > 0)) {
         send<kSplit>(s, k, place);
+    }
+    if (kSplit && stage.n_done[kBackward] == works_.size()) {
+        stage.tail_ms = 0.0;  // under way, whatever this stage has left
+    }
+    if (s == 0 && k == kForward && stage.n_done[kForward] % kRecordEvery == 0) {
+        const std::size_t n_states = stage.n_done[kForward] / kRecordEvery;
+        std::copy(stages_.begin(), stages_.end(), &states_[(n_states - 1) * n_stages_]);
     }
     choose<kSplit>(s);
 }

@@ -27,8 +27,22 @@ namespace dynapipe {
 ///
 /// Made once and used for many lists: it allocates nothing while it runs, but for micro-batches
 /// that it meets for the first time.
+///
+/// Until the first stage decides about a place of the list, what comes there or later changes
+/// nothing. So a list that begins like one that was recorded is run from where they part.
 class ListScheduler {
+    struct State;
+
   public:
+    /// A list that was run to its end, and how far the stages were when every few micro-batches
+    /// had entered. To begin with, none.
+    class Recording {
+        friend class ListScheduler;
+        std::vector<std::uint32_t> list;
+        std::vector<double> arrivals_ms;  ///< as the scheduler has them
+        std::vector<State> states;        ///< (n, n_stages)
+    };
+
     /// @param costs           of all micro-batches that lists may name.
     /// @param limit_bytes     (n_stages,): what activations may occupy; may be infinite.
     /// @param longest_list    most micro-batches of a list.
@@ -46,7 +60,12 @@ class ListScheduler {
     double run(std::span<const std::uint32_t> list,
                double give_up_ms = std::numeric_limits<double>::infinity());
 
-    /// The passes of the last list, row-major (n_stages, n_passes), numbered by place in the list.
+    /// The same, beginning where a recorded list of this scheduler differs. If the list is run to
+    /// its end it takes the place of the recorded one.
+    double run(std::span<const std::uint32_t> list, double give_up_ms, Recording& recording);
+
+    /// The passes of the last list, row-major (n_stages, n_passes), numbered by place in the list;
+    /// it must have been run without a recording.
     [[nodiscard]] std::vector<PassCode> order() const;
 
     /// What all runs so far have cost: passes scheduled, and micro-batches looked at to begin with.
@@ -62,16 +81,20 @@ class ListScheduler {
         double backward_transient_bytes;
     };
 
-    struct Stage {
+    /// Of a stage: what it has done so far has led to.
+    struct State {
         double free_ms;
-        double path_left_ms;    ///< forward and backward passes to come
-        double weight_left_ms;  ///< gradients of weights to come
-        double tail_ms;         ///< from its last backward pass to the end of that on stage 0
         double kept_bytes;
-        double greatest_transient_bytes;
         std::array<double, 2> link_free_ms;  ///< of transfers onwards and back
         std::array<std::uint32_t, 3> n_done;
         std::uint32_t n_passes;
+    };
+
+    struct Stage : State {
+        double path_left_ms;    ///< forward and backward passes to come
+        double weight_left_ms;  ///< gradients of weights to come
+        double tail_ms;  ///< from its last backward pass to the end of that on stage 0; 0 after it
+        double greatest_transient_bytes;  ///< of what is in flight or to come
         PassKind next;
         bool memory_may_bind;
         std::array<double*, 2> arrivals_ms;  ///< by place; infinite if not known
@@ -82,9 +105,20 @@ class ListScheduler {
     };
 
     void prepare(std::uint32_t microbatch);
-    bool start(std::span<const std::uint32_t> list, double give_up_ms);
+    void look_up(std::span<const std::uint32_t> list);
+    void begin();
+    void resume(std::size_t n_states, const Recording& recording);
+    void record(std::span<const std::uint32_t> list, std::size_t n_states,
+                Recording& recording) const;
+    [[nodiscard]] std::size_t n_arrivals(const State* states, std::size_t stage,
+                                         std::size_t kind) const;
+    double run_on(double give_up_ms);
+    void look_ahead(std::size_t stage);
+    [[nodiscard]] bool may_end_by(double give_up_ms);
     template <bool kSplit>
     double run_to_end(double give_up_ms);
+    template <bool kSplit>
+    [[nodiscard]] std::size_t n_steps_left() const;
     template <bool kSplit>
     void choose(std::size_t stage);
     template <bool kSplit>
@@ -97,6 +131,9 @@ class ListScheduler {
     [[nodiscard]] bool may_return(std::size_t stage) const;
     [[nodiscard]] const Work& work(std::uint32_t place, std::size_t stage) const {
         return works_[place][stage];
+    }
+    [[nodiscard]] std::size_t first_arrival(std::size_t stage, std::size_t kind) const {
+        return (2 * stage + kind) * (longest_list_ + 1);
     }
     StageCosts costs_;
     std::span<const double> limit_bytes_;
@@ -112,6 +149,7 @@ class ListScheduler {
     std::vector<double> next_ms_;      ///< per stage, start of its next pass; infinite if none
     std::vector<double> arrivals_ms_;  ///< (n_stages, 2, longest_list + 1)
     std::vector<PassCode> passes_;     ///< (n_stages, 3 * longest_list)
+    std::vector<State> states_;        ///< of the last list, as a recording has them
 };
 
 }  // namespace dynapipe
