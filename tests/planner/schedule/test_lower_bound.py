@@ -39,7 +39,7 @@ EVERY_RULE: Rules = {**RULES, **SPLIT_RULES}
 links = st.builds(
     Link,
     latency_ms=st.sampled_from([0.0, 0.5, 20.0]),
-    bytes_per_ms=st.sampled_from([0.5, 10.0, 1e9]),
+    bytes_per_ms=st.sampled_from([1.0, 10.0, 1e9]),
     full_duplex=st.booleans(),
 )
 
