@@ -2,25 +2,26 @@
 
     python benchmarks/schedule_optimum.py [--draws N] [--json OUT.json]
 
-Few micro-batches with random uneven costs on few stages, with and without a limit on memory.
-Ours: every rule, on the order of injection given and on the one that suits the adaptive rule best,
-which is all that a local search on orders can find; micro-batches stay as they are. `refined` then
-moves single passes of the best, see planner/schedule/refine.py. Optimum: proven, see
-optimal_makespan.py. Excess in per cent; `unproven` are cases without a proof in time, or without
-a schedule of ours. `proportional` costs are a size per micro-batch times a factor per stage, with
-10 % of noise; `independent` ones are drawn per micro-batch and stage.
+Few micro-batches with random uneven costs on few stages, with and without a limit on memory. Ours
+is what the planner does by default, but that micro-batches stay as they are: local search on the
+order of injection, all rules, and moves of single passes. `order` is without the latter, `rules`
+the best rule on the order given. Optimum: proven, see optimal_makespan.py. Excess in per cent;
+`unproven` are cases without a proof in time, or without a schedule of ours. `proportional` costs
+are a size per micro-batch times a factor per stage, with 10 % of noise; `independent` ones are
+drawn per micro-batch and stage.
 """
 
 import argparse
 import math
 import statistics
 from collections.abc import Iterator
-from itertools import permutations, product
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.refine import refine
@@ -31,19 +32,18 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
     ScheduleRule,
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
+from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.find_plan import N_KEPT, n_starts
 from measured import print_table, write_json
 from optimal_makespan import NotProvenError, optimal_makespan_ms
 
-REFINING_MOVES = 10_000
+SEED = 20_000
 COLUMNS = {
-    "without_search": "{:.3f}",
+    "rules": "{:.3f}",
+    "order": "{:.3f}",
     "mean": "{:.3f}",
     "worst": "{:.3f}",
     "optimal": "{:.0f}",
-    "refined_mean": "{:.3f}",
-    "refined_worst": "{:.3f}",
-    "refined_optimal": "{:.0f}",
     "unproven": "{:.0f}",
     "cases": "{:.0f}",
 }
@@ -59,9 +59,9 @@ class Case(NamedTuple):
 class Outcome(NamedTuple):
     """Excess over the optimum in per cent."""
 
-    without_search: float
+    rules: float
+    order: float
     found: float
-    refined: float
 
 
 def drawn_case(
@@ -103,25 +103,31 @@ def makespan_ms(case: Case, schedule: Schedule) -> float:
     return simulate(schedule, case.costs, INSTANT, np.zeros(case.costs.n_stages)).makespan_ms
 
 
-def searched(case: Case, rule: ScheduleRule) -> Case:
-    """In the order that suits a rule best: of so few orders, a local search sees all."""
-    orders = map(np.array, permutations(range(case.costs.n_microbatches)))
-    ordered = (case._replace(costs=case.costs.take(order)) for order in orders)
-    return min(ordered, key=lambda reordered: best_schedule(reordered, [rule])[0])
+def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
+    """In the order of injection that the planner's search finds."""
+    n = case.costs.n_microbatches
+    places = np.arange(n, dtype=np.int32)
+    link = INSTANT.latency_ms, INSTANT.bytes_per_ms, INSTANT.full_duplex
+    space = case.costs.table, places.reshape(1, n, 1), places, case.limit_bytes, *link, split
+    made = _kernels.construct_plans(*space, 1, N_KEPT, n_starts(config))
+    starts = [replicas for replicas, *_ in made[: n_starts(config)]]
+    replicas, *_ = _kernels.improve_plan(*space, starts, config.effort, config.seed)
+    return case._replace(costs=case.costs.take(replicas[0][:, 0].astype(np.int64)))
 
 
 def outcome_of(case: Case, *, split: bool) -> Outcome | None:
-    by_name = SPLIT_RULES if split else RULES
-    rules = list(by_name.values())
+    rules = list((SPLIT_RULES if split else RULES).values())
+    config = SearchConfig()
     as_given_ms, _ = best_schedule(case, rules)
-    reordered = searched(case, by_name.get("adaptive", zb_h1))
+    reordered = searched(case, config, split=split)
     found_ms, schedule = best_schedule(reordered, rules)
     if schedule is None:
         return None
-    refined = refine(schedule, *reordered, INSTANT, n_moves=REFINING_MOVES)
+    n_moves = config.refinement // sum(map(len, schedule.passes))
+    refined = refine(schedule, *reordered, INSTANT, n_moves=n_moves, seed=config.seed)
     refined_ms = makespan_ms(reordered, refined)
     optimum_ms = optimal_makespan_ms(*case, split=split, hint_ms=refined_ms)
-    ends_ms = as_given_ms, min(as_given_ms, found_ms), min(as_given_ms, refined_ms)
+    ends_ms = as_given_ms, found_ms, refined_ms
     return Outcome(*(100 * (ms / optimum_ms - 1) for ms in ends_ms))
 
 
@@ -130,7 +136,7 @@ def outcomes(
 ) -> Iterator[Outcome | None]:
     """None where our rules found no schedule, or no proof was found in time."""
     for shape in shapes:
-        random = np.random.default_rng(shape)
+        random = np.random.default_rng((SEED, *shape))
         for _ in range(n_draws):
             try:
                 yield outcome_of(drawn_case(random, shape, kind, tight=tight), split=split)
@@ -140,15 +146,13 @@ def outcomes(
 
 def summary(found: list[Outcome | None]) -> dict[str, float]:
     known = [o for o in found if o is not None] or [Outcome(*[math.inf] * 3)]
-    plain, refined = [o.found for o in known], [o.refined for o in known]
+    ours = [outcome.found for outcome in known]
     return {
-        "without_search": statistics.mean(outcome.without_search for outcome in known),
-        "mean": statistics.mean(plain),
-        "worst": max(plain),
-        "optimal": sum(excess < 1e-9 for excess in plain),
-        "refined_mean": statistics.mean(refined),
-        "refined_worst": max(refined),
-        "refined_optimal": sum(excess < 1e-9 for excess in refined),
+        "rules": statistics.mean(outcome.rules for outcome in known),
+        "order": statistics.mean(outcome.order for outcome in known),
+        "mean": statistics.mean(ours),
+        "worst": max(ours),
+        "optimal": sum(excess < 1e-9 for excess in ours),
         "unproven": found.count(None),
         "cases": len(found),
     }
@@ -160,14 +164,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     shapes = list(product((4, 5), (3, 4)))  # micro-batches, stages
-    results = {}
+    results, every = {}, []
     for split, tight, kind in product(
         (False, True), (False, True), ("proportional", "independent")
     ):
         name = f"{'split' if split else 'whole'}, {'limit' if tight else 'no limit'}, {kind}"
         found = list(outcomes(shapes, kind, arguments.draws, tight=tight, split=split))
         results[name] = summary(found)
+        every += found
         print(name, results[name], flush=True)
+    results["all"] = summary(every)
     print_table(results, COLUMNS)
     if arguments.json:
         write_json(arguments.json, results)

@@ -26,7 +26,7 @@ from dynapipe_hpc.planner.recompute_choice import choose_one_mode
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import may_split
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
-from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline, refine_pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.find_plan import find_plan
@@ -147,8 +147,20 @@ class Planner:
         way = f"local search, {found.plan.n_moves:,} moves"
         candidate = self._candidate(way, found.replicas)
         if adaptive in self.schedule_rules or adaptive_split in self.schedule_rules:
-            return Choice((candidate,), found.constructed)
+            return Choice((self._refined(candidate, config),), found.constructed)
         return Choice((*self._candidates(samples), candidate), found.constructed)
+
+    def _refined(self, candidate: Candidate, config: SearchConfig) -> Candidate:
+        if isinstance(candidate.pipelines, InfeasibleScheduleError):
+            return candidate
+        refine_one = partial(
+            refine_pipeline,
+            cost=self.cost,
+            cluster=self.cluster,
+            n_passes=config.refinement // len(candidate.pipelines),
+            seed=config.seed,
+        )
+        return replace(candidate, pipelines=[refine_one(p) for p in candidate.pipelines])
 
     def _candidates(self, samples: Sequence[Sample]) -> Iterator[Candidate]:
         rules: dict[tuple[MicroBatch, ...], list[str]] = {}  # rules often agree

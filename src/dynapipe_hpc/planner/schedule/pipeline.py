@@ -1,13 +1,14 @@
 """The micro-batches of a replica, scheduled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
+from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
     Schedule,
@@ -15,6 +16,9 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
+
+FEWEST_MOVES = 1000
+"""Of a schedule, for which it is worth the time to move passes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +28,7 @@ class Pipeline:
     Attributes:
         microbatches: In the order in which they enter the pipeline.
         costs: Of the micro-batches.
-        rule: What the schedule was made by.
+        rule: What the schedule was made by; single passes may have been moved since.
         schedule: The order of passes on every stage.
         timeline: The schedule as simulated.
     """
@@ -68,3 +72,26 @@ def schedule_pipeline(
     if not pipelines:
         raise InfeasibleScheduleError("; ".join(dict.fromkeys(reasons)))
     return min(pipelines, key=lambda pipeline: pipeline.timeline.makespan_ms)
+
+
+def refine_pipeline(
+    pipeline: Pipeline, cost: CostModel, cluster: Cluster, *, n_passes: int, seed: int
+) -> Pipeline:
+    """Moves single passes of the schedule for an earlier end, see `refine.refine`.
+
+    Args:
+        pipeline: Within the limit on memory.
+        cost: By which it was scheduled.
+        cluster: For which it was scheduled.
+        n_passes: To simulate at most. A schedule so long that this makes few moves stays.
+        seed: Of the changes.
+    """
+    n_moves = n_passes // sum(map(len, pipeline.schedule.passes))
+    if n_moves < FEWEST_MOVES:
+        return pipeline
+    room_bytes = activation_room_bytes(cost, cluster)
+    schedule = refine(
+        pipeline.schedule, pipeline.costs, room_bytes, cluster.link, n_moves=n_moves, seed=seed
+    )
+    timeline = simulate(schedule, pipeline.costs, cluster.link, cost.static_bytes)
+    return replace(pipeline, schedule=schedule, timeline=timeline)
