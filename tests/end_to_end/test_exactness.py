@@ -97,7 +97,7 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> 
     equal(found, unsplit_gradients(samples, MicroBatch(tuple(rows), 24)))
 
 
-def random_padding(loader: TokenLoader) -> Callable[[MicroBatch], TokenBatch]:
+def random_padding(loader: TokenLoader[TokenBatch]) -> Callable[[MicroBatch], TokenBatch]:
     """Loads with random tokens and labels where no sample is."""
 
     def load(microbatch: MicroBatch) -> TokenBatch:

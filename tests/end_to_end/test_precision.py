@@ -41,7 +41,7 @@ def test_a_narrower_type_trains_alike(
     assert all(tensor.dtype == dtype for tensor in found.tensors.values())
 
 
-def overflowing(loader: TokenLoader) -> Callable[[MicroBatch], TokenBatch]:
+def overflowing(loader: TokenLoader[TokenBatch]) -> Callable[[MicroBatch], TokenBatch]:
     """Weighs one prediction in the loss so much that its gradient overflows."""
 
     def load(microbatch: MicroBatch) -> TokenBatch:

@@ -87,9 +87,9 @@ class Rank:
     """What one rank trains with."""
 
     module: GptStage
-    tokens: TokenLoader
+    tokens: TokenLoader[TokenBatch]
     optimizer: Optimizer
-    stage: ModuleStage
+    stage: ModuleStage[TokenBatch]
 
     def gradients(self) -> dict[str, Tensor]:
         return {n: _copy(p.grad) for n, p in self.module.named_parameters()}
@@ -102,7 +102,7 @@ class Rank:
         return {n: p.detach().clone() for n, p in self.module.named_parameters()}
 
 
-Loading = Callable[[TokenLoader], Callable[[MicroBatch], TokenBatch]]
+Loading = Callable[[TokenLoader[TokenBatch]], Callable[[MicroBatch], TokenBatch]]
 
 
 def make_rank(
@@ -119,7 +119,7 @@ def make_rank(
     module = GptStage(
         SHAPE, layers, first=first, last=last, shards=collectives, seed=7, dtype=dtype
     )
-    tokens = TokenLoader(RandomTokens(), START_ID, weighting)
+    tokens = TokenLoader(RandomTokens(), START_ID, weighting, module.collate)
     optimizer = Optimizer(module, CONFIG, collectives, shares_state=cluster.zero_stage == 1)
     return Rank(module, tokens, optimizer, ModuleStage(module, loading(tokens), optimizer))
 

@@ -10,6 +10,7 @@ from dynapipe_hpc.executor.mpi_transport import MpiTransport
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.source import Source
+from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.plan.cluster import Cluster
@@ -33,8 +34,8 @@ class Worker:
         transport: To the neighbouring stages.
     """
 
-    loader: TokenLoader
-    stage: ModuleStage
+    loader: TokenLoader[TokenBatch]
+    stage: ModuleStage[TokenBatch]
     transport: MpiTransport
 
 
@@ -102,8 +103,11 @@ def build_worker(config: ExperimentConfig, source: Source, job: Job) -> Worker:
     torch.set_num_threads(config.training.threads)
     collectives = open_collectives(config, job)
     module = build_module(config, config.cluster.stage_of(job.rank), collectives)
-    loader = TokenLoader(source.dataset, source.dataset.eos_id, config.training.loss_weighting)
-    stage = ModuleStage(module, loader, build_optimizer(config, module, collectives))
+    weighting = config.training.loss_weighting
+    loader = TokenLoader(source.dataset, source.dataset.eos_id, weighting, module.collate)
+    stage: ModuleStage[TokenBatch] = ModuleStage(
+        module, loader, build_optimizer(config, module, collectives)
+    )
     return Worker(loader, stage, open_transport(config, job))
 
 

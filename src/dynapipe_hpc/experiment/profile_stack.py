@@ -19,6 +19,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.experiment.assemble import dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.models.collate import TokenBatch, collate
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -71,7 +72,7 @@ class Stack:
         self,
         config: ExperimentConfig,
         stack: StackShape,
-        loader: TokenLoader,
+        loader: TokenLoader[TokenBatch],
         shards: Shards = ONE_SHARD,
     ) -> None:
         """Builds a shard of the layers; `loader` must have been started with samples to load.
@@ -135,13 +136,15 @@ class Stack:
             live.peak_bytes - kept_bytes,
         )
 
-    def _prepared(self, microbatch: MicroBatch) -> tuple[ModuleStage, Tensor | None, Tensor | None]:
+    def _prepared(
+        self, microbatch: MicroBatch
+    ) -> tuple[ModuleStage[TokenBatch], Tensor | None, Tensor | None]:
         """A stage, and what its neighbours would send."""
         shape = (microbatch.n_rows, microbatch.row_tokens, self._width)
         activation = None if self._shape.first else torch.randn(shape, dtype=self._dtype)
         gradient = None if self._shape.last else torch.randn(shape, dtype=self._dtype)
         # Whatever a micro-batch that ran out of memory left behind does not count any more.
-        stage = ModuleStage(self._module, self._loader, self._optimizer)
+        stage: ModuleStage[TokenBatch] = ModuleStage(self._module, self._loader, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
         return stage, activation, gradient
 
@@ -158,7 +161,7 @@ def _naming_out_of_memory() -> Iterator[None]:
 
 
 @contextmanager
-def sample_loader(lengths: Sequence[int], vocab_size: int) -> Iterator[TokenLoader]:
+def sample_loader(lengths: Sequence[int], vocab_size: int) -> Iterator[TokenLoader[TokenBatch]]:
     """Reads samples of random tokens from a dataset on disk, as a run does.
 
     Sample i has `lengths[i]` tokens.
@@ -171,6 +174,6 @@ def sample_loader(lengths: Sequence[int], vocab_size: int) -> Iterator[TokenLoad
         with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0)) as writer:
             writer.append(TokenBlock.of([(i, t, "profile") for i, t in texts], vocab_size))
         with DatasetFile(path) as dataset:
-            loader = TokenLoader(dataset, dataset.eos_id, "token")
+            loader = TokenLoader(dataset, dataset.eos_id, "token", collate)
             loader.start_iteration([Sample(i, *half) for i, half in enumerate(halves)])
             yield loader

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.initialize import initialize
+from dynapipe_hpc.models.collate import TokenBatch, collate
+from dynapipe_hpc.models.initialize import gpt_deviation, initialize
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding, cross_entropies
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
@@ -49,7 +50,7 @@ class GptStage(nn.Module):
             self.layers = nn.ModuleDict({str(i): TransformerLayer(shape, shards) for i in layers})
             self.head = Head(shape, shards) if last else None
         self.to(dtype).to_empty(device=device)
-        initialize(self, seed, shape.n_layers)
+        initialize(self, seed, gpt_deviation(shape.n_layers))
 
     @property
     def is_first(self) -> bool:
@@ -60,6 +61,30 @@ class GptStage(nn.Module):
     def is_last(self) -> bool:
         """Whether the stage ends with the head and the loss."""
         return self.head is not None
+
+    @property
+    def loads(self) -> bool:
+        """Whether the stage reads tokens: what it embeds, or what it is to predict."""
+        return self.is_first or self.is_last
+
+    collate = staticmethod(collate)
+
+    def run(
+        self, activation: Tensor | None, batch: TokenBatch | None, recompute: Recompute
+    ) -> Tensor:
+        """Runs the stage on a micro-batch, see `forward`.
+
+        Args:
+            activation: What the stage before returned; None on the first.
+            batch: Tokens, where the stage loads them.
+            recompute: What backward computes again in every layer.
+        """
+        if batch is None:
+            if activation is None:
+                raise ValueError("neither an activation was received nor tokens loaded")
+            return self.forward(activation, recompute=recompute)
+        inputs = batch.tokens if activation is None else activation
+        return self.forward(inputs, batch.labels, batch.weights, recompute)
 
     def forward(
         self,

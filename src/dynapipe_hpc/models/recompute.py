@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 
-def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+def recomputed(function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
     """The result of `function(*inputs)`, of which only the inputs are kept until backward.
 
     The backward pass calls `function` again, as far as it needs what the forward pass would
@@ -26,7 +26,7 @@ def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 class _Again:
     """What autograd would have saved of a function, by the order in which it would have."""
 
-    def __init__(self, function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> None:
+    def __init__(self, function: Callable[..., Tensor], inputs: tuple[Tensor | None, ...]) -> None:
         self._function = function
         # Saved by a node, so that whoever watches what is saved sees the inputs.
         self._inputs = _Keep.apply(torch.empty(0, requires_grad=True), *inputs).grad_fn  # type: ignore[no-untyped-call]
@@ -44,7 +44,7 @@ class _Again:
 
     def _compute(self) -> None:
         self._values.clear()
-        inputs = [x.detach().requires_grad_(x.requires_grad) for x in self._inputs.saved_tensors]
+        inputs = [_cut_off(x) for x in self._inputs.saved_tensors]
         with (
             suppress(_CompleteError),
             torch.enable_grad(),
@@ -58,6 +58,11 @@ class _Again:
             raise _CompleteError
 
 
+def _cut_off(tensor: Tensor | None) -> Tensor | None:
+    """The same values, as the start of a graph."""
+    return None if tensor is None else tensor.detach().requires_grad_(tensor.requires_grad)
+
+
 class _CompleteError(Exception):
     """All has been computed that is needed."""
 
@@ -66,7 +71,7 @@ class _Keep(torch.autograd.Function):
     """Saves tensors for a backward pass that never comes."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor | None) -> Tensor:
         ctx.save_for_backward(*tensors)
         return anchor.detach()
 

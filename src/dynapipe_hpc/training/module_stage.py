@@ -1,16 +1,51 @@
 """A torch module as a pipeline stage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.collate import TokenBatch
-from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.optimizer import Optimizer, Step
+
+
+class Batch(Protocol):
+    """The tokens of a micro-batch, as a family of models reads them."""
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        ...
+
+
+BatchT = TypeVar("BatchT", bound=Batch)
+BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
+
+
+class StageModule(Protocol[BatchT_contra]):
+    """The layers of a stage of some family of models."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the stage ends with the loss."""
+        ...
+
+    @property
+    def loads(self) -> bool:
+        """Whether `run` needs a batch."""
+        ...
+
+    def run(
+        self, activation: Tensor | None, batch: BatchT_contra | None, recompute: Recompute
+    ) -> Tensor:
+        """From the activation of the stage before, None on the first, to the next or the loss."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The weights."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +62,17 @@ class ModuleReport:
 class _Kept:
     """The two ends of a micro-batch's graph, from its forward to its backward pass."""
 
-    inputs: Tensor
+    activation: Tensor | None
     output: Tensor
 
 
-class ModuleStage:
+class ModuleStage(Generic[BatchT]):
     """Runs the layers of one rank; an executor's `Stage` of torch tensors."""
 
     def __init__(
         self,
-        module: GptStage,
-        load_tokens: Callable[[MicroBatch], TokenBatch],
+        module: StageModule[BatchT],
+        load_tokens: Callable[[MicroBatch], BatchT],
         optimizer: Optimizer,
     ) -> None:
         """Runs `module`, which `optimizer` updates, on what `load_tokens` reads."""
@@ -46,25 +81,26 @@ class ModuleStage:
         self._optimizer = optimizer
         self._memory = ActivationMemory(module.parameters())
         self._recompute: dict[int, Recompute] = {}
-        self._loaded: dict[int, TokenBatch] = {}
+        self._loaded: dict[int, BatchT] = {}
         self._kept: dict[int, _Kept] = {}
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step = Step(gradient_norm=0.0, learning_rate=0.0)
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
-        """Notes what to recompute; on the first and the last stage reads the tokens."""
+        """Notes what to recompute, and reads the tokens that the module needs."""
         self._recompute[index] = microbatch.recompute
-        if self._module.is_first or self._module.is_last:
+        if self._module.loads:
             self._loaded[index] = self._load_tokens(microbatch).to(self._loss.device)
 
     def forward(self, index: int, activation: Tensor | None) -> Tensor | None:
         """Runs the layers; keeps their graph, and on the last stage adds up the loss."""
         batch, recompute = self._loaded.pop(index, None), self._recompute.pop(index)
-        inputs = _inputs(activation, batch)
-        self._memory.keep(index, inputs)
+        if activation is not None:
+            activation = activation.detach().requires_grad_()
+            self._memory.keep(index, activation)
         with self._memory.recording(index):
-            output: Tensor = self._module(inputs, *_answers(batch), recompute)
-        self._kept[index] = _Kept(inputs, output)
+            output = self._module.run(activation, batch, recompute)
+        self._kept[index] = _Kept(activation, output)
         self._memory.keep(index, output)
         if not self._module.is_last:
             return output.detach()
@@ -78,7 +114,9 @@ class ModuleStage:
             gradient = torch.full_like(kept.output, self._optimizer.loss_scale.value)
         torch.autograd.backward(kept.output, gradient)
         self._memory.release(index)
-        return None if kept.inputs.grad is None else kept.inputs.grad.contiguous()
+        if kept.activation is None or kept.activation.grad is None:
+            return None
+        return kept.activation.grad.contiguous()
 
     def reduce_gradients(self) -> None:
         """Adds up weight gradients over replicas."""
@@ -99,15 +137,3 @@ class ModuleStage:
         self._loss.zero_()
         self._memory.restart()
         return report
-
-
-def _inputs(activation: Tensor | None, batch: TokenBatch | None) -> Tensor:
-    if activation is not None:
-        return activation.detach().requires_grad_()
-    if batch is None:
-        raise ValueError("neither an activation was received nor tokens loaded")
-    return batch.tokens
-
-
-def _answers(batch: TokenBatch | None) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    return (None, None) if batch is None else (batch.labels, batch.weights)

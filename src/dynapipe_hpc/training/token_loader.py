@@ -1,22 +1,48 @@
 """The tokens of one iteration after the other."""
 
 from collections.abc import Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import TokenBatch, TokenReader, collate
+from dynapipe_hpc.models.collate import TokenReader
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.loss import token_weights
 
+BatchT = TypeVar("BatchT")
+BatchT_co = TypeVar("BatchT_co", covariant=True)
 
-class TokenLoader:
+
+class Collate(Protocol[BatchT_co]):
+    """Reads and lays out the tokens of a micro-batch for a family of models; see `collate`."""
+
+    def __call__(
+        self,
+        microbatch: MicroBatch,
+        samples: Mapping[int, Sample],
+        token_weights: Mapping[int, float],
+        reader: TokenReader,
+        start_id: int,
+    ) -> BatchT_co:
+        """The tokens, and what each counts in the loss."""
+        ...
+
+
+class TokenLoader(Generic[BatchT]):
     """Reads the micro-batches of an iteration, weighted as its global batch demands."""
 
-    def __init__(self, reader: TokenReader, start_id: int, weighting: LossWeighting) -> None:
+    def __init__(
+        self,
+        reader: TokenReader,
+        start_id: int,
+        weighting: LossWeighting,
+        collate: Collate[BatchT],
+    ) -> None:
         """Reads from `reader`; see `collate` and `token_weights` for the others."""
         self._reader = reader
         self._start_id = start_id
         self._weighting = weighting
+        self._collate = collate
         self._samples: Mapping[int, Sample] = {}
         self._token_weights: Mapping[int, float] = {}
 
@@ -25,6 +51,8 @@ class TokenLoader:
         self._samples = {sample.sample_id: sample for sample in samples}
         self._token_weights = token_weights(samples, self._weighting)
 
-    def __call__(self, microbatch: MicroBatch) -> TokenBatch:
+    def __call__(self, microbatch: MicroBatch) -> BatchT:
         """Reads a micro-batch of the global batch."""
-        return collate(microbatch, self._samples, self._token_weights, self._reader, self._start_id)
+        return self._collate(
+            microbatch, self._samples, self._token_weights, self._reader, self._start_id
+        )

@@ -1,0 +1,55 @@
+"""What attention adds for the distance between two positions."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+N_BUCKETS = 32
+FARTHEST = 128  # all greater distances share a bucket
+
+
+class RelativeBias(nn.Module):
+    """A learned number per head and bucket of distances, which all layers of a side share.
+
+    Source:
+        Raffel et al., "T5", JMLR 2020, section 2.1.
+    """
+
+    def __init__(self, shape: ModelShape, *, causal: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(N_BUCKETS, shape.n_heads))
+        self._causal = causal
+
+    def forward(self, tokens: int) -> Tensor:
+        """The bias between all positions of a row, shape (1, heads, tokens, tokens).
+
+        It is -inf where a causal side may not look.
+        """
+        distances = torch.arange(1 - tokens, tokens, device=self.weight.device)
+        numbers = self.weight[buckets(distances, causal=self._causal)].t()  # (heads, distances)
+        if self._causal:
+            numbers = numbers.masked_fill(distances > 0, -math.inf)
+        # Row i starts tokens - 1 - i distances in: every row is a window of the same numbers.
+        return numbers.unfold(-1, tokens, 1).flip(1).unsqueeze(0)
+
+
+def buckets(distances: Tensor, *, causal: bool) -> Tensor:
+    """The bucket of every distance, from the position that looks to the one looked at.
+
+    Half of the buckets hold one distance each, the others ever more of them, up to `FARTHEST`.
+    Where positions look both ways, either direction has half of all buckets.
+
+    Args:
+        distances: Integers of any shape; ahead is positive.
+        causal: Whether positions only look back; all that is ahead counts as 0 then.
+    """
+    n_buckets = N_BUCKETS if causal else N_BUCKETS // 2
+    far = (-distances).clamp(min=0) if causal else distances.abs()
+    n_single = n_buckets // 2
+    octaves = torch.log(far.clamp(min=1).double() / n_single) / math.log(FARTHEST / n_single)
+    grouped = n_single + (octaves * (n_buckets - n_single)).long()
+    found = torch.where(far < n_single, far, grouped.clamp(max=n_buckets - 1))
+    return found if causal else found + n_buckets * (distances > 0)

@@ -1,0 +1,166 @@
+"""A T5, or the part of one that a pipeline stage holds."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import TokenReader
+from dynapipe_hpc.models.collate_pairs import PairBatch, Sides, collate_pairs
+from dynapipe_hpc.models.initialize import Deviation, initialize
+from dynapipe_hpc.models.relative_bias import RelativeBias
+from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
+from dynapipe_hpc.models.tied_weights import DECODER_BIAS, EMBEDDING, ENCODER_BIAS
+from dynapipe_hpc.models.vocabulary import Vocabulary
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+CPU = torch.device("cpu")
+
+
+class T5Stage(nn.Module):
+    """Some consecutive layers of a T5, with what belongs to them.
+
+    Layers count from the encoder's first to the decoder's last. The embedding is where inputs
+    enter, where the decoder begins, and at the head, whose logits take its weights; each side's
+    relative bias is wherever one of its layers is. Parameters carry the names and initial
+    values that they have in the unsplit model, copies the same ones.
+
+    Args:
+        shape: Of the whole model.
+        layers: Indices of the layers held; may be empty.
+        first: Whether the stage begins with the embedding.
+        last: Whether the stage ends with the head and the loss.
+        seed: Of the initial weights of the whole model.
+        dtype: Of weights and activations.
+        device: Where both are.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        layers: range,
+        *,
+        first: bool,
+        last: bool,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
+    ) -> None:
+        super().__init__()
+        n = shape.n_layers
+        self.is_first, self.is_last, self._begins_decoder = first, last, n in layers
+        encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
+        with torch.device("meta"):  # allocated and set once, below
+            holds_embedding = first or last or self._begins_decoder
+            self.embedding = Vocabulary(shape) if holds_embedding else None
+            self.encoder_bias = RelativeBias(shape, causal=False) if encoder else None
+            self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape) for i in encoder})
+            self.encoder_norm = norm_of(shape) if n - 1 in layers else None
+            self.decoder_bias = RelativeBias(shape, causal=True) if decoder else None
+            self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape) for i in decoder})
+            self.decoder_norm = norm_of(shape) if last else None
+        self.to(dtype).to_empty(device=device)
+        initialize(self, seed, _deviation(shape))
+
+    @property
+    def loads(self) -> bool:
+        """Every stage needs to know where padding begins."""
+        return True
+
+    def collate(
+        self,
+        microbatch: MicroBatch,
+        samples: Mapping[int, Sample],
+        token_weights: Mapping[int, float],
+        reader: TokenReader,
+        start_id: int,
+    ) -> PairBatch:
+        """What `run` needs of a micro-batch, see `collate_pairs`; reads no other tokens."""
+        targets = self._begins_decoder or self.is_last
+        reader = Sides(reader, inputs=self.is_first, targets=targets)
+        return collate_pairs(microbatch, samples, token_weights, reader, start_id)
+
+    def run(
+        self, activation: Tensor | None, batch: PairBatch | None, recompute: Recompute
+    ) -> Tensor:
+        """Runs the stage on a micro-batch.
+
+        Args:
+            activation: What the stage before returned; None on the first.
+            batch: Tokens, as far as the stage reads them, and lengths.
+            recompute: What backward computes again in every layer.
+
+        Returns:
+            Up to the end of the encoder its activation (rows, tokens, width); then its output
+            and the decoder's activation, one behind the other: (rows, tokens + target tokens,
+            width). On the last stage the loss, a scalar: the weighted sum over all targets.
+        """
+        if batch is None:
+            raise ValueError("a stage of a T5 needs to know the lengths of its rows")
+        encoded, decoded = self._entered(activation, batch)
+        padding = batch.padding_mask(encoded.dtype)
+        encoded = self._encoded(encoded, padding, recompute)
+        if self._begins_decoder:
+            decoded = self._vocabulary(batch.decoder_tokens)
+        if decoded is None:
+            return encoded
+        decoded = self._decoded(decoded, encoded, padding, recompute)
+        if self.decoder_norm is None:
+            return torch.cat([encoded, decoded], 1)
+        return self._vocabulary.loss(self.decoder_norm(decoded), batch.labels, batch.weights)
+
+    @property
+    def _vocabulary(self) -> Vocabulary:
+        if self.embedding is None:
+            raise ValueError("the stage holds no embedding")
+        return self.embedding
+
+    def _entered(self, activation: Tensor | None, batch: PairBatch) -> tuple[Tensor, Tensor | None]:
+        """The two sides as they arrive; the decoder's is None before it begins."""
+        if activation is None:
+            embedded: Tensor = self._vocabulary(batch.tokens)
+            return embedded, None
+        n_tokens = batch.tokens.shape[1]
+        if activation.shape[1] == n_tokens:
+            return activation, None
+        # Every layer projects the encoder's output, and would make a copy of a strided one.
+        return activation[:, :n_tokens].contiguous(), activation[:, n_tokens:]
+
+    def _encoded(self, hidden: Tensor, padding: Tensor | None, recompute: Recompute) -> Tensor:
+        if self.encoder_bias is not None:
+            bias = self.encoder_bias(hidden.shape[1])
+            mask = bias if padding is None else bias + padding
+            for layer in self.encoder.values():
+                hidden = layer(hidden, mask, recompute)
+        return hidden if self.encoder_norm is None else self.encoder_norm(hidden)
+
+    def _decoded(
+        self, hidden: Tensor, encoded: Tensor, padding: Tensor | None, recompute: Recompute
+    ) -> Tensor:
+        if self.decoder_bias is not None:
+            bias = self.decoder_bias(hidden.shape[1])
+            for layer in self.decoder.values():
+                hidden = layer(hidden, encoded, bias, padding, recompute)
+        return hidden
+
+
+def _deviation(shape: ModelShape) -> Deviation:
+    """Of initial weights: vectors of tokens one, linear maps one over the root of their inputs.
+
+    Queries start smaller by the root of the width of a head, as scores are not divided by it.
+    """
+
+    def deviation_of(name: str, size: torch.Size) -> float:
+        if name == EMBEDDING:
+            return 1.0
+        if name in (ENCODER_BIAS, DECODER_BIAS):
+            return 1 / math.sqrt(shape.hidden_size)
+        n_inputs = size[1]
+        if name.endswith("query.weight"):
+            n_inputs *= shape.attention_size // shape.n_heads
+        return 1 / math.sqrt(n_inputs)
+
+    return deviation_of

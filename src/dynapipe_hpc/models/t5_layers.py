@@ -1,0 +1,159 @@
+"""The layers of a T5."""
+
+from typing import assert_never
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+EPSILON = 1e-6
+
+
+def norm_of(shape: ModelShape) -> nn.RMSNorm:
+    """Scales every position to a root mean square of one, times a learned number per channel."""
+    return nn.RMSNorm(shape.hidden_size, eps=EPSILON)
+
+
+class Attention(nn.Module):
+    """Attention of one sequence to another, which may be the same.
+
+    Scores are not divided by the width of a head: weights of queries start smaller instead.
+    """
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.n_heads = shape.n_heads
+        self.query = nn.Linear(shape.hidden_size, shape.attention_size, bias=False)
+        self.key_value = nn.Linear(shape.hidden_size, 2 * shape.attention_size, bias=False)
+        self.output = nn.Linear(shape.attention_size, shape.hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
+        """Maps (rows, tokens, width) to the same shape.
+
+        Args:
+            hidden: What attends.
+            source: What is attended to, (rows, source tokens, width).
+            mask: What is added to scores, (rows or 1, heads or 1, tokens or 1, source tokens).
+        """
+        rows, tokens, _ = hidden.shape
+        query = self.query(hidden).view(rows, tokens, self.n_heads, -1).transpose(1, 2)
+        both = self.key_value(source).view(rows, source.shape[1], 2, self.n_heads, -1)
+        key, value = both.permute(2, 0, 3, 1, 4)  # each (rows, heads, source tokens, head size)
+        mixed = functional.scaled_dot_product_attention(query, key, value, mask, scale=1.0)
+        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return output
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a ReLU between them."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.inner = nn.Linear(shape.hidden_size, shape.ffn_size, bias=False)
+        self.output = nn.Linear(shape.ffn_size, shape.hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Maps (rows, tokens, width) to the same shape."""
+        output: Tensor = self.output(functional.relu(self.inner(hidden)))
+        return output
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each normalised at its entrance and added to the stream."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.attention_norm = norm_of(shape)
+        self.attention = Attention(shape)
+        self.feed_forward_norm = norm_of(shape)
+        self.feed_forward = FeedForward(shape)
+
+    def forward(self, hidden: Tensor, mask: Tensor, recompute: Recompute) -> Tensor:
+        """Maps (rows, tokens, width) to the same shape; `mask` is added to scores.
+
+        Backward recomputes the layer from its inputs (full), or its attention with projections
+        and norm (selective), as in a GPT.
+        """
+        match recompute:
+            case Recompute.NONE:
+                return self._fed_forward(self._attended(hidden, mask))
+            case Recompute.SELECTIVE:
+                return self._fed_forward(recomputed(self._attended, hidden, mask))
+            case Recompute.FULL:
+                return recomputed(self._whole, hidden, mask)
+            case _:
+                assert_never(recompute)
+
+    def _whole(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        return self._fed_forward(self._attended(hidden, mask))
+
+    def _attended(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        normed = self.attention_norm(hidden)
+        output: Tensor = hidden + self.attention(normed, normed, mask)
+        return output
+
+    def _fed_forward(self, hidden: Tensor) -> Tensor:
+        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return output
+
+
+class DecoderLayer(nn.Module):
+    """As `EncoderLayer`, with attention to the encoder's output between its two halves."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.attention_norm = norm_of(shape)
+        self.attention = Attention(shape)
+        self.cross_attention_norm = norm_of(shape)
+        self.cross_attention = Attention(shape)
+        self.feed_forward_norm = norm_of(shape)
+        self.feed_forward = FeedForward(shape)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        encoded: Tensor,
+        mask: Tensor,
+        cross_mask: Tensor | None,
+        recompute: Recompute,
+    ) -> Tensor:
+        """Maps (rows, target tokens, width) to the same shape.
+
+        Args:
+            hidden: The decoder's activation.
+            encoded: The encoder's output, (rows, tokens, width).
+            mask: What is added to scores of self-attention.
+            cross_mask: What is added to scores of attention to `encoded`.
+            recompute: As in an encoder layer; both kinds of attention count as attention.
+        """
+        inputs = (hidden, encoded, mask, cross_mask)
+        match recompute:
+            case Recompute.NONE:
+                return self._whole(*inputs)
+            case Recompute.SELECTIVE:
+                return self._fed_forward(recomputed(self._attended, *inputs))
+            case Recompute.FULL:
+                return recomputed(self._whole, *inputs)
+            case _:
+                assert_never(recompute)
+
+    def _whole(
+        self, hidden: Tensor, encoded: Tensor, mask: Tensor, cross_mask: Tensor | None
+    ) -> Tensor:
+        return self._fed_forward(self._attended(hidden, encoded, mask, cross_mask))
+
+    def _attended(
+        self, hidden: Tensor, encoded: Tensor, mask: Tensor, cross_mask: Tensor | None
+    ) -> Tensor:
+        normed = self.attention_norm(hidden)
+        hidden = hidden + self.attention(normed, normed, mask)
+        normed = self.cross_attention_norm(hidden)
+        output: Tensor = hidden + self.cross_attention(normed, encoded, cross_mask)
+        return output
+
+    def _fed_forward(self, hidden: Tensor) -> Tensor:
+        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return output

@@ -1,0 +1,39 @@
+import pytest
+import torch
+from tests.oracles.plain_t5 import bucket
+
+from dynapipe_hpc.models.relative_bias import RelativeBias, buckets
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+SHAPE = ModelShape(
+    family="t5",
+    n_layers=2,
+    hidden_size=8,
+    n_heads=3,
+    head_size=4,
+    ffn_size=16,
+    vocab_size=9,
+    max_tokens=64,
+)
+SIDES = pytest.mark.parametrize("side", ["encoder", "decoder"])
+
+
+@SIDES
+def test_near_distances_have_buckets_of_their_own_and_far_ones_share(side: str) -> None:
+    distances = torch.arange(-300, 301)
+    found = buckets(distances, causal=side == "decoder")
+    assert found.tolist() == [bucket(distance, side) for distance in range(-300, 301)]
+
+
+@SIDES
+def test_every_pair_of_positions_gets_the_number_of_its_distance(side: str) -> None:
+    bias = RelativeBias(SHAPE, causal=side == "decoder")
+    torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(1))
+    numbers = bias(40)
+    assert numbers.shape == (1, 3, 40, 40)
+    for head, i, j in ((0, 0, 0), (1, 39, 3), (2, 20, 5), (0, 7, 7), (1, 3, 30), (2, 0, 39)):
+        found = numbers[0, head, i, j].item()
+        if side == "decoder" and j > i:
+            assert found == -torch.inf
+        else:
+            assert found == bias.weight[bucket(j - i, side), head].item()

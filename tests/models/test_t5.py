@@ -1,0 +1,202 @@
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from tests.oracles.plain_t5 import losses
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate_pairs import PairBatch
+from dynapipe_hpc.models.t5 import T5Stage
+from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+SHAPE = ModelShape(
+    family="t5",
+    n_layers=3,
+    hidden_size=12,
+    n_heads=2,
+    head_size=5,
+    ffn_size=20,
+    vocab_size=31,
+    max_tokens=200,
+)
+START = 30
+SAMPLES = {s.sample_id: s for s in (Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 140, 1))}
+TOKEN_WEIGHTS = {1: 0.5, 2: 0.25, 3: 0.125}
+
+
+class RandomTokens:
+    """Every sample's tokens come from its number."""
+
+    def read(
+        self, sample_id: int, input_tokens: int, target_tokens: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        stream = np.random.default_rng(sample_id)
+        tokens = stream.integers(0, 30, 400)
+        return tokens[:input_tokens], tokens[200 : 200 + target_tokens]
+
+
+def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[T5Stage]:
+    return [
+        T5Stage(
+            SHAPE,
+            SHAPE.layers_of_stage(stage, n_stages),
+            first=stage == 0,
+            last=stage == n_stages - 1,
+            seed=3,
+            dtype=dtype,
+        )
+        for stage in range(n_stages)
+    ]
+
+
+def load(stage: T5Stage, microbatch: MicroBatch) -> PairBatch:
+    return stage.collate(microbatch, SAMPLES, TOKEN_WEIGHTS, RandomTokens(), START)
+
+
+def loss_of(pipeline: list[T5Stage], microbatch: MicroBatch) -> torch.Tensor:
+    activation = None
+    for stage in pipeline:
+        activation = stage.run(activation, load(stage, microbatch), Recompute.NONE)
+    assert activation is not None
+    return activation
+
+
+PADDED = MicroBatch(((1,), (2,), (3,)), 144, target_tokens=16)
+
+
+def test_the_loss_is_that_of_the_model_written_out() -> None:
+    (whole,) = stages(1)
+    for bias in (whole.encoder_bias, whole.decoder_bias):  # small ones would hardly be seen
+        assert bias is not None
+        torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(1))
+    weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
+    expected = 0.0
+    for sample in SAMPLES.values():
+        inputs, targets = RandomTokens().read(
+            sample.sample_id, sample.input_tokens, sample.target_tokens
+        )
+        of_tokens = losses(weights, 3, 2, inputs.tolist(), targets.tolist(), START)
+        expected += TOKEN_WEIGHTS[sample.sample_id] * sum(of_tokens)
+    assert loss_of([whole], PADDED).item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("n_stages", [2, 3, 4, 6])
+def test_every_split_starts_with_the_bits_of_the_whole_model(n_stages: int) -> None:
+    (whole,) = stages(1)
+    parts: dict[str, torch.Tensor] = {}
+    held: dict[str, list[int]] = {}
+    for number, stage in enumerate(stages(n_stages)):
+        for name, weight in stage.state_dict().items():
+            assert torch.equal(parts.setdefault(name, weight), weight), name
+            held.setdefault(name, []).append(number)
+    assert parts.keys() == whole.state_dict().keys()
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(parts[name], weight), name
+    copies = {name: tuple(at) for name, at in held.items() if len(at) > 1}
+    assert tied_weights(SHAPE, n_stages) == copies
+
+
+@pytest.mark.parametrize("n_stages", [2, 3, 4, 6])
+def test_stages_hand_over_the_encoders_side_and_then_both(n_stages: int) -> None:
+    activation, n_encoded = None, 0
+    pipeline = stages(n_stages)
+    for number, stage in enumerate(pipeline[:-1]):
+        activation = stage.run(activation, load(stage, PADDED), Recompute.NONE)
+        n_encoded = SHAPE.layers_of_stage(number, n_stages).stop
+        assert activation.shape == (3, 144 + (16 if n_encoded > 3 else 0), 12)
+    loss = pipeline[-1].run(activation, load(pipeline[-1], PADDED), Recompute.NONE)
+    assert loss.item() == pytest.approx(loss_of(stages(1), PADDED).item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+def test_what_padding_holds_does_not_change_a_bit(mode: Recompute) -> None:
+    outcomes = []
+    for seed in (None, 1, 2):
+        (whole,) = stages(1)
+        batch = load(whole, PADDED)
+        if seed is not None:
+            fill_padding(batch, seed)
+        loss = whole.run(None, batch, mode)
+        torch.autograd.backward(loss)
+        outcomes.append([loss.detach(), *(p.grad for p in whole.parameters())])
+    for other in outcomes[1:]:
+        for plain, noisy in zip(outcomes[0], other, strict=True):
+            assert plain is not None
+            assert noisy is not None
+            assert torch.equal(plain, noisy)
+
+
+def fill_padding(batch: PairBatch, seed: int) -> None:
+    stream = torch.manual_seed(seed)
+    for row, sample in enumerate(SAMPLES.values()):
+        batch.tokens[row, sample.input_tokens :].random_(0, 31, generator=stream)
+        batch.decoder_tokens[row, sample.target_tokens :].random_(0, 31, generator=stream)
+        batch.labels[row, sample.target_tokens :].random_(0, 31, generator=stream)
+
+
+def test_a_target_without_input_attends_to_one_start_token() -> None:
+    alone = {1: Sample(1, 0, 3)}
+    (whole,) = stages(1)
+    batch = whole.collate(
+        MicroBatch(((1,),), 8, target_tokens=8), alone, {1: 1.0}, RandomTokens(), START
+    )
+    assert batch.lengths.tolist() == [1]
+    assert torch.isfinite(whole.run(None, batch, Recompute.NONE))
+
+
+def test_rows_of_several_samples_attend_over_all_of_them() -> None:
+    packed = MicroBatch(((1, 2),), 12, target_tokens=11)
+    (whole,) = stages(1)
+    batch = load(whole, packed)
+    assert batch.padding_mask(torch.float64) is None
+    assert batch.decoder_tokens[0, [0, 4]].tolist() == [START, START]
+    apart = loss_of(stages(1), MicroBatch(((1,), (2,)), 12, target_tokens=8))
+    assert loss_of(stages(1), packed).item() != pytest.approx(apart.item(), rel=1e-3)
+
+
+def test_middle_stages_read_no_tokens_but_know_the_lengths() -> None:
+    _, encoder, _, decoder, _ = stages(5)
+    for stage in (encoder, decoder):
+        batch = load(stage, PADDED)
+        assert (batch.tokens == START).all()
+        assert (batch.labels == START).all()
+        assert batch.lengths.tolist() == [9, 3, 140]
+
+
+def test_a_stage_without_lengths_is_an_error() -> None:
+    with pytest.raises(ValueError, match="needs to know the lengths of its rows"):
+        stages(1)[0].run(None, None, Recompute.NONE)
+
+
+def test_a_first_stage_needs_no_activation_and_others_do() -> None:
+    (_, last) = stages(6)[4:]
+    assert last.embedding is not None
+    with pytest.raises(ValueError, match="the stage holds no embedding"):
+        middle = stages(6)[1]
+        middle.run(None, load(middle, PADDED), Recompute.NONE)
+
+
+def test_weights_start_as_large_as_their_place_asks_for() -> None:
+    shape = SHAPE.model_copy(update={"hidden_size": 64, "head_size": 16, "ffn_size": 256})
+    whole = T5Stage(shape, range(6), first=True, last=True)
+    deviations = {
+        "embedding.weight": 1.0,
+        "encoder_bias.weight": 1 / 8,
+        "encoder.0.attention.query.weight": 1 / 32,
+        "decoder.2.cross_attention.key_value.weight": 1 / 8,
+        "decoder.1.feed_forward.output.weight": 1 / 16,
+    }
+    weights = dict(whole.named_parameters())
+    for name, deviation in deviations.items():
+        assert weights[name].std().item() == pytest.approx(deviation, rel=0.15), name
+    assert (weights["decoder.0.cross_attention_norm.weight"] == 1).all()
+
+
+def test_samples_longer_than_their_row_are_an_error() -> None:
+    (whole,) = stages(1)
+    with pytest.raises(ValueError, match=r"row 0 holds 8 input tokens, but .* \[1\] have 9"):
+        load(whole, MicroBatch(((1,),), 8, target_tokens=8))
+    with pytest.raises(ValueError, match=r"row 1 holds 4 target tokens, but .* \[2\] have 7"):
+        load(whole, MicroBatch(((1,), (2,)), 16, target_tokens=4))
