@@ -58,9 +58,7 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(cluster: Cluster) -> None
     iterations = []
     for k, samples in enumerate(BATCHES[:2]):
         replicas = over_replicas(random_split(samples, 5, k), cluster.n_replicas)
-        iterations.append(
-            (samples, planned_iteration(replicas, cluster, SHAPE.hidden_size, "1f1b"))
-        )
+        iterations.append((samples, planned_iteration(replicas, cluster, SHAPE, "1f1b")))
     dtype = torch.float16
     start = train(cluster, [], Rank.weights, dtype=dtype)
     skipped = train(cluster, iterations[:1], Rank.weights, loading=overflowing, dtype=dtype)

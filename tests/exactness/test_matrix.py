@@ -6,9 +6,16 @@ from typing import Literal
 
 import pytest
 from tests.oracles.pipeline_training import MODES, equal, three_steps
-from tests.oracles.training_case import Outcome, random_samples, unsplit_training
+from tests.oracles.training_case import (
+    SHAPE,
+    T5_SHAPE,
+    Outcome,
+    random_samples,
+    unsplit_training,
+)
 
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.schedule.config import RuleName
 
 pytestmark = pytest.mark.exactness
@@ -17,21 +24,23 @@ BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 
 UP_TO_8_RANKS = [
     (stages, replicas, shards)
-    for stages, replicas, shards in product((1, 2, 4), (1, 2), (1, 2, 4))
+    for stages, replicas, shards in product((1, 2, 3, 4), (1, 2), (1, 2, 4))
     if stages * replicas * shards <= 8
 ]
 
 
 @cache
-def unsplit() -> Outcome:
-    return unsplit_training(BATCHES)
+def unsplit(shape: ModelShape) -> Outcome:
+    return unsplit_training(BATCHES, shape)
 
 
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 @pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards"), UP_TO_8_RANKS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive"])
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_three_steps_give_the_unsplit_losses_and_weights(
+    shape: ModelShape,
     n_stages: int,
     n_replicas: int,
     n_shards: int,
@@ -46,4 +55,5 @@ def test_three_steps_give_the_unsplit_losses_and_weights(
         device_memory_bytes=1_000_000,
         zero_stage=zero_stage,
     )
-    equal(three_steps(cluster, schedule, BATCHES, MODES[mode]), unsplit())
+    found = three_steps(cluster, schedule, BATCHES, MODES[mode], shape=shape)
+    equal(found, unsplit(shape))

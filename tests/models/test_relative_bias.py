@@ -3,6 +3,7 @@ import torch
 from tests.oracles.plain_t5 import bucket
 
 from dynapipe_hpc.models.relative_bias import RelativeBias, buckets
+from dynapipe_hpc.models.shards import ONE_SHARD
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPE = ModelShape(
@@ -27,7 +28,7 @@ def test_near_distances_have_buckets_of_their_own_and_far_ones_share(side: str) 
 
 @SIDES
 def test_every_pair_of_positions_gets_the_number_of_its_distance(side: str) -> None:
-    bias = RelativeBias(SHAPE, causal=side == "decoder")
+    bias = RelativeBias(SHAPE, ONE_SHARD, causal=side == "decoder")
     torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(1))
     numbers = bias(40)
     assert numbers.shape == (1, 3, 40, 40)

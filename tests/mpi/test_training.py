@@ -9,6 +9,7 @@ from mpi4py import MPI
 from tests.oracles.planned_iteration import planned_iteration
 from tests.oracles.training_case import (
     SHAPE,
+    T5_SHAPE,
     Outcome,
     make_rank,
     over_replicas,
@@ -26,6 +27,7 @@ from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.models.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.schedule.config import RuleName
 
 pytestmark = pytest.mark.mpi
@@ -48,17 +50,19 @@ CLUSTERS = [
 
 
 def train(
-    cluster: Cluster, batches: Sequence[Sequence[Sample]], schedule: RuleName
+    shape: ModelShape, cluster: Cluster, batches: Sequence[Sequence[Sample]], schedule: RuleName
 ) -> tuple[Outcome, dict[str, Split]]:
     """This rank's part of a training run; losses are the whole job's."""
-    own = make_rank(cluster, cluster.stage_of(RANK), MpiCollectives(WORLD, cluster))
+    collectives = MpiCollectives(WORLD, cluster)
+    own = make_rank(cluster, cluster.stage_of(RANK), collectives, shape=shape)
     same_shard = Job(WORLD).divide(cluster.shard_of(RANK)).comm
     transport = MpiTransport(same_shard, torch.float64)
     outcome = Outcome([], [], {})
     for k, samples in enumerate(batches):
         own.tokens.start_iteration(samples)
-        replicas = over_replicas(random_split(samples, 8, k, tuple(Recompute)), cluster.n_replicas)
-        plans = planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule, k)
+        microbatches = random_split(samples, 8, k, tuple(Recompute), shape)
+        replicas = over_replicas(microbatches, cluster.n_replicas)
+        plans = planned_iteration(replicas, cluster, shape, schedule, k)
         trace = run_plan(plans[cluster.plan_of(RANK)], own.stage, transport)
         outcome.losses.append(WORLD.allreduce(trace.loss) / cluster.n_shards)
         outcome.norms.append(trace.gradient_norm)
@@ -77,10 +81,13 @@ def close(actual: Tensor, expected: Tensor) -> bool:
     ids=lambda c: f"{c.n_stages}x{c.n_replicas}x{c.n_shards} zero {c.zero_stage}",
 )
 @pytest.mark.parametrize("schedule", ["1f1b", "adaptive"])
-def test_three_steps_give_the_unsplit_weights(cluster: Cluster, schedule: RuleName) -> None:
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
+def test_three_steps_give_the_unsplit_weights(
+    shape: ModelShape, cluster: Cluster, schedule: RuleName
+) -> None:
     batches = [random_samples(seed, n=20) for seed in (1, 2, 3)]
-    found, splits = train(cluster, batches, schedule)
-    expected = unsplit_training(batches)
+    found, splits = train(shape, cluster, batches, schedule)
+    expected = unsplit_training(batches, shape)
     assert found.losses == pytest.approx(expected.losses, rel=1e-10)
     assert found.norms == pytest.approx(expected.norms, rel=1e-10)
     parts = {name: split.part_of(expected.tensors[name]) for name, split in splits.items()}

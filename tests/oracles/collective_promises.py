@@ -13,11 +13,13 @@ def check_collectives(collectives: Collectives, cluster: Cluster, rank: int) -> 
         _check_sums(collectives, cluster, rank, scale)
         _check_sums_over_shards(collectives, cluster, rank, scale)
         _check_shares(collectives, cluster, rank, scale)
+        _check_copies(collectives, cluster, rank, scale)
 
 
 def _check_places(collectives: Collectives, cluster: Cluster, rank: int) -> None:
     assert collectives.replica == cluster.replica_of(rank)
     assert collectives.n_replicas == cluster.n_replicas
+    assert collectives.stage == cluster.stage_of(rank)
     assert collectives.shard == cluster.shard_of(rank)
     assert collectives.n_shards == cluster.n_shards
 
@@ -60,3 +62,20 @@ def _check_shares(collectives: Collectives, cluster: Cluster, rank: int, scale: 
         shares[2 * replica : 2 * replica + 2] = replica + scale
         collectives.gather_shares(shares)
         assert shares.tolist() == [r + scale for r in range(n) for _ in range(2)]
+
+
+def _check_copies(collectives: Collectives, cluster: Cluster, rank: int, scale: float) -> None:
+    replica, stage, shard = cluster.replica_of(rank), cluster.stage_of(rank), cluster.shard_of(rank)
+    n = cluster.n_stages
+    for stages in {(0, n - 1), tuple(range(n)), tuple(range(1, n))}:
+        if stage not in stages or len(set(stages)) != len(stages):
+            continue
+        holders = [cluster.rank_of(replica, s, shard) for s in stages]
+        values = scale * torch.tensor([rank, 1.0])
+        collectives.sum_over_copies(values, stages)
+        total = [scale * sum(holders), scale * len(holders)]
+        assert values.tolist() == (total if stage == stages[0] else [scale * rank, scale])
+        for dtype in (torch.float64, torch.bfloat16):
+            copied = torch.tensor([rank, scale], dtype=dtype)
+            collectives.copy_from_first(copied, stages)
+            assert copied.tolist() == [holders[0], scale]

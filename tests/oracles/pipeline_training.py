@@ -27,6 +27,7 @@ from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.models.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
@@ -55,6 +56,7 @@ def train(
     weighting: LossWeighting = "token",
     loading: Loading = lambda loader: loader,
     dtype: torch.dtype = torch.float64,
+    shape: ModelShape = SHAPE,
 ) -> Outcome:
     """Executes plans on threads and puts the ranks' tensors together."""
     world = LocalWorld(cluster.n_ranks)
@@ -70,7 +72,8 @@ def train(
 
     def work(rank: int) -> tuple[list[IterationTrace], dict[str, Tensor], dict[str, Split]]:
         collectives = LocalCollectives(sums, rank)
-        own = make_rank(cluster, cluster.stage_of(rank), collectives, weighting, loading, dtype)
+        stage = cluster.stage_of(rank)
+        own = make_rank(cluster, stage, collectives, weighting, loading, dtype, shape)
         transport = networks[cluster.shard_of(rank)].transport(cluster.plan_of(rank))
         traces = []
         for samples, plans in iterations:
@@ -123,10 +126,12 @@ def gradients(
     microbatches: Sequence[MicroBatch],
     weighting: LossWeighting = "token",
     loading: Loading = lambda loader: loader,
+    shape: ModelShape = SHAPE,
 ) -> Outcome:
     replicas = over_replicas(microbatches, cluster.n_replicas)
-    plans = without_update(planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule))
-    return train(cluster, [(samples, plans)], Rank.gradients, weighting, loading)
+    plans = without_update(planned_iteration(replicas, cluster, shape, schedule))
+    iterations = [(samples, plans)]
+    return train(cluster, iterations, Rank.gradients, weighting, loading, shape=shape)
 
 
 def three_steps(
@@ -135,11 +140,12 @@ def three_steps(
     batches: Sequence[Sequence[Sample]],
     modes: Sequence[Recompute] = (Recompute.NONE,),
     dtype: torch.dtype = torch.float64,
+    shape: ModelShape = SHAPE,
 ) -> Outcome:
     """The weights after a step on each batch, split at random into five micro-batches."""
     iterations = []
     for k, samples in enumerate(batches):
-        replicas = over_replicas(random_split(samples, 5, k, modes), cluster.n_replicas)
-        plans = planned_iteration(replicas, cluster, SHAPE.hidden_size, schedule, iteration=k)
+        replicas = over_replicas(random_split(samples, 5, k, modes, shape), cluster.n_replicas)
+        plans = planned_iteration(replicas, cluster, shape, schedule, iteration=k)
         iterations.append((samples, plans))
-    return train(cluster, iterations, Rank.weights, dtype=dtype)
+    return train(cluster, iterations, Rank.weights, dtype=dtype, shape=shape)

@@ -7,6 +7,7 @@ from tests.oracles.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.schedule.config import RULES, RuleName
@@ -16,7 +17,7 @@ from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 def planned_iteration(
     microbatches: Sequence[Sequence[MicroBatch]],
     cluster: Cluster,
-    hidden_size: int,
+    shape: ModelShape,
     schedule: RuleName,
     iteration: int = 0,
 ) -> list[RankPlan]:
@@ -26,6 +27,7 @@ def planned_iteration(
         token_ms=tuple(0.01 * (1 + stage) for stage in range(cluster.n_stages)),
     )
     pipelines = [schedule_pipeline(m, cost, cluster, [RULES[schedule]]) for m in microbatches]
-    plans = rank_plans(iteration, pipelines, cluster, cost, hidden_size)
+    first_decoder = shape.first_decoder_stage(cluster.n_stages)
+    plans = rank_plans(iteration, pipelines, cluster, cost, shape.hidden_size, first_decoder)
     check_plans(plans)
     return plans

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,21 +12,31 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import TokenBatch
-from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.token_loader import TokenLoader
+from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 MAX_TOKENS = 24
 START_ID = 30
 SHAPE = ModelShape(
     n_layers=4, hidden_size=16, n_heads=4, ffn_size=32, vocab_size=32, max_tokens=MAX_TOKENS
+)
+T5_SHAPE = ModelShape(
+    family="t5",
+    n_layers=3,
+    hidden_size=12,
+    n_heads=4,
+    head_size=5,
+    ffn_size=24,
+    vocab_size=32,
+    max_tokens=MAX_TOKENS,
 )
 CONFIG = TrainingConfig(
     iterations=8, dtype="float64", learning_rate=1e-2, warmup_iterations=2, clip_norm=0.5
@@ -38,8 +49,8 @@ class RandomTokens:
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        stream = np.random.default_rng(sample_id)
-        return stream.integers(0, 30, input_tokens), stream.integers(0, 30, target_tokens)
+        inputs, targets = (np.random.default_rng((sample_id, side)) for side in range(2))
+        return inputs.integers(0, 30, input_tokens), targets.integers(0, 30, target_tokens)
 
 
 def random_samples(seed: int, n: int = 15) -> list[Sample]:
@@ -53,10 +64,13 @@ def random_samples(seed: int, n: int = 15) -> list[Sample]:
     ]
 
 
-def padded(samples: Sequence[Sample]) -> MicroBatch:
+def padded(samples: Sequence[Sample], shape: ModelShape = SHAPE) -> MicroBatch:
     """One sample per row."""
-    longest = max(s.tokens for s in samples)
-    return MicroBatch(tuple((s.sample_id,) for s in samples), longest)
+    rows = tuple((s.sample_id,) for s in samples)
+    if not shape.is_encoder_decoder:
+        return MicroBatch(rows, max(s.tokens for s in samples))
+    inputs, targets = ([s.input_tokens for s in samples], [s.target_tokens for s in samples])
+    return MicroBatch(rows, max(1, *inputs), target_tokens=max(targets) + 2)
 
 
 def random_split(
@@ -64,6 +78,7 @@ def random_split(
     n_parts: int,
     seed: int,
     modes: Sequence[Recompute] = (Recompute.NONE,),
+    shape: ModelShape = SHAPE,
 ) -> list[MicroBatch]:
     """Cuts samples, ordered by length, at random into padded micro-batches.
 
@@ -73,7 +88,7 @@ def random_split(
     stream = np.random.default_rng(seed)
     cuts = np.sort(stream.choice(np.arange(1, len(samples)), n_parts - 1, replace=False))
     bounds = [0, *cuts.tolist(), len(samples)]
-    parts = [padded(ordered[a:b]) for a, b in pairwise(bounds)]
+    parts = [padded(ordered[a:b], shape) for a, b in pairwise(bounds)]
     return [replace(m, recompute=mode) for m, mode in zip(parts, cycle(modes), strict=False)]
 
 
@@ -86,13 +101,16 @@ def over_replicas(microbatches: Sequence[MicroBatch], n_replicas: int) -> list[l
 class Rank:
     """What one rank trains with."""
 
-    module: GptStage
-    tokens: TokenLoader[TokenBatch]
+    module: StageOfFamily
+    tokens: TokenLoader[Any]
     optimizer: Optimizer
-    stage: ModuleStage[TokenBatch]
+    stage: ModuleStage[Any]
 
     def gradients(self) -> dict[str, Tensor]:
-        return {n: _copy(p.grad) for n, p in self.module.named_parameters()}
+        """Of what the rank owns: those of copies of tied weights have gone to their owner."""
+        found = self.optimizer.parameters.gradient_of
+        held = self.module.named_parameters()
+        return {name: found[p].clone() for name, p in held if p in found}
 
     def splits(self) -> dict[str, Split]:
         found = splits_of(self.module)
@@ -102,7 +120,7 @@ class Rank:
         return {n: p.detach().clone() for n, p in self.module.named_parameters()}
 
 
-Loading = Callable[[TokenLoader[TokenBatch]], Callable[[MicroBatch], TokenBatch]]
+Loading = Callable[[TokenLoader[Any]], Callable[[MicroBatch], Any]]
 
 
 def make_rank(
@@ -112,21 +130,20 @@ def make_rank(
     weighting: LossWeighting = "token",
     loading: Loading = lambda loader: loader,
     dtype: torch.dtype = torch.float64,
+    shape: ModelShape = SHAPE,
 ) -> Rank:
     """A rank of the small model; `loading` may tamper with what is loaded."""
-    layers = SHAPE.layers_of_stage(stage, cluster.n_stages)
+    layers = shape.layers_of_stage(stage, cluster.n_stages)
     first, last = stage == 0, stage == cluster.n_stages - 1
-    module = GptStage(
-        SHAPE, layers, first=first, last=last, shards=collectives, seed=7, dtype=dtype
+    module = family_of(shape)(
+        shape, layers, first=first, last=last, shards=collectives, seed=7, dtype=dtype
     )
-    tokens = TokenLoader(RandomTokens(), START_ID, weighting, module.collate)
-    optimizer = Optimizer(module, CONFIG, collectives, shares_state=cluster.zero_stage == 1)
+    collate: Collate[Any] = module.collate
+    tokens = TokenLoader(RandomTokens(), START_ID, weighting, collate)
+    tied = tied_weights(shape, cluster.n_stages)
+    shares_state = cluster.zero_stage == 1
+    optimizer = Optimizer(module, CONFIG, collectives, shares_state=shares_state, tied=tied)
     return Rank(module, tokens, optimizer, ModuleStage(module, loading(tokens), optimizer))
-
-
-def _copy(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor.clone()
 
 
 @dataclass
@@ -139,25 +156,29 @@ class Outcome:
 
 
 def unsplit_gradients(
-    samples: Sequence[Sample], batch: MicroBatch, weighting: LossWeighting = "token"
+    samples: Sequence[Sample],
+    batch: MicroBatch,
+    weighting: LossWeighting = "token",
+    shape: ModelShape = SHAPE,
 ) -> Outcome:
     """Loss and gradients by plain autograd, the whole batch in one go."""
-    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives(), weighting)
+    alone = Cluster(device_memory_bytes=1)
+    rank = make_rank(alone, 0, SingleRankCollectives(), weighting, shape=shape)
     rank.tokens.start_iteration(samples)
-    read = rank.tokens(batch)
-    loss = rank.module(read.tokens, read.labels, read.weights)
+    loss = rank.module.run(None, rank.tokens(batch), Recompute.NONE)
     gradients = torch.autograd.grad(loss, list(rank.module.parameters()))
     names = [name for name, _ in rank.module.named_parameters()]
     return Outcome([loss.item()], [], dict(zip(names, gradients, strict=True)))
 
 
-def unsplit_training(batches: Sequence[Sequence[Sample]]) -> Outcome:
+def unsplit_training(batches: Sequence[Sequence[Sample]], shape: ModelShape = SHAPE) -> Outcome:
     """Weights after a step on each batch, by one process that holds the whole model."""
-    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives())
+    alone = Cluster(device_memory_bytes=1)
+    rank = make_rank(alone, 0, SingleRankCollectives(), shape=shape)
     outcome = Outcome([], [], {})
     for samples in batches:
         rank.tokens.start_iteration(samples)
-        rank.stage.load(0, padded(samples))
+        rank.stage.load(0, padded(samples, shape))
         rank.stage.forward(0, None)
         rank.stage.backward(0, None)
         rank.stage.step_optimizer()

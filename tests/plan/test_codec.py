@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.oracles.example_plans import drawn_plans
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load
@@ -41,6 +42,7 @@ PLAN = RankPlan(
     ),
     memory=MemoryPlan(2**36, 2**35, (2**33, 7), (1, 0), (2, 3)),
     prediction=Prediction(12.5, ((0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0))),
+    boundaries=(Boundary.ROWS, Boundary.PAIR),
 )
 
 
@@ -57,7 +59,7 @@ def test_the_latest_version_is_written_and_read_as_it_was_released() -> None:
 
 @pytest.mark.parametrize("version", range(1, VERSION))
 def test_plans_of_older_versions_are_refused_by_name(version: int) -> None:
-    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 2; re"):
+    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 3; re"):
         decode((OLD / f"v{version}.plan").read_bytes())
 
 
@@ -131,7 +133,7 @@ def test_a_plan_with_any_flipped_bit_is_refused() -> None:
 def test_another_version_is_named() -> None:
     data = bytearray(encode(PLAN))
     data[8] = 9
-    with pytest.raises(PlanFormatError, match="version 9, but this release reads 2; read it with"):
+    with pytest.raises(PlanFormatError, match="version 9, but this release reads 3; read it with"):
         decode(bytes(data))
 
 
@@ -168,7 +170,7 @@ def replaced(offset: int, number: int) -> bytes:
     return with_right_checksum(bytes(data))
 
 
-COUNTS = HEADER_BYTES + 7 * 8
+COUNTS = HEADER_BYTES + 9 * 8
 FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
 
 
@@ -179,6 +181,7 @@ FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
         (COUNTS + 4, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
         (COUNTS + 5 * 8 + 8, 1, "do not add up to its rows and samples"),
         (COUNTS + 5 * 8 + 8 + 12, 3, "unknown mode: 3 is not a valid Recompute"),
+        (COUNTS - 8, 2, "unknown boundary: 2 is not a valid Boundary"),
         (FIRST_ROW, 11, "unknown kind 11"),
         (FIRST_ROW + 4, 2, "an instruction on micro-batch 2 of 2"),
         (FIRST_ROW + 8, 2, r"malformed row \(5, 0, 2, 2, 0\)"),

@@ -47,9 +47,19 @@ class LocalSums:
         self.over_shards: list[_Meeting[torch.Tensor]] = _meetings(
             world, [of.plan_of(rank) for rank in ranks]
         )
+        self._world = world
+        self._holders: dict[tuple[int, ...], _Meeting[torch.Tensor]] = {}
         self.within_replica: list[_Meeting[float]] = _meetings(
             world, [of.replica_of(rank) for rank in ranks]
         )
+
+    def of_ranks(self, ranks: Sequence[int]) -> _Meeting[torch.Tensor]:
+        """Where some ranks meet, whichever of them comes first."""
+        with self._world.changing():
+            key = tuple(ranks)
+            if key not in self._holders:
+                self._holders[key] = _Meeting(self._world, key)
+            return self._holders[key]
 
 
 def _meetings(world: LocalWorld, colours: Sequence[Hashable]) -> list[_Meeting[T]]:
@@ -65,6 +75,8 @@ class LocalCollectives:
     def __init__(self, sums: LocalSums, rank: int) -> None:
         """Takes part as `rank`."""
         self._rank = rank
+        self._sums = sums
+        self.stage = sums.cluster.stage_of(rank)
         self.replica = sums.cluster.replica_of(rank)
         self.n_replicas = sums.cluster.n_replicas
         self.shard = sums.cluster.shard_of(rank)
@@ -98,6 +110,20 @@ class LocalCollectives:
     def sum_within_replica(self, value: float) -> float:
         """The sum over the ranks of this replica."""
         return sum(self._within_replica.gather(self._rank, value))
+
+    def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
+        """Adds up copies of weights on the first stage that holds them."""
+        shown = self._holders_of(stages).gather(self._rank, values.clone())
+        if self.stage == stages[0]:
+            values.copy_(torch.stack(shown).sum(dim=0))
+
+    def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
+        """Replaces `values` by those of the first of `stages`."""
+        values.copy_(self._holders_of(stages).gather(self._rank, values.clone())[0])
+
+    def _holders_of(self, stages: Sequence[int]) -> _Meeting[torch.Tensor]:
+        rank_of = self._sums.cluster.rank_of
+        return self._sums.of_ranks([rank_of(self.replica, s, self.shard) for s in stages])
 
     def _share(self, values: torch.Tensor) -> torch.Tensor:
         return values.view(self.n_replicas, -1)[self.replica]

@@ -1,5 +1,6 @@
 """Sums over ranks through MPI."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,13 +22,16 @@ class MpiCollectives:
         """Splits `comm`, which has all ranks of the cluster; a collective call."""
         rank = comm.Get_rank()
         self.replica = cluster.replica_of(rank)
+        self.stage = cluster.stage_of(rank)
         self.n_replicas = cluster.n_replicas
         self.shard = cluster.shard_of(rank)
         self.n_shards = cluster.n_shards
-        place = cluster.stage_of(rank) * cluster.n_shards + self.shard
+        place = self.stage * cluster.n_shards + self.shard
         self._replicas = comm.Split(color=place, key=rank)
         self._shards = comm.Split(color=cluster.plan_of(rank), key=rank)
         self._same_replica = comm.Split(color=self.replica, key=rank)
+        self._stages = MPI.Intracomm(self._same_replica.Split(color=self.shard, key=self.stage))
+        self._holders: dict[tuple[int, ...], MPI.Intracomm] = {}
 
     def sum_over_replicas(self, values: torch.Tensor) -> None:
         """Replaces `values` by their sum over replicas."""
@@ -57,6 +61,30 @@ class MpiCollectives:
         """The sum over the ranks of this replica."""
         total: float = self._same_replica.allreduce(value)
         return total
+
+    def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
+        """Adds up copies of weights on the first stage that holds them."""
+        holders = self._holders_of(stages)
+        own = _summable(values)
+        if holders.Get_rank() == 0:
+            holders.Reduce(MPI.IN_PLACE, own, root=0)
+        else:
+            holders.Reduce(own, None, root=0)
+
+    def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
+        """Replaces `values` by those of the first of `stages`."""
+        # Bytes, because MPI has no name for every dtype of torch's.
+        buffer = [values.view(torch.uint8).numpy(), MPI.BYTE]
+        self._holders_of(stages).Bcast(buffer, root=0)
+
+    def _holders_of(self, stages: Sequence[int]) -> MPI.Intracomm:
+        """The ranks of some stages of this replica and shard, which all call this together."""
+        key = tuple(stages)
+        if key not in self._holders:
+            group = self._stages.Get_group().Incl(key)
+            self._holders[key] = self._stages.Create_group(group)
+            group.Free()
+        return self._holders[key]
 
 
 def _summable(values: torch.Tensor) -> list[Any]:

@@ -104,7 +104,7 @@ class _PlanRun(Generic[Tensor]):
                 self._transport.wait_send(i, payload)
                 del self._outbox[payload, i]
             case StartReceive(i, payload, peer, slot):
-                shape = self._plan.boundary_shape(i)
+                shape = self._plan.received_shape(i, payload)
                 self._transport.start_receive(i, payload, peer, shape, slot)
             case WaitReceive(i, payload):
                 self._inbox[payload, i] = self._transport.wait_receive(i, payload)
@@ -125,6 +125,8 @@ def _place(plan: RankPlan, index: int) -> str:
     place = f"iteration {plan.iteration}, rank {plan.rank}, instruction {index} "
     place += f"({type(instruction).__name__} {symbol(instruction)})"
     if not isinstance(instruction, ReduceGradients | StepOptimizer):
-        rows, tokens, _ = plan.boundary_shape(instruction.microbatch)
-        place += f", micro-batch {instruction.microbatch} of {rows} x {tokens} tokens"
+        m = plan.microbatches[instruction.microbatch]
+        targets = f" + {m.target_tokens}" if m.target_tokens else ""
+        place += f", micro-batch {instruction.microbatch} of "
+        place += f"{m.n_rows} x {m.row_tokens}{targets} tokens"
     return place

@@ -1,8 +1,10 @@
 """Puts the parts of one rank together."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import nn
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
@@ -10,18 +12,17 @@ from dynapipe_hpc.executor.mpi_transport import MpiTransport
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.source import Source
-from dynapipe_hpc.models.collate import TokenBatch
-from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profile_file import read_table
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.token_loader import TokenLoader
+from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class Worker:
         transport: To the neighbouring stages.
     """
 
-    loader: TokenLoader[TokenBatch]
-    stage: ModuleStage[TokenBatch]
+    loader: TokenLoader[Any]
+    stage: ModuleStage[Any]
     transport: MpiTransport
 
 
@@ -51,19 +52,6 @@ def check_size(job: Job, cluster: Cluster) -> None:
             f"{cluster.n_replicas} x cluster.n_stages = {cluster.n_stages} x cluster.n_shards = "
             f"{cluster.n_shards}), but this job has {job.size}; start it with mpiexec -n "
             f"{cluster.n_ranks} (or srun -n {cluster.n_ranks}), or change [cluster]"
-        )
-
-
-def check_family(shape: ModelShape) -> None:
-    """Refuses models that this version cannot execute.
-
-    Raises:
-        InputError: The model has an encoder and a decoder.
-    """
-    if shape.is_encoder_decoder:
-        raise InputError(
-            f"model.family is '{shape.family}', but only models of family 'gpt' can be run and "
-            "measured yet; look at plans of others with 'dynapipe-hpc plan'"
         )
 
 
@@ -104,10 +92,9 @@ def build_worker(config: ExperimentConfig, source: Source, job: Job) -> Worker:
     collectives = open_collectives(config, job)
     module = build_module(config, config.cluster.stage_of(job.rank), collectives)
     weighting = config.training.loss_weighting
-    loader = TokenLoader(source.dataset, source.dataset.eos_id, weighting, module.collate)
-    stage: ModuleStage[TokenBatch] = ModuleStage(
-        module, loader, build_optimizer(config, module, collectives)
-    )
+    collate: Collate[Any] = module.collate
+    loader = TokenLoader(source.dataset, source.dataset.eos_id, weighting, collate)
+    stage = ModuleStage(module, loader, build_optimizer(config, module, collectives))
     return Worker(loader, stage, open_transport(config, job))
 
 
@@ -125,17 +112,18 @@ def open_transport(config: ExperimentConfig, job: Job) -> MpiTransport:
 
 
 def build_optimizer(
-    config: ExperimentConfig, module: GptStage, collectives: Collectives
+    config: ExperimentConfig, module: nn.Module, collectives: Collectives
 ) -> Optimizer:
     """What updates the weights of a stage, together with its replicas."""
     shares_state = config.cluster.zero_stage == 1
-    return Optimizer(module, config.training, collectives, shares_state=shares_state)
+    tied = tied_weights(config.model, config.cluster.n_stages)
+    return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
 
 
-def build_module(config: ExperimentConfig, stage: int, shards: Shards) -> GptStage:
+def build_module(config: ExperimentConfig, stage: int, shards: Shards) -> StageOfFamily:
     """A shard of the layers of a stage, with the weights that training starts from."""
     n_stages = config.cluster.n_stages
-    return GptStage(
+    return family_of(config.model)(
         config.model,
         config.model.layers_of_stage(stage, n_stages),
         first=stage == 0,

@@ -9,7 +9,6 @@ import torch
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.assemble import (
-    check_family,
     check_size,
     dtype_of,
     open_collectives,
@@ -38,7 +37,6 @@ def check_job(job: Job, config: ExperimentConfig) -> None:
         InputError: The job has neither the ranks of the configuration nor those of one stage, or
             the model cannot be run.
     """
-    check_family(config.model)
     if job.size != config.cluster.n_shards:
         check_size(job, config.cluster)
 

@@ -13,7 +13,6 @@ from dynapipe_hpc.experiment.assemble import (
     Worker,
     build_worker,
     check_costs,
-    check_family,
     check_size,
     check_split_backward,
 )
@@ -50,7 +49,6 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     with job.agreeing():
         config = load_config(path, overrides)
         check_size(job, config.cluster)
-        check_family(config.model)
         check_split_backward(config.planner.schedule)
         check_costs(config)
         source = open_source(config)

@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.split import Split
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 N_BUCKETS = 32
@@ -14,13 +16,16 @@ FARTHEST = 128  # all greater distances share a bucket
 class RelativeBias(nn.Module):
     """A learned number per head and bucket of distances, which all layers of a side share.
 
+    Every shard has those of its own heads.
+
     Source:
         Raffel et al., "T5", JMLR 2020, section 2.1.
     """
 
-    def __init__(self, shape: ModelShape, *, causal: bool) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards, *, causal: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(N_BUCKETS, shape.n_heads))
+        self.weight = nn.Parameter(torch.empty(N_BUCKETS, shape.n_heads // shards.n_shards))
+        self.splits = {"weight": Split(1, 1, shards.shard, shards.n_shards)}
         self._causal = causal
 
     def forward(self, tokens: int) -> Tensor:

@@ -12,9 +12,11 @@ from dynapipe_hpc.models.collate import TokenReader
 from dynapipe_hpc.models.collate_pairs import PairBatch, Sides, collate_pairs
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.relative_bias import RelativeBias
+from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
+from dynapipe_hpc.models.tied_loss import tied_loss
 from dynapipe_hpc.models.tied_weights import DECODER_BIAS, EMBEDDING, ENCODER_BIAS
-from dynapipe_hpc.models.vocabulary import Vocabulary
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 CPU = torch.device("cpu")
@@ -33,6 +35,7 @@ class T5Stage(nn.Module):
         layers: Indices of the layers held; may be empty.
         first: Whether the stage begins with the embedding.
         last: Whether the stage ends with the head and the loss.
+        shards: The ranks that hold its shards.
         seed: Of the initial weights of the whole model.
         dtype: Of weights and activations.
         device: Where both are.
@@ -45,22 +48,24 @@ class T5Stage(nn.Module):
         *,
         first: bool,
         last: bool,
+        shards: Shards = ONE_SHARD,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
         device: torch.device = CPU,
     ) -> None:
         super().__init__()
         n = shape.n_layers
+        self._shards = shards
         self.is_first, self.is_last, self._begins_decoder = first, last, n in layers
         encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
         with torch.device("meta"):  # allocated and set once, below
             holds_embedding = first or last or self._begins_decoder
-            self.embedding = Vocabulary(shape) if holds_embedding else None
-            self.encoder_bias = RelativeBias(shape, causal=False) if encoder else None
-            self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape) for i in encoder})
+            self.embedding = _embedding(shape, shards) if holds_embedding else None
+            self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
+            self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape, shards) for i in encoder})
             self.encoder_norm = norm_of(shape) if n - 1 in layers else None
-            self.decoder_bias = RelativeBias(shape, causal=True) if decoder else None
-            self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape) for i in decoder})
+            self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
+            self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
             self.decoder_norm = norm_of(shape) if last else None
         self.to(dtype).to_empty(device=device)
         initialize(self, seed, _deviation(shape))
@@ -104,16 +109,22 @@ class T5Stage(nn.Module):
         padding = batch.padding_mask(encoded.dtype)
         encoded = self._encoded(encoded, padding, recompute)
         if self._begins_decoder:
-            decoded = self._vocabulary(batch.decoder_tokens)
+            decoded = self._vectors(batch.decoder_tokens)
         if decoded is None:
             return encoded
         decoded = self._decoded(decoded, encoded, padding, recompute)
         if self.decoder_norm is None:
             return torch.cat([encoded, decoded], 1)
-        return self._vocabulary.loss(self.decoder_norm(decoded), batch.labels, batch.weights)
+        return tied_loss(
+            self.decoder_norm(decoded),
+            self._vectors.weight,
+            batch.labels,
+            batch.weights,
+            self._shards,
+        )
 
     @property
-    def _vocabulary(self) -> Vocabulary:
+    def _vectors(self) -> TokenEmbedding:
         if self.embedding is None:
             raise ValueError("the stage holds no embedding")
         return self.embedding
@@ -121,7 +132,7 @@ class T5Stage(nn.Module):
     def _entered(self, activation: Tensor | None, batch: PairBatch) -> tuple[Tensor, Tensor | None]:
         """The two sides as they arrive; the decoder's is None before it begins."""
         if activation is None:
-            embedded: Tensor = self._vocabulary(batch.tokens)
+            embedded: Tensor = self._vectors(batch.tokens)
             return embedded, None
         n_tokens = batch.tokens.shape[1]
         if activation.shape[1] == n_tokens:
@@ -145,6 +156,10 @@ class T5Stage(nn.Module):
             for layer in self.decoder.values():
                 hidden = layer(hidden, encoded, bias, padding, recompute)
         return hidden
+
+
+def _embedding(shape: ModelShape, shards: Shards) -> TokenEmbedding:
+    return TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
 
 
 def _deviation(shape: ModelShape) -> Deviation:

@@ -7,6 +7,8 @@ from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 EPSILON = 1e-6
@@ -18,17 +20,18 @@ def norm_of(shape: ModelShape) -> nn.RMSNorm:
 
 
 class Attention(nn.Module):
-    """Attention of one sequence to another, which may be the same.
+    """Attention of one sequence to another, which may be the same; every shard has its own heads.
 
     Scores are not divided by the width of a head: weights of queries start smaller instead.
     """
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        self.n_heads = shape.n_heads
-        self.query = nn.Linear(shape.hidden_size, shape.attention_size, bias=False)
-        self.key_value = nn.Linear(shape.hidden_size, 2 * shape.attention_size, bias=False)
-        self.output = nn.Linear(shape.attention_size, shape.hidden_size, bias=False)
+        self.n_heads = shape.n_heads // shards.n_shards
+        width, inner = shape.hidden_size, shape.attention_size
+        self.query = ColumnLinear(width, inner, shards, bias=False)
+        self.key_value = ColumnLinear(width, 2 * inner, shards, n_blocks=2, bias=False)
+        self.output = RowLinear(inner, width, shards, bias=False)
 
     def forward(self, hidden: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
         """Maps (rows, tokens, width) to the same shape.
@@ -48,12 +51,12 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a ReLU between them."""
+    """Two linear maps with a ReLU between them; every shard has its part of the inner width."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        self.inner = nn.Linear(shape.hidden_size, shape.ffn_size, bias=False)
-        self.output = nn.Linear(shape.ffn_size, shape.hidden_size, bias=False)
+        self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards, bias=False)
+        self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (rows, tokens, width) to the same shape."""
@@ -64,12 +67,12 @@ class FeedForward(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward, each normalised at its entrance and added to the stream."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
         self.attention_norm = norm_of(shape)
-        self.attention = Attention(shape)
+        self.attention = Attention(shape, shards)
         self.feed_forward_norm = norm_of(shape)
-        self.feed_forward = FeedForward(shape)
+        self.feed_forward = FeedForward(shape, shards)
 
     def forward(self, hidden: Tensor, mask: Tensor, recompute: Recompute) -> Tensor:
         """Maps (rows, tokens, width) to the same shape; `mask` is added to scores.
@@ -103,14 +106,14 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """As `EncoderLayer`, with attention to the encoder's output between its two halves."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
         self.attention_norm = norm_of(shape)
-        self.attention = Attention(shape)
+        self.attention = Attention(shape, shards)
         self.cross_attention_norm = norm_of(shape)
-        self.cross_attention = Attention(shape)
+        self.cross_attention = Attention(shape, shards)
         self.feed_forward_norm = norm_of(shape)
-        self.feed_forward = FeedForward(shape)
+        self.feed_forward = FeedForward(shape, shards)
 
     def forward(
         self,

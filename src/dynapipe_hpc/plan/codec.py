@@ -6,16 +6,17 @@ from hashlib import blake2b
 from itertools import accumulate, chain, islice, pairwise
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 __all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
 
-VERSION = 2
+VERSION = 3
 _MAGIC = b"DYNAPLAN"
 _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that follows
-_NUMBERS = struct.Struct("<12Qd")  # seven of the plan, five counts, the iteration's time
+_NUMBERS = struct.Struct("<14Qd")  # nine of the plan, five counts, the iteration's time
 _MICROBATCH = struct.Struct("<4I")  # rows, tokens per row, target tokens per row, mode
 _HASH_BYTES = 8
 # Bytes of one entry: of a micro-batch and of its memory, a row, a sample, a pass, an instruction.
@@ -56,8 +57,8 @@ def decode(data: bytes) -> RankPlan:
     """
     body = _checked_body(data)
     numbers = _NUMBERS.unpack_from(body)
-    iteration, rank, replica, stage, hidden_size, limit, static = numbers[:7]
-    microbatches, sizes, row_sizes, samples, passes, instructions = _tables(body, numbers[7:12])
+    iteration, rank, replica, stage, hidden_size, limit, static, before, behind = numbers[:9]
+    microbatches, sizes, row_sizes, samples, passes, instructions = _tables(body, numbers[9:14])
     shapes = list(_MICROBATCH.iter_unpack(microbatches))
     sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
     return RankPlan(
@@ -69,7 +70,8 @@ def decode(data: bytes) -> RankPlan:
         tuple(map(_microbatch, sample_rows, shapes)),
         InstructionRows.unpack(instructions, len(shapes)),
         MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
-        Prediction(numbers[12], tuple(struct.iter_unpack("<2d", passes))),
+        Prediction(numbers[14], tuple(struct.iter_unpack("<2d", passes))),
+        (_boundary(before), _boundary(behind)),
     )
 
 
@@ -127,6 +129,7 @@ def _body(
     numbers = _NUMBERS.pack(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),
         *plan.memory.bounds,
+        *plan.boundaries,
         *(n, len(row_sizes) // 4, len(samples) // 8, len(passes_ms), len(plan.instructions)),
         plan.prediction.iteration_ms,
     )
@@ -174,6 +177,13 @@ def _microbatch(rows: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> Mi
         return MicroBatch(rows, row_tokens, Recompute(mode), target_tokens)
     except ValueError as error:
         raise PlanFormatError(f"the plan has a micro-batch of an unknown mode: {error}") from None
+
+
+def _boundary(number: int) -> Boundary:
+    try:
+        return Boundary(number)
+    except ValueError as error:
+        raise PlanFormatError(f"the plan has an unknown boundary: {error}") from None
 
 
 def _sample_rows(

@@ -61,6 +61,13 @@ class ModelShape(ConfigTable):
         """Layers of both sides, those of the encoder first."""
         return 2 * self.n_layers if self.is_encoder_decoder else self.n_layers
 
+    def first_decoder_stage(self, n_stages: int) -> int | None:
+        """The stage where the decoder begins; None of a model without encoder."""
+        if not self.is_encoder_decoder:
+            return None
+        layers = (self.layers_of_stage(stage, n_stages) for stage in range(n_stages))
+        return next(stage for stage, held in enumerate(layers) if self.n_layers in held)
+
     def layers_of_stage(self, stage: int, n_stages: int) -> range:
         """Indices of the layers on a stage: equal shares, what is left over to the middle.
 

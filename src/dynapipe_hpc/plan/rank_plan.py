@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.plan.boundary import Boundary
+from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 
 
@@ -71,6 +73,7 @@ class RankPlan:
         instructions: In the order of execution.
         memory: The memory account.
         prediction: The simulated times.
+        boundaries: What travels before and behind the rank's stage.
     """
 
     iteration: int
@@ -82,8 +85,13 @@ class RankPlan:
     instructions: InstructionRows
     memory: MemoryPlan
     prediction: Prediction
+    boundaries: tuple[Boundary, Boundary] = (Boundary.ROWS, Boundary.ROWS)
 
-    def boundary_shape(self, microbatch: int) -> tuple[int, int, int]:
-        """Shape (rows, tokens, width) of a micro-batch's activation between two stages."""
+    def received_shape(self, microbatch: int, payload: Payload) -> tuple[int, int, int]:
+        """Shape (rows, tokens, width) of what arrives for a micro-batch.
+
+        Activations come from the stage before, gradients from the one behind.
+        """
         m = self.microbatches[microbatch]
-        return (m.n_rows, m.row_tokens, self.hidden_size)
+        tokens = self.boundaries[payload].tokens_of(m)
+        return (m.n_rows, tokens, self.hidden_size)

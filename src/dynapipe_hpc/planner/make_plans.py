@@ -40,6 +40,7 @@ class Planner:
         cost: Predicts time and memory of a micro-batch.
         cluster: What the plans are for.
         hidden_size: Width of the tensors between stages.
+        first_decoder_stage: Of an encoder-decoder model, see `ModelShape`.
         batch_rules: Ways to form micro-batches, all of which are tried, in place of a search.
         schedule_rules: Ways to order passes, all of which are tried.
         search: How hard a plan is looked for; None takes the best of the batch rules as it is.
@@ -55,6 +56,7 @@ class Planner:
     search: SearchConfig | None = None
     recompute_choice: RecomputeChoice = "per_microbatch"
     authors: AuthorsPlanner | None = None
+    first_decoder_stage: int | None = None
 
     @classmethod
     def of(
@@ -64,7 +66,14 @@ class Planner:
         cost, link = costs_of(config.cost, shape, cluster)
         cluster = cluster.model_copy(update={"link": link})
         schedule_rules = config.schedule.chosen_rules
-        plain = partial(cls, cost, cluster, shape.hidden_size, schedule_rules=schedule_rules)
+        plain = partial(
+            cls,
+            cost,
+            cluster,
+            shape.hidden_size,
+            schedule_rules=schedule_rules,
+            first_decoder_stage=shape.first_decoder_stage(cluster.n_stages),
+        )
         match config.batch:
             case AuthorsConfig() as batch:
                 return plain(batch_rules=[], authors=AuthorsPlanner.of(batch))
@@ -114,7 +123,14 @@ class Planner:
         Raises:
             InfeasibleScheduleError: No candidate keeps within memory.
         """
-        plans = rank_plans(iteration, choice.pipelines, self.cluster, self.cost, self.hidden_size)
+        plans = rank_plans(
+            iteration,
+            choice.pipelines,
+            self.cluster,
+            self.cost,
+            self.hidden_size,
+            self.first_decoder_stage,
+        )
         check_plans(plans)
         return plans
 

@@ -1,5 +1,6 @@
 """Sums over the ranks that train one model."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -19,6 +20,11 @@ class Collectives(Shards, Protocol):
     @property
     def replica(self) -> int:
         """The replica that this rank belongs to."""
+        ...
+
+    @property
+    def stage(self) -> int:
+        """The stage that this rank holds a shard of."""
         ...
 
     @property
@@ -42,11 +48,25 @@ class Collectives(Shards, Protocol):
         """The sum over the ranks of this replica."""
         ...
 
+    def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
+        """Adds up what stages of this replica hold of the same weights; the first has the sum.
+
+        Args:
+            values: Contiguous, one-dimensional; replaced on the first stage, no other.
+            stages: Ascending, with this one.
+        """
+        ...
+
+    def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
+        """Replaces `values` by those of the first of `stages`; see `sum_over_copies`."""
+        ...
+
 
 class SingleRankCollectives(OneShard):
     """The sums of a rank that holds the whole model alone."""
 
     replica = 0
+    stage = 0
     n_replicas = 1
 
     def sum_over_replicas(self, values: Tensor) -> None:
@@ -61,3 +81,9 @@ class SingleRankCollectives(OneShard):
     def sum_within_replica(self, value: float) -> float:
         """The value itself."""
         return value
+
+    def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
+        """Leaves `values` as they are."""
+
+    def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
+        """Leaves `values` as they are."""

@@ -1,6 +1,6 @@
 """The weights of a module in one buffer, and their gradients in another."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +24,21 @@ class FlatParameters:
         n_decaying: Numbers up to the end of the matrices.
         n_weights: Numbers that belong to a parameter.
         whole: Where the weights are that all shards hold.
+        gradient_of: By parameter, the view of its gradient, in its shape.
     """
 
-    def __init__(self, module: nn.Module, n_shares: int = 1) -> None:
-        """Moves parameters of one type into a buffer; `n_shares` divides its length."""
-        cut, held = splits_of(module).keys(), dict(module.named_parameters())
+    def __init__(
+        self, module: nn.Module, n_shares: int = 1, left_out: Collection[str] = ()
+    ) -> None:
+        """Moves parameters of one type into a buffer.
+
+        Args:
+            module: Holds the parameters.
+            n_shares: What is to divide the length of the buffer.
+            left_out: Names of parameters that stay where they are.
+        """
+        cut = splits_of(module).keys()
+        held = {name: p for name, p in module.named_parameters() if name not in left_out}
         cut_matrices, cut_vectors = _by_rank([p for name, p in held.items() if name in cut])
         matrices, vectors = _by_rank([p for name, p in held.items() if name not in cut])
         self.n_weights = _count(held.values())
@@ -39,6 +49,7 @@ class FlatParameters:
         self.weights = torch.zeros(n, dtype=first.dtype, device=first.device)
         wide = torch.promote_types(first.dtype, torch.float32)
         self.gradients = torch.zeros_like(self.weights, dtype=wide)
+        self.gradient_of: dict[nn.Parameter, Tensor] = {}
         self._take_over(cut_matrices + matrices, start=0)
         self._take_over(vectors + cut_vectors, start=self.n_decaying)
 
@@ -51,7 +62,8 @@ class FlatParameters:
         for parameter in parameters:
             place = slice(start, start + parameter.numel())
             _move(parameter, self.weights[place])
-            _accumulate(parameter, self.gradients[place].view_as(parameter))
+            self.gradient_of[parameter] = self.gradients[place].view_as(parameter)
+            _accumulate(parameter, self.gradient_of[parameter])
             start = place.stop
 
 

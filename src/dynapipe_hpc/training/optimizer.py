@@ -10,6 +10,7 @@ from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.loss_scale import LossScale
+from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, borrowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,21 @@ class Optimizer:
         collectives: Collectives,
         *,
         shares_state: bool = False,
+        tied: Tied = NOTHING_TIED,
     ) -> None:
-        """Takes over the weights and gradients of `module`, whose parameters have one type."""
+        """Takes over the weights and gradients of `module`, whose parameters have one type.
+
+        Args:
+            module: The layers of this rank.
+            config: How weights are updated.
+            collectives: Over the ranks that train the model.
+            shares_state: Whether replicas share out the optimizer's state.
+            tied: The weights of which several stages hold a copy.
+        """
         self._n_shares, self._shares_state = collectives.n_replicas, shares_state
-        self.parameters = FlatParameters(module, self._n_shares)
+        not_own = borrowed(tied, collectives.stage)
+        self.parameters = FlatParameters(module, self._n_shares, not_own)
+        self._copies = TiedCopies(module, tied, self.parameters, collectives)
         self.loss_scale = LossScale(self.parameters.weights.dtype)
         self._config = config
         self._collectives = collectives
@@ -66,10 +78,12 @@ class Optimizer:
         """Weights, gradients and, after the first step, state on this rank."""
         kept = [self.parameters.weights, self.parameters.gradients, self._exact_weights]
         kept += [t for state in self._adamw.state.values() for t in state.values() if t.ndim]
-        return sum({t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}.values())
+        of_own = {t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}
+        return sum(of_own.values()) + self._copies.kept_bytes
 
     def reduce_gradients(self) -> None:
-        """Adds up gradients over replicas."""
+        """Adds up gradients over copies of tied weights, and over replicas."""
+        self._copies.collect_gradients()
         if self._shares_state:
             self._collectives.sum_share_over_replicas(self.parameters.gradients)
         else:
@@ -87,6 +101,7 @@ class Optimizer:
         norm = math.sqrt(self._square_sum()) / self.loss_scale.value
         rate = self._update(norm)
         self.parameters.gradients.zero_()
+        self._copies.clear_gradients()
         self._n_steps += 1
         return Step(norm, rate)
 
@@ -105,6 +120,7 @@ class Optimizer:
             self._weights.copy_(self._exact_weights)
         if self._shares_state:
             self._collectives.gather_shares(self.parameters.weights)
+        self._copies.spread_weights()
         self.loss_scale.count_step()
         return rate
 

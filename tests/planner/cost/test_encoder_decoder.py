@@ -50,11 +50,12 @@ def test_a_stage_may_hold_the_end_of_one_side_and_the_beginning_of_the_other() -
     assert parts["embedding"].tolist() == [1, 1, 0]
 
 
-def test_from_the_last_encoder_layer_on_the_pair_is_handed_over() -> None:
-    assert boundary_sizes(T5_SHAPE, 4).tolist() == [[8, 0], [8, 8], [8, 8], [0, 0]]
+def test_from_the_first_decoder_layer_on_the_pair_is_handed_over() -> None:
+    assert boundary_sizes(T5_SHAPE, 4).tolist() == [[8, 0], [8, 0], [8, 8], [0, 0]]
+    assert boundary_sizes(T5_SHAPE, 3).tolist() == [[8, 0], [8, 8], [0, 0]]
     assert boundary_sizes(SHAPE, 3).tolist() == [[8, 0], [8, 0], [0, 0]]
     costs = t5_cost(4).stage_costs(one(2, 24, 16))
-    assert costs.boundary_bytes[0].tolist() == [4 * 8 * 48, 4 * 8 * 80, 4 * 8 * 80, 0]
+    assert costs.boundary_bytes[0].tolist() == [4 * 8 * 48, 4 * 8 * 48, 4 * 8 * 80, 0]
 
 
 def test_a_stage_costs_what_its_side_has_to_do() -> None:

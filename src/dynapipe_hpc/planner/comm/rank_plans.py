@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
@@ -19,6 +20,7 @@ def rank_plans(
     cluster: Cluster,
     cost: CostModel,
     hidden_size: int,
+    first_decoder_stage: int | None = None,
 ) -> list[RankPlan]:
     """Writes one plan per stage of every replica, by rank; all shards of a stage execute it.
 
@@ -28,6 +30,8 @@ def rank_plans(
         cluster: Numbers the ranks and limits their memory.
         cost: What the pipelines were scheduled with.
         hidden_size: Width of the tensors between stages.
+        first_decoder_stage: Of an encoder-decoder model; it and those behind it hand over both
+            sides.
     """
     makespan_ms = max(pipeline.timeline.makespan_ms for pipeline in pipelines)
     iteration_ms = makespan_ms + cost.update_ms
@@ -42,6 +46,7 @@ def rank_plans(
             instructions=instructions,
             memory=memory,
             prediction=Prediction(iteration_ms, passes_ms),
+            boundaries=_boundaries(stage, first_decoder_stage),
         )
         for replica, pipeline in enumerate(pipelines)
         for stage, (instructions, memory, passes_ms) in enumerate(
@@ -53,6 +58,13 @@ def rank_plans(
             )
         )
     ]
+
+
+def _boundaries(stage: int, first_decoder_stage: int | None) -> tuple[Boundary, Boundary]:
+    """Before and behind a stage."""
+    if first_decoder_stage is None:
+        return Boundary.ROWS, Boundary.ROWS
+    return Boundary(stage > first_decoder_stage), Boundary(stage >= first_decoder_stage)
 
 
 def _instructions(replica: int, pipeline: Pipeline, cluster: Cluster) -> list[InstructionRows]:

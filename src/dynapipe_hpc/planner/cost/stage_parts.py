@@ -29,15 +29,15 @@ def parts_of_stages(shape: ModelShape, n_stages: int) -> dict[str, FloatArray]:
     if not shape.is_encoder_decoder:
         return {LAYER: n_layers, **rest}
     n_encoders = np.array([sum(i < shape.n_layers for i in of_stage) for of_stage in layers])
-    embedding[np.flatnonzero(n_layers > n_encoders)[0]] = 1
+    embedding[shape.first_decoder_stage(n_stages)] = 1
     return {ENCODER: n_encoders.astype(np.float64), DECODER: n_layers - n_encoders, **rest}
 
 
 def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
     """How many numbers per token a stage hands to the next one.
 
-    Of a T5, the encoder's activation up to its last layer; from then on the pair of what the
-    encoder made of the inputs and the decoder's activation.
+    Of a T5, the encoder's activation, up to its output; from the first stage with layers of the
+    decoder on, its output and the decoder's activation.
 
     Returns:
         Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target
@@ -45,10 +45,9 @@ def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
     """
     sizes = np.zeros((n_stages, 2))
     sizes[:-1, 0] = shape.hidden_size
-    for stage in range(n_stages - 1):
-        is_encoded = shape.layers_of_stage(stage, n_stages).stop >= shape.n_layers
-        if shape.is_encoder_decoder and is_encoded:
-            sizes[stage, 1] = shape.hidden_size
+    first_decoder_stage = shape.first_decoder_stage(n_stages)
+    if first_decoder_stage is not None:
+        sizes[first_decoder_stage:-1, 1] = shape.hidden_size
     return sizes
 
 

@@ -1,0 +1,115 @@
+"""A T5 in a pipeline trains as it does unsplit, in float64 to rounding."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.oracles.pipeline_training import MODES, equal, gradients, three_steps
+from tests.oracles.training_case import (
+    T5_SHAPE,
+    padded,
+    random_samples,
+    random_split,
+    unsplit_gradients,
+    unsplit_training,
+)
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.models.collate_pairs import PairBatch
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.schedule.config import RuleName
+from dynapipe_hpc.training.token_loader import TokenLoader
+
+CLUSTERS = [
+    Cluster(n_stages=stages, n_replicas=replicas, n_shards=shards, device_memory_bytes=1_000_000)
+    for stages, replicas, shards in (
+        (1, 1, 1),
+        (1, 2, 1),
+        (2, 1, 1),
+        (2, 2, 1),
+        (3, 1, 1),
+        (3, 2, 1),
+        (4, 1, 1),
+        (4, 2, 1),
+        (6, 1, 1),
+        (1, 1, 2),
+        (3, 1, 2),
+    )
+]
+every_cluster = pytest.mark.parametrize(
+    "cluster",
+    CLUSTERS,
+    ids=lambda c: f"{c.n_stages} stages x {c.n_replicas} replicas x {c.n_shards} shards",
+)
+
+
+@every_cluster
+@pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
+def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
+    cluster: Cluster, schedule: RuleName
+) -> None:
+    samples = random_samples(1)
+    microbatches = random_split(samples, 6, 1, MODES["mixed"], T5_SHAPE)
+    found = gradients(cluster, schedule, samples, microbatches, shape=T5_SHAPE)
+    equal(found, unsplit_gradients(samples, padded(samples, T5_SHAPE), shape=T5_SHAPE))
+
+
+@every_cluster
+def test_three_steps_of_the_optimizer_give_the_unsplit_weights(cluster: Cluster) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    found = three_steps(cluster, "adaptive", batches, MODES["mixed"], shape=T5_SHAPE)
+    equal(found, unsplit_training(batches, T5_SHAPE))
+
+
+@pytest.mark.parametrize("n_stages", [1, 3])
+def test_sharing_out_the_optimizers_state_does_not_change_a_bit(n_stages: int) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    plain = Cluster(n_stages=n_stages, n_replicas=3, device_memory_bytes=1_000_000)
+    shared = plain.model_copy(update={"zero_stage": 1})
+    outcomes = [three_steps(c, "1f1b", batches, shape=T5_SHAPE) for c in (plain, shared)]
+    assert outcomes[0].losses == outcomes[1].losses
+    for name, weights in outcomes[0].tensors.items():
+        assert torch.equal(outcomes[1].tensors[name], weights), name
+
+
+def test_densely_packed_rows_equal_the_same_rows_unsplit() -> None:
+    samples = random_samples(8)
+    ids = [s.sample_id for s in samples]
+    rows = tuple(tuple(ids[i : i + 2]) for i in range(0, len(ids), 2))
+    whole = MicroBatch(rows, 48, target_tokens=48)
+    microbatches = [MicroBatch(rows[i::4], 48, target_tokens=48) for i in range(4)]
+    found = gradients(CLUSTERS[5], "1f1b", samples, microbatches, shape=T5_SHAPE)
+    equal(found, unsplit_gradients(samples, whole, shape=T5_SHAPE))
+
+
+SAMPLES = {sample.sample_id: sample for sample in random_samples(9)}
+
+
+def random_padding(
+    loader: TokenLoader[PairBatch],
+) -> Callable[[MicroBatch], PairBatch]:
+    """Loads with random tokens and labels where no sample is."""
+
+    def load(microbatch: MicroBatch) -> PairBatch:
+        read = loader(microbatch)
+        for row, (sample_id,) in enumerate(microbatch.rows):
+            sample = SAMPLES[sample_id]
+            read.tokens[row, max(1, sample.input_tokens) :].random_(0, 31)
+            read.decoder_tokens[row, sample.target_tokens :].random_(0, 31)
+            read.labels[row, sample.target_tokens :].random_(0, 31)
+        return read
+
+    return load
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_padding_holds_does_not_change_a_bit(mode: str) -> None:
+    samples = list(SAMPLES.values())
+    microbatches = random_split(samples, 5, 9, MODES[mode], T5_SHAPE)
+    plain = gradients(CLUSTERS[4], "1f1b", samples, microbatches, shape=T5_SHAPE)
+    noisy = gradients(
+        CLUSTERS[4], "1f1b", samples, microbatches, loading=random_padding, shape=T5_SHAPE
+    )
+    assert noisy.losses == plain.losses
+    for name, gradient in plain.tensors.items():
+        assert torch.equal(noisy.tensors[name], gradient), name
