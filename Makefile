@@ -14,10 +14,11 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup build demo test test-python test-cpp test-mpi test-mpich exactness fuzz check format clean
+.PHONY: help setup build demo demo-t5 test test-python test-cpp test-mpi test-mpich exactness fuzz check format clean
 
 help:
 	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
+	@echo "make demo-t5  the same for a T5, in two ways"
 	@echo "make test     all tests: C++, Python, MPI on 1, 2 and 4 ranks"
 	@echo "make exactness every way to train against the unsplit model"
 	@echo "make fuzz     N random plans, and changes to them: is the check right? (N=100000, minutes)"
@@ -55,6 +56,18 @@ demo: setup
 	$(DEMO_RANKS) run configs/demo/naive_padding.toml -o $(DEMO)/naive_padding
 	$(DEMO_RANKS) run configs/demo/dynamic.toml -o $(DEMO)/dynamic
 	$(DYNAPIPE) report $(DEMO)/dense_packing $(DEMO)/naive_padding $(DEMO)/dynamic
+
+DEMO_T5 := runs/demo_t5
+
+demo-t5: setup
+	rm -rf $(DEMO_T5)
+	mkdir -p $(DEMO_T5)
+	$(DYNAPIPE) demo-corpus $(DEMO_T5)/corpus.jsonl --samples 4000 --seed 1
+	$(DYNAPIPE) preprocess $(DEMO_T5)/corpus.jsonl $(DEMO_T5)/corpus.h5
+	$(DEMO_RANKS) profile configs/demo_t5/dynamic.toml -o $(DEMO_T5)/costs.h5
+	$(DEMO_RANKS) run configs/demo_t5/dense_packing.toml -o $(DEMO_T5)/dense_packing
+	$(DEMO_RANKS) run configs/demo_t5/dynamic.toml -o $(DEMO_T5)/dynamic
+	$(DYNAPIPE) report $(DEMO_T5)/dense_packing $(DEMO_T5)/dynamic
 
 # --- tests and checks ---------------------------------------------------------------------
 

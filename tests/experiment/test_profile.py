@@ -81,7 +81,7 @@ def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
 def test_memory_is_what_a_stage_of_a_run_needs(
     table: ProfileTable, stage: int, stack: StackShape, mode: Recompute
 ) -> None:
-    with sample_loader([32], CONFIG.model.vocab_size) as loader:
+    with sample_loader([(16, 16)], CONFIG.model) as loader:
         needed = Stack(CONFIG, stack, loader).memory(MicroBatch(((0,), (0,)), 32, mode))
     modes = ProfiledConfig(path=Path("t.h5"), recompute=("none", "selective", "full"))
     cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, modes)
@@ -146,7 +146,7 @@ def test_a_table_that_was_measured_otherwise_is_not_added_to(
 
 def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: ProfileTable) -> None:
     cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, ProfiledConfig(path=Path("t.h5")))
-    with sample_loader([32], CONFIG.model.vocab_size) as loader:
+    with sample_loader([(16, 16)], CONFIG.model) as loader:
         stacks = [StackShape(2, first=True), StackShape(2, last=True)]
         weights = [Stack(CONFIG, stack, loader).weight_bytes for stack in stacks]
     assert cost.static_bytes.tolist() == [4 * weight for weight in weights]
@@ -158,7 +158,7 @@ def test_a_table_says_where_it_was_made(table: ProfileTable) -> None:
 
 
 def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
-    with sample_loader([16], CONFIG.model.vocab_size) as loader:
+    with sample_loader([(8, 8)], CONFIG.model) as loader:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), loader)]
         microbatches = [MicroBatch(((0,),), 16), TOO_LARGE]
         found = measure_rounds(ALONE, stacks, microbatches, 0.0, lambda _: None)
@@ -182,7 +182,7 @@ def large_backward_passes_run_out_of_memory(rows: int) -> Iterator[None]:
 
 def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
     small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
-    with sample_loader([16], CONFIG.model.vocab_size) as loader:
+    with sample_loader([(8, 8)], CONFIG.model) as loader:
         stack = Stack(CONFIG, StackShape(n_layers=1), loader)
         stored_bytes = stack.memory(small).stored_bytes
         with large_backward_passes_run_out_of_memory(rows=4), pytest.raises(OutOfMemoryError):
@@ -193,7 +193,7 @@ def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
 
 def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
     small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
-    with sample_loader([16], CONFIG.model.vocab_size) as loader:
+    with sample_loader([(8, 8)], CONFIG.model) as loader:
         stacks = [Stack(CONFIG, StackShape(n_layers=n), loader) for n in (1, 2)]
         stored_bytes = [stack.memory(small).stored_bytes for stack in stacks]
         with large_backward_passes_run_out_of_memory(rows=4):
@@ -205,7 +205,7 @@ def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
 
 def test_progress_rises_to_one() -> None:
     shares: list[float] = []
-    with sample_loader([16], CONFIG.model.vocab_size) as loader:
+    with sample_loader([(8, 8)], CONFIG.model) as loader:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), loader)]
         microbatches = [MicroBatch(((0,),) * n, 16) for n in (1, 2)]
         measure_rounds(ALONE, stacks, microbatches, 0.0, shares.append)

@@ -20,6 +20,7 @@ def _check_places(collectives: Collectives, cluster: Cluster, rank: int) -> None
     assert collectives.replica == cluster.replica_of(rank)
     assert collectives.n_replicas == cluster.n_replicas
     assert collectives.stage == cluster.stage_of(rank)
+    assert collectives.n_stages == cluster.n_stages
     assert collectives.shard == cluster.shard_of(rank)
     assert collectives.n_shards == cluster.n_shards
 

@@ -26,3 +26,11 @@ def tiny_experiment(n_stages: int = 1, n_replicas: int = 1, n_shards: int = 1) -
             "training": {"iterations": 1},
         }
     )
+
+
+def tiny_t5_experiment(n_stages: int = 1, n_replicas: int = 1) -> ExperimentConfig:
+    """As `tiny_experiment`, of a small T5 with costs in a table t.h5."""
+    tables = tiny_experiment(n_stages, n_replicas).model_dump()
+    tables["model"] |= {"family": "t5", "n_layers": 2, "head_size": 8}
+    tables["planner"]["cost"] = {"kind": "profiled", "path": "t.h5"}
+    return ExperimentConfig.model_validate(tables)

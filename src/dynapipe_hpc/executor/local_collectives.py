@@ -77,6 +77,7 @@ class LocalCollectives:
         self._rank = rank
         self._sums = sums
         self.stage = sums.cluster.stage_of(rank)
+        self.n_stages = sums.cluster.n_stages
         self.replica = sums.cluster.replica_of(rank)
         self.n_replicas = sums.cluster.n_replicas
         self.shard = sums.cluster.shard_of(rank)

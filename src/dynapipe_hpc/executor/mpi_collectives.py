@@ -23,6 +23,7 @@ class MpiCollectives:
         rank = comm.Get_rank()
         self.replica = cluster.replica_of(rank)
         self.stage = cluster.stage_of(rank)
+        self.n_stages = cluster.n_stages
         self.n_replicas = cluster.n_replicas
         self.shard = cluster.shard_of(rank)
         self.n_shards = cluster.n_shards

@@ -114,9 +114,9 @@ def open_transport(config: ExperimentConfig, job: Job) -> MpiTransport:
 def build_optimizer(
     config: ExperimentConfig, module: nn.Module, collectives: Collectives
 ) -> Optimizer:
-    """What updates the weights of a stage, together with its replicas."""
+    """What updates the weights of a stage, together with the other ranks of `collectives`."""
     shares_state = config.cluster.zero_stage == 1
-    tied = tied_weights(config.model, config.cluster.n_stages)
+    tied = tied_weights(config.model, collectives.n_stages)
     return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
 
 

@@ -10,7 +10,7 @@ from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profile_file import read_table
 from dynapipe_hpc.planner.cost.profile_table import LayerKey, ProfileTable, check_model
-from dynapipe_hpc.planner.cost.stage_parts import LAYER
+from dynapipe_hpc.planner.cost.stage_parts import DECODER, LAYER
 
 # Measurements with others would not go together in one table.
 SETTINGS = ("processor", "ranks", "threads", "dtype")
@@ -37,8 +37,8 @@ def begun_table(
                 f"be with {now[name]}; {_WAY_OUT}"
             )
     for layer in table.layers.values():
-        sizes = tuple(tuple(axis.tolist()) for axis in layer.axes)
-        if sizes != (grid.rows, grid.row_tokens):
+        rows, *lengths = (tuple(axis.tolist()) for axis in layer.axes)
+        if rows != grid.rows or any(length != grid.row_tokens for length in lengths):
             raise InputError(f"{path}: was measured with other micro-batches; {_WAY_OUT}")
     return table
 
@@ -55,4 +55,5 @@ def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> li
     modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
     n_shards = config.cluster.n_shards
-    return [mode for mode in modes if LayerKey(n_shards, mode.text, LAYER) not in known]
+    kind = DECODER if config.model.is_encoder_decoder else LAYER
+    return [mode for mode in modes if LayerKey(n_shards, mode.text, kind) not in known]

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.experiment.assemble import (
     check_size,
     dtype_of,
@@ -19,13 +21,26 @@ from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.experiment.profile_link import measure_link
 from dynapipe_hpc.experiment.profile_rounds import OnProgress, measure_rounds, share_of
-from dynapipe_hpc.experiment.profile_stack import STACKS, Stack, sample_loader
+from dynapipe_hpc.experiment.profile_stack import (
+    DECODER_STACKS,
+    ENCODER_STACKS,
+    STACKS,
+    Stack,
+    StackShape,
+    sample_loader,
+)
 from dynapipe_hpc.experiment.profile_update import measure_update
-from dynapipe_hpc.experiment.separate_layers import layer_profiles, separate_layers
+from dynapipe_hpc.experiment.separate_layers import (
+    layer_profiles,
+    separate_decoder,
+    separate_layers,
+)
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable, fingerprint_of
+from dynapipe_hpc.planner.cost.stage_parts import DECODER, ENCODER, LAYER
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.optimizer import state_factor
+from dynapipe_hpc.training.token_loader import TokenLoader
 
 QUICKER_ROUNDS = 0.25
 
@@ -70,14 +85,11 @@ def profile(
     modes = job.broadcast(modes_to_measure(config, begun))
     collectives = open_collectives(config, job)
     table = begun if job.broadcast(begun is not None) else _without_layers(job, config, collectives)
-    with sample_loader(grid.row_tokens, config.model.vocab_size) as loader:
-        stacks = [Stack(config, stack, loader, collectives) for stack in STACKS]
+    with sample_loader(grid.samples, config.model) as loader:
+        measure = partial(_parts, job, config, grid, loader, collectives, repetition_s)
         for k, mode in enumerate(modes):
-            part = share_of(on_progress, k, len(modes))
-            microbatches = [replace(m, recompute=mode) for m in grid.microbatches()]
-            costs = _measure(job, stacks, microbatches, repetition_s, part)
+            parts = measure(mode, share_of(on_progress, k, len(modes)))
             if table is not None:
-                parts = separate_layers(costs)
                 new = layer_profiles(parts, grid, config, mode)
                 table = replace(table, layers={**table.layers, **new})
             yield table
@@ -102,6 +114,33 @@ def _without_layers(
         link=link,
         provenance=_provenance(job, config),
     )
+
+
+def _parts(
+    job: Job,
+    config: ExperimentConfig,
+    grid: ProfileGrid,
+    loader: TokenLoader[Any],
+    collectives: Collectives,
+    repetition_s: float,
+    mode: Recompute,
+    on_progress: OnProgress,
+) -> dict[str, FloatArray]:
+    """By kind of layer, what `layer_profiles` takes, on the first rank."""
+
+    def measured(
+        shapes: Sequence[StackShape], microbatches: Sequence[MicroBatch], progress: OnProgress
+    ) -> FloatArray:
+        stacks = [Stack(config, shape, loader, collectives) for shape in shapes]
+        of_mode = [replace(m, recompute=mode) for m in microbatches]
+        return _measure(job, stacks, of_mode, repetition_s, progress)
+
+    if not config.model.is_encoder_decoder:
+        return separate_layers(measured(STACKS, grid.microbatches(), on_progress))
+    first, second = (share_of(on_progress, k, 2) for k in range(2))
+    parts = separate_layers(measured(ENCODER_STACKS, grid.microbatches(), first))
+    parts[ENCODER] = parts.pop(LAYER)
+    return parts | {DECODER: separate_decoder(measured(DECODER_STACKS, grid.pairs(), second))}
 
 
 def _measure(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.planner.batch.row_length import TARGET_MARKERS, padded
 
 SHORTEST_ROW = 16
 # Fewer would leave stages idle, so larger micro-batches are not worth measuring.
@@ -21,11 +21,13 @@ class ProfileGrid:
         rows: Ascending.
         row_tokens: Ascending; the last is the longest row that a run uses.
         max_tokens: Padded tokens of the largest micro-batch; larger ones are not measured.
+        is_encoder_decoder: Whether targets have rows of their own, of the same lengths.
     """
 
     rows: tuple[int, ...]
     row_tokens: tuple[int, ...]
     max_tokens: int
+    is_encoder_decoder: bool = False
 
     @classmethod
     def of(cls, config: ExperimentConfig, max_tokens: int | None = None) -> "ProfileGrid":
@@ -34,31 +36,66 @@ class ProfileGrid:
         Args:
             config: The run.
             max_tokens: As the attribute. The default is a replica's share of the global batch
-                cut into two micro-batches per stage, and the longest row at least.
+                cut into two micro-batches per stage, and the longest row at least, with one as
+                long for its targets in an encoder-decoder model.
 
         Raises:
             InputError: `max_tokens` is less than the longest row.
         """
-        longest = padded(config.data.max_tokens)
+        is_encoder_decoder = config.model.is_encoder_decoder
+        markers = TARGET_MARKERS if is_encoder_decoder else 0
+        longest = padded(config.data.max_tokens + markers)
+        least = 2 * longest if is_encoder_decoder else longest
         n_microbatches = config.cluster.n_plans * MICROBATCHES_PER_STAGE
         share = config.data.tokens_per_batch // n_microbatches
-        limit = max(longest, share) if max_tokens is None else max_tokens
-        if limit < longest:
+        limit = max(least, share) if max_tokens is None else max_tokens
+        if limit < least:
             raise InputError(
-                f"--microbatch-tokens is {limit}, but one row of data.max_tokens takes {longest}; "
+                f"--microbatch-tokens is {limit}, but one row of data.max_tokens takes {least}; "
                 "raise the one or lower the other"
             )
         shortest = min(SHORTEST_ROW, longest)
-        row_tokens = (*_powers_of_two(shortest, longest - 1), longest)
-        return cls(tuple(_powers_of_two(1, max(1, limit // shortest))), row_tokens, limit)
+        shorter = _powers_of_two(shortest, padded(config.data.max_tokens) - 1)
+        row_tokens = (*shorter, longest)
+        rows = tuple(_powers_of_two(1, max(1, limit // shortest)))
+        return cls(rows, row_tokens, limit, is_encoder_decoder)
+
+    @property
+    def samples(self) -> list[tuple[int, int]]:
+        """Input and target tokens of what fills rows, by sample id.
+
+        Rows of a decoder-only model are full. Those of an encoder have some padding, as in a
+        run, which attention then has to keep off; every length has every length of targets.
+        """
+        if not self.is_encoder_decoder:
+            return [(tokens // 2, tokens - tokens // 2) for tokens in self.row_tokens]
+        return [(n - 1, m - TARGET_MARKERS) for n in self.row_tokens for m in self.row_tokens]
 
     def microbatches(self) -> list[MicroBatch]:
-        """Those within the limit, smallest first; a row holds sample i of length i of the grid."""
+        """Those within the limit, smallest first.
+
+        In an encoder-decoder model targets are as long as inputs, and not counted.
+        """
+        n = len(self.row_tokens)
         every = [
-            MicroBatch(((sample,),) * n_rows, tokens)
+            MicroBatch(((i * n + i,),) * n_rows, tokens, target_tokens=tokens)
+            if self.is_encoder_decoder
+            else MicroBatch(((i,),) * n_rows, tokens)
             for n_rows in self.rows
-            for sample, tokens in enumerate(self.row_tokens)
+            for i, tokens in enumerate(self.row_tokens)
             if n_rows * tokens <= self.max_tokens
+        ]
+        return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
+
+    def pairs(self) -> list[MicroBatch]:
+        """Of an encoder-decoder model, inputs and targets of all lengths, smallest first."""
+        n = len(self.row_tokens)
+        every = [
+            MicroBatch(((i * n + j,),) * n_rows, tokens, target_tokens=target_tokens)
+            for n_rows in self.rows
+            for i, tokens in enumerate(self.row_tokens)
+            for j, target_tokens in enumerate(self.row_tokens)
+            if n_rows * (tokens + target_tokens) <= self.max_tokens
         ]
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,14 +19,17 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.experiment.assemble import dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.models.collate import TokenBatch, collate
-from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.collate import collate
+from dynapipe_hpc.models.collate_pairs import collate_pairs
+from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.plan.boundary import Boundary
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.token_loader import TokenLoader
+from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 
 class StackShape(NamedTuple):
@@ -35,6 +38,12 @@ class StackShape(NamedTuple):
     n_layers: int
     first: bool = False
     last: bool = False
+    boundary: Boundary = Boundary.ROWS
+
+    def layers(self, shape: ModelShape) -> range:
+        """Of a model; those of a decoder are behind its first, where another embedding is."""
+        start = shape.n_layers + 1 if self.boundary is Boundary.PAIR else 0
+        return range(start, start + self.n_layers)
 
 
 # One and two layers tell a layer from what a stage takes besides; the others add one part each.
@@ -44,6 +53,13 @@ STACKS = (
     StackShape(n_layers=0, first=True),
     StackShape(n_layers=0, last=True),
 )
+# The same for a T5, whose decoder is measured apart.
+ENCODER_STACKS = (*STACKS[:3], StackShape(n_layers=0, last=True, boundary=Boundary.PAIR))
+DECODER_STACKS = (
+    StackShape(n_layers=1, boundary=Boundary.PAIR),
+    StackShape(n_layers=2, boundary=Boundary.PAIR),
+)
+DEEP_ENOUGH = 4  # so that no stack of an encoder is at its end
 
 
 class StackTimes(NamedTuple):
@@ -72,7 +88,7 @@ class Stack:
         self,
         config: ExperimentConfig,
         stack: StackShape,
-        loader: TokenLoader[TokenBatch],
+        loader: TokenLoader[Any],
         shards: Shards = ONE_SHARD,
     ) -> None:
         """Builds a shard of the layers; `loader` must have been started with samples to load.
@@ -84,9 +100,10 @@ class Stack:
         self._width = config.model.hidden_size
         self._dtype = dtype_of(config)
         self._loader = loader
-        self._module = GptStage(
-            config.model,
-            range(stack.n_layers),
+        model = config.model.model_copy(update={"n_layers": DEEP_ENOUGH})
+        self._module = family_of(model)(
+            model,
+            stack.layers(model),
             first=stack.first,
             last=stack.last,
             shards=shards,
@@ -138,13 +155,14 @@ class Stack:
 
     def _prepared(
         self, microbatch: MicroBatch
-    ) -> tuple[ModuleStage[TokenBatch], Tensor | None, Tensor | None]:
+    ) -> tuple[ModuleStage[Any], Tensor | None, Tensor | None]:
         """A stage, and what its neighbours would send."""
-        shape = (microbatch.n_rows, microbatch.row_tokens, self._width)
+        tokens = self._shape.boundary.tokens_of(microbatch)
+        shape = (microbatch.n_rows, tokens, self._width)
         activation = None if self._shape.first else torch.randn(shape, dtype=self._dtype)
         gradient = None if self._shape.last else torch.randn(shape, dtype=self._dtype)
         # Whatever a micro-batch that ran out of memory left behind does not count any more.
-        stage: ModuleStage[TokenBatch] = ModuleStage(self._module, self._loader, self._optimizer)
+        stage: ModuleStage[Any] = ModuleStage(self._module, self._loader, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
         return stage, activation, gradient
 
@@ -161,19 +179,23 @@ def _naming_out_of_memory() -> Iterator[None]:
 
 
 @contextmanager
-def sample_loader(lengths: Sequence[int], vocab_size: int) -> Iterator[TokenLoader[TokenBatch]]:
+def sample_loader(
+    samples: Sequence[tuple[int, int]], shape: ModelShape
+) -> Iterator[TokenLoader[Any]]:
     """Reads samples of random tokens from a dataset on disk, as a run does.
 
-    Sample i has `lengths[i]` tokens.
+    Args:
+        samples: Input and target tokens, by sample id.
+        shape: The model that reads them.
     """
-    random = np.random.default_rng(0)
-    halves = [(length // 2, length - length // 2) for length in lengths]
-    texts = [[random.integers(0, vocab_size, n).tolist() for n in half] for half in halves]
+    random, vocab_size = np.random.default_rng(0), shape.vocab_size
+    texts = [[random.integers(0, vocab_size, n).tolist() for n in sizes] for sizes in samples]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "samples.h5"
         with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0)) as writer:
             writer.append(TokenBlock.of([(i, t, "profile") for i, t in texts], vocab_size))
         with DatasetFile(path) as dataset:
-            loader = TokenLoader(dataset, dataset.eos_id, "token", collate)
-            loader.start_iteration([Sample(i, *half) for i, half in enumerate(halves)])
+            lay_out: Collate[Any] = collate_pairs if shape.is_encoder_decoder else collate
+            loader = TokenLoader(dataset, dataset.eos_id, "token", lay_out)
+            loader.start_iteration([Sample(i, *sizes) for i, sizes in enumerate(samples)])
             yield loader

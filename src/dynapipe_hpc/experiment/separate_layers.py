@@ -1,6 +1,6 @@
 """From stacks of layers to single layers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -8,9 +8,10 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.assemble import dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerKey, LayerProfile
 from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER,
     EMBEDDING,
     HEAD,
     LAYER,
@@ -62,6 +63,22 @@ def _separate(stacks: FloatArray) -> dict[str, FloatArray]:
     return {kind: np.maximum(costs, 0) for kind, costs in parts.items()}
 
 
+def separate_decoder(stacks: FloatArray) -> FloatArray:
+    """The costs of one layer of a decoder.
+
+    Args:
+        stacks: Shape (n_points, 2, 5), smallest micro-batches first: of one and two layers.
+
+    Returns:
+        Shape (n_points, 5), nowhere negative.
+    """
+    one, two = np.moveaxis(stacks, 1, 0)
+    nothing = np.zeros_like(one)
+    alone = _separate(np.stack([one, two, nothing, nothing], axis=1)[..., ADDING_UP])[LAYER]
+    largest = np.maximum(one, two)[:, TRANSIENT]
+    return np.hstack([alone, largest])
+
+
 def layer_profiles(
     parts: Mapping[str, FloatArray],
     grid: ProfileGrid,
@@ -71,21 +88,37 @@ def layer_profiles(
     """Puts the parts on the grid.
 
     Args:
-        parts: By kind, the `QUANTITIES` of the first micro-batches of the grid, (n_points, 5).
+        parts: By kind, the `QUANTITIES` of the first micro-batches of the grid, (n_points, 5);
+            of a decoder, of the first of its pairs.
         grid: Where they were measured.
         config: The model, and over how many shards its layers were cut.
         recompute: Of the micro-batches.
     """
-    microbatches = grid.microbatches()[: len(parts[LAYER])]
-    rows = np.searchsorted(grid.rows, [m.n_rows for m in microbatches])
-    lengths = np.searchsorted(grid.row_tokens, [m.row_tokens for m in microbatches])
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
     parameters = parameters_of(config.model, n_shards)
-    axes = (np.array(grid.rows), np.array(grid.row_tokens))
     profiles = {}
     for kind, costs in parts.items():
-        grids = np.full((len(QUANTITIES), len(grid.rows), len(grid.row_tokens)), np.nan)
-        grids[:, rows, lengths] = costs.T
+        axes, places = _pairs_of(grid) if kind == DECODER else _rows_of(grid)
+        grids = np.full((len(QUANTITIES), *map(len, axes)), np.nan)
+        grids[:, *places[:, : len(costs)]] = costs.T
         key = LayerKey(n_shards, recompute.text, kind)
         profiles[key] = LayerProfile(parameters.get(kind, 0) * element_bytes, axes, *grids)
     return profiles
+
+
+def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
+    """The axes of a grid, and where on them its micro-batches are, shape (2, n)."""
+    axes = (np.array(grid.rows), np.array(grid.row_tokens))
+    return axes, _places(axes, [(m.n_rows, m.row_tokens) for m in grid.microbatches()])
+
+
+def _pairs_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
+    """As `_rows_of` with a third axis, of targets."""
+    axes = (np.array(grid.rows), np.array(grid.row_tokens), np.array(grid.row_tokens))
+    sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in grid.pairs()]
+    return axes, _places(axes, sizes)
+
+
+def _places(axes: Sequence[IntArray], sizes: Sequence[tuple[int, ...]]) -> IntArray:
+    columns = np.array(sizes).T
+    return np.stack([np.searchsorted(axis, c) for axis, c in zip(axes, columns, strict=True)])

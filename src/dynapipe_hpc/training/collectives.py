@@ -28,6 +28,11 @@ class Collectives(Shards, Protocol):
         ...
 
     @property
+    def n_stages(self) -> int:
+        """Number of stages of a replica."""
+        ...
+
+    @property
     def n_replicas(self) -> int:
         """Number of replicas."""
         ...
@@ -67,6 +72,7 @@ class SingleRankCollectives(OneShard):
 
     replica = 0
     stage = 0
+    n_stages = 1
     n_replicas = 1
 
     def sum_over_replicas(self, values: Tensor) -> None:

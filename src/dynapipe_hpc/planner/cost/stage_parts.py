@@ -52,12 +52,27 @@ def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
 
 
 def parameters_of(shape: ModelShape, n_shards: int = 1) -> dict[str, int]:
-    """Number of parameters of one layer of a GPT, of the embedding and of the head, on a shard.
+    """Number of parameters of one layer, of the embedding and of the head, on one shard.
 
-    The logits have their own weights: with the embedding's, the first and the last stage
-    would have to exchange gradients. All shards hold norms, positions and the biases of what
-    they add up.
+    The logits of a GPT have their own weights: with the embedding's, the first and the last
+    stage would have to exchange gradients. Those of a T5 have a copy of the embedding's.
     """
+    return _of_t5(shape, n_shards) if shape.is_encoder_decoder else _of_gpt(shape, n_shards)
+
+
+def _of_t5(shape: ModelShape, n_shards: int) -> dict[str, int]:
+    width, vocabulary = shape.hidden_size, shape.vocab_size // n_shards
+    attention = 4 * width * shape.attention_size // n_shards
+    feed_forward = 2 * width * shape.ffn_size // n_shards
+    return {
+        ENCODER: attention + feed_forward + 2 * width,
+        DECODER: 2 * attention + feed_forward + 3 * width,
+        EMBEDDING: vocabulary * width,
+        HEAD: vocabulary * width + width,
+    }
+
+
+def _of_gpt(shape: ModelShape, n_shards: int) -> dict[str, int]:
     width, inner = shape.hidden_size, shape.ffn_size // n_shards
     heads, vocabulary = width // n_shards, shape.vocab_size // n_shards
     attention = 4 * width * heads + 3 * heads + width

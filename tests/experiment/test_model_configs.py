@@ -1,0 +1,50 @@
+"""The models of the paper have as many parameters as their names say."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER,
+    EMBEDDING,
+    ENCODER,
+    HEAD,
+    LAYER,
+    parameters_of,
+)
+
+MODELS = Path(__file__).parents[2] / "configs" / "models"
+
+
+def n_parameters(shape: ModelShape) -> int:
+    """Of the unsplit model, as the paper counts: logits have the embedding's weights."""
+    parts = parameters_of(shape)
+    if not shape.is_encoder_decoder:
+        return shape.n_layers * parts[LAYER] + parts[EMBEDDING]
+    return shape.n_layers * (parts[ENCODER] + parts[DECODER]) + parts[HEAD]
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*b.toml")), ids=lambda path: path.stem)
+def test_a_model_has_as_many_parameters_as_its_name_says(path: Path) -> None:
+    billions = float(path.stem.split("_")[1].removesuffix("b"))
+    assert n_parameters(load_config(path).model) == pytest.approx(1e9 * billions, rel=0.05)
+
+
+def test_all_models_of_the_paper_are_there() -> None:
+    assert {path.stem for path in MODELS.glob("*b.toml")} == {
+        *(f"gpt_{size}b" for size in ("3.35", "6.7", "13", "29")),
+        *(f"t5_{size}b" for size in ("5.5", "11", "22", "44")),
+    }
+
+
+def test_parameters_of_a_t5_are_counted_but_for_the_norm_of_the_encoder_and_the_biases() -> None:
+    shape = load_config(MODELS / "t5_5.5b.toml").model
+    small = shape.model_copy(update={"hidden_size": 16, "ffn_size": 32, "n_heads": 2})
+    small = small.model_copy(update={"head_size": 4, "vocab_size": 50})
+    whole = family_of(small)(small, range(24), first=True, last=True, dtype=torch.float32)
+    counted = sum(p.numel() for p in whole.parameters())
+    assert counted == n_parameters(small) + 16 + 2 * 32 * 2
