@@ -68,7 +68,8 @@ def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:
 def _shape(microbatch: MicroBatch) -> str:
     mode = microbatch.recompute
     recompute = "" if mode is Recompute.NONE else f" {mode.text}"
-    return f"{microbatch.n_rows}x{microbatch.row_tokens}{recompute}"
+    targets = f"+{microbatch.target_tokens}" if microbatch.target_tokens else ""
+    return f"{microbatch.n_rows}x{microbatch.row_tokens}{targets}{recompute}"
 
 
 def _ranks(plans: Sequence[RankPlan], choice: Choice, cluster: Cluster) -> Iterator[str]:
