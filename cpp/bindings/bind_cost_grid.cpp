@@ -56,10 +56,10 @@ dynapipe::StageKinds stages_of(const Kinds& kind, const Doubles& boundary, std::
     return {kinds, std::span(boundaries, kinds.size())};
 }
 
-Doubles interpolate(const Integers& rows, const Integers& row_tokens, const Integers& target_tokens,
-                    const Doubles& points, const Kinds& kind_of_stage, const Doubles& boundary,
-                    const Integers& shape_rows, const Integers& shape_row_tokens,
-                    const Integers& shape_target_tokens) {
+void interpolate(const Integers& rows, const Integers& row_tokens, const Integers& target_tokens,
+                 const Doubles& points, const Kinds& kind_of_stage, const Doubles& boundary,
+                 const Integers& shape_rows, const Integers& shape_row_tokens,
+                 const Integers& shape_target_tokens, Doubles& costs) {
     const dynapipe::CostGrid grid = grid_of(rows, row_tokens, target_tokens, points);
     const dynapipe::StageKinds stages = stages_of(kind_of_stage, boundary, grid.n_kinds);
     arrays::check_shape(shape_rows, "n_rows", {shape_rows.size()});
@@ -68,14 +68,11 @@ Doubles interpolate(const Integers& rows, const Integers& row_tokens, const Inte
     const dynapipe::ShapeList shapes{arrays::entries_of(shape_rows),
                                      arrays::entries_of(shape_row_tokens),
                                      arrays::entries_of(shape_target_tokens)};
-    Doubles costs({shape_rows.size(), kind_of_stage.size(), py::ssize_t{7}});
+    arrays::check_shape(costs, "costs", {shape_rows.size(), kind_of_stage.size(), 7});
     auto* entries = reinterpret_cast<dynapipe::PassCosts*>(costs.mutable_data());
     const std::span result(entries, static_cast<std::size_t>(costs.size() / 7));
-    {
-        py::gil_scoped_release release;  // planner threads run side by side
-        dynapipe::interpolate_costs(grid, stages, shapes, result);
-    }
-    return costs;
+    py::gil_scoped_release release;  // planner threads run side by side
+    dynapipe::interpolate_costs(grid, stages, shapes, result);
 }
 
 }  // namespace
@@ -86,6 +83,7 @@ void bind_cost_grid(py::module_& m) {
           py::arg("points").noconvert(), py::arg("kind_of_stage").noconvert(),
           py::arg("boundary_bytes_per_token").noconvert(), py::arg("shape_rows").noconvert(),
           py::arg("shape_row_tokens").noconvert(), py::arg("shape_target_tokens").noconvert(),
-          "Costs of micro-batches between the points of a grid; see cost_grid.hpp.\n\n"
-          "Returns costs of shape (n_shapes, n_stages, 7).");
+          py::arg("costs").noconvert(),
+          "Writes costs of micro-batches between the points of a grid to an array of shape "
+          "(n_shapes, n_stages, 7); see cost_grid.hpp.");
 }

@@ -17,12 +17,24 @@ using arrays::shape_of;
 using arrays::text_of;
 using Lengths = py::array_t<std::int32_t, py::array::c_style>;
 
-void check_tables(const Doubles& work_ms, const Doubles& fill_ms) {
+/// The kernels compare entries with the limits that they derive from them.
+void check_entries(const Doubles& table, const char* name) {
+    const std::span entries = arrays::entries_of(table);
+    if (!std::all_of(entries.begin(), entries.end(), [](double entry) { return entry >= 0; })) {
+        throw py::value_error(std::string(name) + " must hold no NaN and nothing negative");
+    }
+}
+
+dynapipe::MicroBatchTables tables_of(const Doubles& work_ms, const Doubles& fill_ms) {
     if (work_ms.ndim() != 2 || work_ms.size() == 0) {
         throw py::value_error("work_ms must have shape (n_lengths, max_samples), both >= 1, got " +
                               text_of(shape_of(work_ms)));
     }
     arrays::check_shape(fill_ms, "fill_ms", shape_of(work_ms));
+    check_entries(work_ms, "work_ms");
+    check_entries(fill_ms, "fill_ms");
+    return {arrays::entries_of(work_ms), arrays::entries_of(fill_ms),
+            static_cast<std::size_t>(work_ms.shape(1))};
 }
 
 void check_lengths(const Lengths& length_of_sample, py::ssize_t n_lengths) {
@@ -44,18 +56,30 @@ std::tuple<std::vector<std::size_t>, double, std::size_t> split(const Lengths& l
                                                                 const Doubles& work_ms,
                                                                 const Doubles& fill_ms,
                                                                 std::size_t n_replicas) {
-    check_tables(work_ms, fill_ms);
+    const dynapipe::MicroBatchTables tables = tables_of(work_ms, fill_ms);
     check_lengths(length_of_sample, work_ms.shape(0));
     if (n_replicas < 1) {
         throw py::value_error("n_replicas must be >= 1, got " + std::to_string(n_replicas));
     }
     const std::span lengths = arrays::entries_of(length_of_sample);
-    const dynapipe::MicroBatchTables tables{arrays::entries_of(work_ms),
-                                            arrays::entries_of(fill_ms),
-                                            static_cast<std::size_t>(work_ms.shape(1))};
     py::gil_scoped_release release;  // planner threads run side by side
     dynapipe::Split found = dynapipe::split_samples(lengths, tables, n_replicas);
     return {std::move(found.sizes), found.objective_ms, found.n_solves};
+}
+
+using FrontPoint = std::tuple<double, double, std::vector<std::size_t>>;
+
+std::vector<FrontPoint> front(const Lengths& length_of_sample, const Doubles& work_ms,
+                              const Doubles& fill_ms) {
+    const dynapipe::MicroBatchTables tables = tables_of(work_ms, fill_ms);
+    check_lengths(length_of_sample, work_ms.shape(0));
+    const std::span lengths = arrays::entries_of(length_of_sample);
+    py::gil_scoped_release release;  // planner threads run side by side
+    std::vector<FrontPoint> found;
+    for (dynapipe::FrontPoint& point : dynapipe::split_front(lengths, tables)) {
+        found.emplace_back(point.fill_ms, point.work_ms, std::move(point.sizes));
+    }
+    return found;
 }
 
 }  // namespace
@@ -65,4 +89,8 @@ void bind_split_samples(py::module_& m) {
           py::arg("work_ms").noconvert(), py::arg("fill_ms").noconvert(), py::arg("n_replicas"),
           "Cuts samples into consecutive micro-batches; see split_samples.hpp.\n\n"
           "Returns (sizes, objective_ms, n_solves).");
+    m.def("split_front", &front, py::arg("length_of_sample").noconvert(),
+          py::arg("work_ms").noconvert(), py::arg("fill_ms").noconvert(),
+          "All splits that no other beats in fill and work; see split_samples.hpp.\n\n"
+          "Returns (fill_ms, work_ms, sizes) of each, most fill first.");
 }

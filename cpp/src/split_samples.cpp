@@ -134,39 +134,105 @@ double least_fill(std::span<const std::int32_t> length_of_sample, const MicroBat
     return least_ms;
 }
 
-/// Lowers the limit on the fill to `stride` times what the last split used, over and over, and
-/// keeps the best split. With a stride of 1 no split that could be better is passed by.
-void walk(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
-          std::size_t n_replicas, double stride, Split& best) {
-    Cutter cutter(length_of_sample, tables);
-    const double floor_ms = least_fill(length_of_sample, tables);
-    for (double limit_ms = kInfinity; limit_ms > floor_ms;) {
-        cutter.lower(limit_ms);
-        const double share_ms = cutter.solve() / static_cast<double>(n_replicas);
-        ++best.n_solves;
+/// Tries limits on the fill, from high to low, and keeps the best split.
+class Search {
+  public:
+    Search(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
+           std::size_t n_replicas)
+        : length_of_sample_(length_of_sample),
+          tables_(tables),
+          n_replicas_(static_cast<double>(n_replicas)),
+          floor_ms_(least_fill(length_of_sample, tables)) {}
+
+    Split run() {
+        Cutter any(length_of_sample_, tables_);
+        any.lower(kInfinity);
+        const double share_ms = try_cut(any).share_ms;
         if (share_ms == kInfinity) {
-            break;
+            return best_;
+        }
+        // A good split early, as the better the best so far, the more is skipped: with little
+        // fill to begin with, then in strides, then without.
+        walk(kFirstGuess * floor_ms_, 0.0);
+        walk(best_.objective_ms - share_ms, kStride);
+        walk(best_.objective_ms - share_ms, 1.0);
+        return best_;
+    }
+
+  private:
+    struct Tried {
+        double used_ms;   ///< greatest fill of the split
+        double share_ms;  ///< of a replica in its work; infinite if there is no split
+    };
+    static constexpr double kFirstGuess = 1.25;
+    static constexpr double kStride = 0.9;
+
+    Tried try_cut(Cutter& cutter) {
+        const double share_ms = cutter.solve() / n_replicas_;
+        ++best_.n_solves;
+        if (share_ms == kInfinity) {
+            return {0.0, kInfinity};
         }
         std::vector<std::size_t> sizes = cutter.sizes();
-        const double used_ms = greatest_fill(length_of_sample, tables, sizes);
-        if (used_ms + share_ms < best.objective_ms) {
-            best.sizes = std::move(sizes);
-            best.objective_ms = used_ms + share_ms;
+        const double used_ms = greatest_fill(length_of_sample_, tables_, sizes);
+        if (used_ms + share_ms < best_.objective_ms) {
+            best_.sizes = std::move(sizes);
+            best_.objective_ms = used_ms + share_ms;
         }
-        // Under a lower limit the work is never less, so whatever wins fills in less than this.
-        limit_ms = std::min(stride * used_ms, best.objective_ms - share_ms);
+        return {used_ms, share_ms};
     }
-}
+
+    /// Lowers the limit to `stride` times what the last split used, over and over. With a stride
+    /// of 1 no split that could be better is passed by.
+    void walk(double limit_ms, double stride) {
+        if (limit_ms <= floor_ms_) {
+            return;
+        }
+        Cutter cutter(length_of_sample_, tables_);
+        while (limit_ms > floor_ms_) {
+            cutter.lower(limit_ms);
+            const Tried tried = try_cut(cutter);
+            if (tried.share_ms == kInfinity) {
+                break;
+            }
+            // Under a lower limit the work is never less, so whatever wins fills in less than this.
+            limit_ms = std::min(stride * tried.used_ms, best_.objective_ms - tried.share_ms);
+        }
+    }
+
+    std::span<const std::int32_t> length_of_sample_;
+    const MicroBatchTables& tables_;
+    double n_replicas_;
+    double floor_ms_;
+    Split best_{{}, kInfinity, 0};
+};
 
 }  // namespace
 
 Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
                     std::size_t n_replicas) {
-    Split best{{}, kInfinity, 0};
-    // In strides to a good split, then without: the better the best so far, the more is skipped.
-    walk(length_of_sample, tables, n_replicas, 0.9, best);
-    walk(length_of_sample, tables, n_replicas, 1.0, best);
-    return best;
+    return Search(length_of_sample, tables, n_replicas).run();
+}
+
+std::vector<FrontPoint> split_front(std::span<const std::int32_t> length_of_sample,
+                                    const MicroBatchTables& tables) {
+    std::vector<FrontPoint> front;
+    Cutter cutter(length_of_sample, tables);
+    const double floor_ms = least_fill(length_of_sample, tables);
+    for (double limit_ms = kInfinity; limit_ms > floor_ms;) {
+        cutter.lower(limit_ms);
+        const double work_ms = cutter.solve();
+        if (work_ms == kInfinity) {
+            break;
+        }
+        std::vector<std::size_t> sizes = cutter.sizes();
+        limit_ms = greatest_fill(length_of_sample, tables, sizes);
+        if (!front.empty() && front.back().work_ms == work_ms) {
+            front.pop_back();  // as much work with more fill
+        }
+        front.push_back({limit_ms, work_ms, std::move(sizes)});
+    }
+    return front;
 }
 
 }  // namespace dynapipe

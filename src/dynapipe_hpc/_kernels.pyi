@@ -14,6 +14,13 @@ def split_samples(
     n_replicas: int,
 ) -> tuple[list[int], float, int]: ...
 
+# Returns (fill_ms, work_ms, sizes) of each split, most fill first.
+def split_front(
+    length_of_sample: npt.NDArray[np.int32],
+    work_ms: npt.NDArray[np.float64],
+    fill_ms: npt.NDArray[np.float64],
+) -> list[tuple[float, float, list[int]]]: ...
+
 # Returns pass codes of shape (n_stages, n_passes).
 def cyclic_schedule(
     costs: npt.NDArray[np.float64],
@@ -163,7 +170,8 @@ def interpolate_costs(
     shape_rows: npt.NDArray[np.int64],
     shape_row_tokens: npt.NDArray[np.int64],
     shape_target_tokens: npt.NDArray[np.int64],
-) -> npt.NDArray[np.float64]: ...
+    costs: npt.NDArray[np.float64],
+) -> None: ...
 
 # Returns indices of the points in order.
 def short_tour(

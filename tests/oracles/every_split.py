@@ -15,6 +15,31 @@ def every_cut(n: int) -> Iterator[tuple[int, ...]]:
             yield (size, *rest)
 
 
+def fill_and_work_ms(
+    sizes: Sequence[int], length_of_sample: Sequence[int], work_ms: FloatArray, fill_ms: FloatArray
+) -> tuple[float, float]:
+    """Largest fill and sum of work, added up from the last group; infinite if forbidden."""
+    if any(size > work_ms.shape[1] for size in sizes):
+        return math.inf, math.inf
+    firsts = [sum(sizes[:i]) for i in range(len(sizes))]
+    entries = [(length_of_sample[f], n - 1) for f, n in zip(firsts, sizes, strict=True)]
+    fill = max(float(fill_ms[e]) for e in entries)
+    return fill, sum(float(work_ms[e]) for e in reversed(entries))
+
+
+def pareto_front(
+    length_of_sample: Sequence[int], work_ms: FloatArray, fill_ms: FloatArray
+) -> list[tuple[float, float]]:
+    """Fill and work of all splits that no other beats in both, most fill first."""
+    front: list[tuple[float, float]] = []
+    cuts = every_cut(len(length_of_sample))
+    points = {fill_and_work_ms(cut, length_of_sample, work_ms, fill_ms) for cut in cuts}
+    for fill, work in sorted(point for point in points if max(point) < math.inf):
+        if not front or work < front[-1][1]:
+            front.append((fill, work))
+    return front[::-1]
+
+
 def objective_ms(
     sizes: Sequence[int],
     length_of_sample: Sequence[int],

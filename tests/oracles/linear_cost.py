@@ -55,7 +55,12 @@ class LinearCost:
     def recompute_modes(self) -> tuple[Recompute, ...]:
         return (Recompute.NONE, Recompute.FULL) if self.recomputes else (Recompute.NONE,)
 
-    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
         n_rows, row_tokens, target_tokens = shapes
         all_tokens = n_rows * (row_tokens + target_tokens)
         tokens = np.where(row_tokens <= self.longest_row, all_tokens, np.inf)[:, None]
@@ -70,4 +75,5 @@ class LinearCost:
             stored_bytes=stored_bytes / 4 if is_full else stored_bytes,
             forward_transient_bytes=stored_bytes / 4,
             backward_transient_bytes=stored_bytes / 2,
+            out=out,
         )

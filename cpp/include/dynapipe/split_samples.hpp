@@ -43,4 +43,21 @@ struct Split {
 Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
                     std::size_t n_replicas);
 
+/// A split that no other beats in both fill and work.
+struct FrontPoint {
+    double fill_ms;                  ///< of the micro-batch that fills slowest
+    double work_ms;                  ///< of all micro-batches
+    std::vector<std::size_t> sizes;  ///< samples per micro-batch, in order
+};
+
+/// The exact Pareto front of the splits: for every limit on the fill the least sum of work, most
+/// fill and least work first. Whatever the number of replicas, the split of `split_samples` is on
+/// it. Sums are those of floating-point numbers from the last micro-batch to the first, and are
+/// compared as such.
+///
+/// Time O(n_points * n_samples * m) for micro-batches of up to m samples, and every point has other
+/// work: at most as many as there are distinct fills, typically hundreds.
+std::vector<FrontPoint> split_front(std::span<const std::int32_t> length_of_sample,
+                                    const MicroBatchTables& tables);
+
 }  // namespace dynapipe

@@ -1,4 +1,5 @@
 import json
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,7 @@ from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 from tests.oracles.shared_folder import shared_folder
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -18,7 +20,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import padded_microbatch
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
@@ -98,6 +100,55 @@ def test_a_window_is_padded_to_its_longest_on_either_side(
             assert choice.microbatch(first, size, mode) == expected
             np.testing.assert_array_equal(choice.costs.table[cell], costs.table[0])
             assert choice.ratings.work_ms[cell] == costs.work_ms.max()
+
+
+@dataclass(frozen=True)
+class NoisyCost(LinearCost):
+    """What is kept has noise, by the number of rows."""
+
+    noise_bytes: tuple[float, ...] = (0.0,)
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        costs = super().stage_costs(shapes, recompute, out)
+        noise = np.array(self.noise_bytes)[shapes.n_rows % len(self.noise_bytes)]
+        costs.stored_bytes[:] += noise[:, None]
+        return costs
+
+
+def used_sizes(fits: list[bool]) -> list[bool]:
+    """By the rule of `WindowLookup`, given whether 1, 2, 3, ... samples fit."""
+    doubling = [size for size in {*(2**j for j in range(5)), len(fits)} if size <= len(fits)]
+    largest = max((size for size in doubling if fits[size - 1]), default=0)
+    end = next((k for k in range(largest, len(fits)) if not fits[k]), len(fits))
+    return [fits[k] and k < end for k in range(len(fits))]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    noise_bytes=st.lists(st.sampled_from([0.0, 30.0, 150.0]), min_size=2, max_size=7),
+    room=st.integers(250, 1000),
+)
+def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
+    lengths: list[int], noise_bytes: list[float], room: int
+) -> None:
+    samples = order_samples(samples_of(lengths))
+    cost = NoisyCost(noise_bytes=(noise_bytes[0], 0.0, *noise_bytes[1:]))
+    choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
+    for first in np.unique(choice.row_of_sample, return_index=True)[1].tolist():
+        windows = [
+            padded_microbatch(samples[first : first + size], Recompute.NONE)
+            for size in range(1, len(samples) - first + 1)
+        ]
+        all_fit = fits(microbatch_costs(windows, cost), np.full(2, float(room))).tolist()
+        found = (choice.cells[0, choice.row_of_sample[first]] >= 0).tolist()
+        n = min(len(found), len(all_fit))
+        assert found[:n] == used_sizes(all_fit)[:n]
+        assert not any(found[n:] + used_sizes(all_fit)[n:])
 
 
 def test_an_order_of_pairs_has_a_row_per_sample_unless_windows_are_alike() -> None:

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.every_split import (
     every_cut,
+    fill_and_work_ms,
     least_objective_by_limits_ms,
     least_objective_ms,
     objective_ms,
+    pareto_front,
 )
 
 from dynapipe_hpc import _kernels
@@ -44,6 +46,23 @@ def test_kernel_agrees_with_trying_every_split(problem: Problem, n_replicas: int
         assert objective_ms(sizes, lengths, work_ms, fill_ms, n_replicas) == pytest.approx(found_ms)
     else:
         assert sizes == []
+
+
+@given(problems())
+def test_the_front_agrees_with_trying_every_split(problem: Problem) -> None:
+    lengths, work_ms, fill_ms = problem
+    front = _kernels.split_front(rows(lengths), work_ms, fill_ms)
+    assert [point[:2] for point in front] == pareto_front(lengths, work_ms, fill_ms)
+    for fill, work, sizes in front:
+        assert fill_and_work_ms(sizes, lengths, work_ms, fill_ms) == (fill, work)
+
+
+@given(problems(), st.integers(1, 4))
+def test_the_best_split_is_on_the_front(problem: Problem, n_replicas: int) -> None:
+    lengths, work_ms, fill_ms = problem
+    front = _kernels.split_front(rows(lengths), work_ms, fill_ms)
+    _, found_ms, _ = _kernels.split_samples(rows(lengths), work_ms, fill_ms, n_replicas)
+    assert found_ms == min((fill + work / n_replicas for fill, work, _ in front), default=math.inf)
 
 
 @given(st.lists(st.floats(0.1, 50), min_size=1, max_size=9), st.integers(1, 5))
@@ -98,3 +117,8 @@ def test_types_layouts_and_shapes_are_checked() -> None:
         split(rows([0, -1]), table, table, 1)
     with pytest.raises(ValueError, match="n_replicas must be >= 1, got 0"):
         split(rows([0]), table, table, 0)
+    for wrong in (np.nan, -1.0):
+        with pytest.raises(ValueError, match="work_ms must hold no NaN and nothing negative"):
+            split(rows([0]), np.full((2, 3), wrong), table, 1)
+        with pytest.raises(ValueError, match="fill_ms must hold no NaN and nothing negative"):
+            _kernels.split_front(rows([0]), table, np.full((2, 3), wrong))

@@ -11,9 +11,10 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.doubling import Doubling
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
 from dynapipe_hpc.planner.batch.row_length import RowLengths, row_lengths
-from dynapipe_hpc.planner.batch.window_costs import Cells, Rated, Ratings, WindowLookup, Windows
+from dynapipe_hpc.planner.batch.window_costs import Cells, Rated, Ratings, WindowLookup
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes, StageCosts
 
 
@@ -109,15 +110,10 @@ def candidates(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> 
     lengths = row_lengths(samples, cost.is_encoder_decoder)
     row_of_sample, first = _rows(lengths)
     lookup = WindowLookup(lengths, first, cost, activation_room_bytes(cost, cluster))
-    doubling, modes = lookup.doubling(), cost.recompute_modes
-    rated = [lookup.rated(doubling.shapes, mode) for mode in modes]
-    _check_samples([samples[i] for i in first], rated, cost, cluster)
-    windows = [
-        lookup.windows(doubling.most(found.ratings), mode)
-        for found, mode in zip(rated, modes, strict=True)
-    ]
-    shapes, costs, ratings = Rated.joined([found.rated for found in windows])
-    return Candidates(samples, modes, row_of_sample, _stacked(windows), shapes, costs, ratings)
+    doubling = Doubling.of(lookup)
+    _check_samples([samples[i] for i in first], doubling.rated, cost, cluster)
+    cells, rated = lookup.windows(list(doubling.extents()))
+    return Candidates(samples, cost.recompute_modes, row_of_sample, cells, *rated)
 
 
 def _rows(lengths: RowLengths) -> tuple[Cells, IntArray]:
@@ -152,14 +148,3 @@ def _check_samples(
             cluster,
             "cut long samples with data.max_tokens",
         )
-
-
-def _stacked(windows: Sequence[Windows]) -> Cells:
-    """Cells of all modes in one array, counted through."""
-    width = max(mode.cells.shape[1] for mode in windows)
-    stacked = np.full((len(windows), len(windows[0].cells), width), -1, np.int32)
-    n_before = 0
-    for cells, (own, rated) in zip(stacked, windows, strict=True):
-        np.copyto(cells[:, : own.shape[1]], own + n_before, where=own >= 0)
-        n_before += rated.costs.n_microbatches
-    return stacked

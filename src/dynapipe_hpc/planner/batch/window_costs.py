@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import (
+    N_COSTS,
     CostModel,
     FloatArray,
     IntArray,
@@ -43,56 +45,27 @@ class Rated(NamedTuple):
     costs: StageCosts
     ratings: Ratings
 
-    @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """The micro-batches of all parts, one part behind the other."""
-        return cls(
-            Shapes(*map(np.concatenate, zip(*(part.shapes for part in parts), strict=True))),
-            StageCosts.joined([part.costs for part in parts]),
-            Ratings(*map(np.concatenate, zip(*(part.ratings for part in parts), strict=True))),
-        )
 
-
-class Windows(NamedTuple):
-    """The windows of a mode.
+class Extent(NamedTuple):
+    """How many samples the windows of a mode have. Shape (n_rows,).
 
     Attributes:
-        cells: Shape (n_rows, max_samples), which of `rated` a window is; -1 if it cannot run.
-        rated: What was looked up.
+        largest: The largest of 1, 2, 4, ... samples, or of all that are left, that fits; 0 if
+            none does.
+        most: What is to be looked up: at least as many as any window that is used.
     """
 
-    cells: Cells
-    rated: Rated
-
-
-class Doubling(NamedTuple):
-    """Windows of 1, 2, 4, ... samples.
-
-    Attributes:
-        shapes: Of all of them, those of one sample first.
-        row: As many, the row of the tables.
-        n_left: Per row, samples from its first one on.
-    """
-
-    shapes: Shapes
-    row: IntArray
-    n_left: IntArray
-
-    def most(self, ratings: Ratings) -> IntArray:
-        """Per row, how many samples a window can have that fits.
-
-        More samples never need less memory, but for noise, so the most that fit lie between
-        two powers of two.
-        """
-        largest = np.zeros_like(self.n_left)
-        fitting = np.isfinite(ratings.memory_share)
-        np.maximum.at(largest, self.row[fitting], self.shapes.n_rows[fitting])
-        return np.clip(2 * largest - 1, 0, self.n_left)
+    largest: IntArray
+    most: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowLookup:
     """Looks up windows of ordered samples.
+
+    More samples never need less memory, but for noise. So that it does not matter where noise is
+    met, a rule says which windows are used: those that fit, but beyond `Extent.largest` only up to
+    the first that does not.
 
     Attributes:
         lengths: Of the samples.
@@ -106,29 +79,56 @@ class WindowLookup:
     cost: CostModel
     room_bytes: FloatArray
 
-    def doubling(self) -> Doubling:
-        """Windows of 1, 2, 4, ... samples, as far as there are samples."""
-        n_left, rows = len(self.lengths.row_tokens) - self.first, np.arange(len(self.first))
-        longest, size, parts = self.lengths, 1, []
-        while np.any(inside := n_left >= size):
-            longest_of_rows = (side[self.first[inside]] for side in longest)
-            parts.append((rows[inside], np.full(inside.sum(), size), *longest_of_rows))
-            longest = RowLengths(*(np.maximum(side[:-size], side[size:]) for side in longest))
-            size *= 2
-        row, *shapes = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Doubling(Shapes(*shapes), row, n_left)
-
-    def windows(self, most: IntArray, mode: Recompute) -> Windows:
-        """All windows of 1 to `most` samples per row; whether they fit is seen one by one."""
-        cells, *shapes = _kernels.window_shapes(*self.lengths, self.first, most)
-        rated = self.rated(Shapes(*shapes), mode)
-        fits = np.append(np.isfinite(rated.ratings.memory_share), False)
-        return Windows(np.where(fits[cells], cells, -1), rated)
-
     def rated(self, shapes: Shapes, mode: Recompute) -> Rated:
         """Looks shapes up."""
-        costs = self.cost.stage_costs(shapes, mode)
+        return self._rated(shapes, self.cost.stage_costs(shapes, mode))
+
+    def windows(self, extents: Sequence[Extent]) -> tuple[Cells, Rated]:
+        """All windows that are used, given one extent per mode.
+
+        Returns:
+            Shape (n_modes, n_rows, max_samples), which of the rated micro-batches a window is,
+            -1 if it is not used; and these.
+        """
+        found = [_kernels.window_shapes(*self.lengths, self.first, e.most) for e in extents]
+        shapes = Shapes(*map(np.concatenate, zip(*(sizes for _, *sizes in found), strict=True)))
+        rated = self._rated(shapes, self._costs([Shapes(*sizes) for _, *sizes in found]))
+        cells = _stacked([cells for cells, *_ in found], [len(n_rows) for _, n_rows, *_ in found])
+        fits = np.isfinite(rated.ratings.memory_share)
+        return (cells if fits.all() else _used(cells, fits, extents)), rated
+
+    def _costs(self, shapes: Sequence[Shapes]) -> StageCosts:
+        """Of all modes in one table, as large ones are slow to copy."""
+        ends = np.cumsum([0, *(len(sizes.n_rows) for sizes in shapes)])
+        table = np.empty((ends[-1], len(self.room_bytes), N_COSTS))
+        for mode, sizes, start, end in zip(
+            self.cost.recompute_modes, shapes, ends[:-1], ends[1:], strict=True
+        ):
+            self.cost.stage_costs(sizes, mode, out=table[start:end])
+        return StageCosts(table)
+
+    def _rated(self, shapes: Shapes, costs: StageCosts) -> Rated:
         ratings = Ratings(*_kernels.rate_costs(costs.table, self.room_bytes))
         alone = (shapes.n_rows == 1) & np.isfinite(ratings.memory_share)
         ratings.memory_share[alone] = 0
         return Rated(shapes, costs, ratings)
+
+
+def _stacked(of_modes: Sequence[Cells], n_entries: Sequence[int]) -> Cells:
+    """Cells of all modes in one array, counted through."""
+    width = max(cells.shape[1] for cells in of_modes)
+    stacked = np.full((len(of_modes), len(of_modes[0]), width), -1, np.int32)
+    n_before = 0
+    for cells, own, n in zip(stacked, of_modes, n_entries, strict=True):
+        np.copyto(cells[:, : own.shape[1]], own + n_before, where=own >= 0)
+        n_before += n
+    return stacked
+
+
+def _used(cells: Cells, fits: BoolArray, extents: Sequence[Extent]) -> Cells:
+    """Without windows that do not fit, and beyond the largest without those after one of them."""
+    fits_or_none = np.append(fits, False)[cells]
+    largest = np.stack([extent.largest for extent in extents])
+    is_beyond = np.arange(cells.shape[2]) >= largest[..., None]
+    passed = np.logical_or.accumulate(is_beyond & ~fits_or_none, axis=2)
+    return np.where(fits_or_none & ~passed, cells, np.int32(-1))

@@ -78,7 +78,12 @@ class AnalyticCost:
         reduce_ms = self._weight_bytes / self._config.reduction_bytes_per_ms
         return float(np.max(step_ms + (reduce_ms if self._cluster.n_replicas > 1 else 0)))
 
-    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
         n_rows, row_tokens, _ = shapes
         if recompute not in self.recompute_modes:
@@ -104,6 +109,7 @@ class AnalyticCost:
             forward_transient_bytes=transient,
             backward_transient_bytes=BACKWARD_WORK * transient,
             boundary_bytes=np.outer(tokens, self._boundary_bytes_per_token),
+            out=out,
         )
 
     @property

@@ -12,6 +12,9 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+N_COSTS = 7
+"""What is known of a micro-batch on a stage, see `StageCosts`."""
+
 
 class Shapes(NamedTuple):
     """Sizes of micro-batches. Arrays of shape (n_microbatches,).
@@ -49,7 +52,7 @@ class StageCosts:
     An entry that cannot run on its stage is infinite, in time and in memory.
 
     Attributes:
-        table: Shape (n_microbatches, n_stages, 7), as the kernels read it; the properties are
+        table: Shape (n_microbatches, n_stages, N_COSTS), as the kernels read it; the properties are
             its columns, each of shape (n_microbatches, n_stages).
     """
 
@@ -66,8 +69,9 @@ class StageCosts:
         stored_bytes: FloatArray,
         forward_transient_bytes: FloatArray,
         backward_transient_bytes: FloatArray,
+        out: FloatArray | None = None,
     ) -> Self:
-        """Puts columns together; each may be anything that broadcasts to the first."""
+        """Puts columns together, in `out` or a new table; each may broadcast to the first."""
         columns = (
             forward_ms,
             backward_ms,
@@ -77,7 +81,7 @@ class StageCosts:
             forward_transient_bytes,
             backward_transient_bytes,
         )
-        table = np.empty((*forward_ms.shape, len(columns)))
+        table = np.empty((*forward_ms.shape, N_COSTS)) if out is None else out
         for place, column in enumerate(columns):
             table[..., place] = column
         return cls(table)
@@ -183,6 +187,14 @@ class CostModel(Protocol):
         """Time at the end of an iteration: gradient reduction and optimizer step."""
         ...
 
-    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
-        """Costs of micro-batches of some shapes, all in one of `recompute_modes`."""
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        """Costs of micro-batches of some shapes, all in one of `recompute_modes`.
+
+        Their table is `out`, if that is given: contiguous, of shape (n, n_stages, N_COSTS).
+        """
         ...

@@ -6,7 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    N_COSTS,
+    FloatArray,
+    IntArray,
+    Shapes,
+    StageCosts,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,16 +48,21 @@ class Interpolator:
         points[..., 1] += points[..., 2]
         return replace(self, points=np.ascontiguousarray(points))
 
-    def __call__(self, shapes: Shapes) -> StageCosts:
-        """Costs of micro-batches."""
+    def __call__(self, shapes: Shapes, out: FloatArray | None = None) -> StageCosts:
+        """Costs of micro-batches, in `out` or a new table."""
         rows, row_tokens, target_tokens = self.axes
-        table = _kernels.interpolate_costs(
+        size = (len(shapes.n_rows), len(self.kind_of_stage), N_COSTS)
+        table = np.empty(size) if out is None else out
+        _kernels.interpolate_costs(
             rows,
             row_tokens,
             target_tokens,
             self.points,
             self.kind_of_stage,
             self.boundary_bytes_per_token,
-            *map(np.ascontiguousarray, shapes),
+            np.ascontiguousarray(shapes.n_rows),
+            np.ascontiguousarray(shapes.row_tokens),
+            np.ascontiguousarray(shapes.target_tokens),
+            table,
         )
         return StageCosts(table)

@@ -48,6 +48,11 @@ class OneMode:
         """Time at the end of an iteration: gradient reduction and optimizer step."""
         return self.cost.update_ms
 
-    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
-        return self.cost.stage_costs(shapes, recompute)
+        return self.cost.stage_costs(shapes, recompute, out)

@@ -129,9 +129,14 @@ class ProfiledCost:
         per_byte = reduce_ms + self._update.optimizer_ms_per_byte
         return float(self._weight_bytes.max() * per_byte)
 
-    def stage_costs(self, shapes: Shapes, recompute: Recompute = Recompute.NONE) -> StageCosts:
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
-        return self._costs_of[recompute](shapes)
+        return self._costs_of[recompute](shapes, out)
 
 
 class _Selection(NamedTuple):
