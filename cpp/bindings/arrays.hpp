@@ -4,6 +4,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -49,9 +51,27 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs) {
         throw py::value_error("costs must have shape (n_microbatches, n_stages, 7), " +
                               std::string("n_stages >= 1, got ") + text_of(shape_of(costs)));
     }
+    const std::span numbers = entries_of(costs);
+    if (!std::all_of(numbers.begin(), numbers.end(), [](double cost) { return cost >= 0; })) {
+        throw py::value_error("costs must hold no NaN and nothing negative");
+    }
     const auto* entries = reinterpret_cast<const dynapipe::PassCosts*>(costs.data());
-    return {{entries, static_cast<std::size_t>(costs.shape(0) * costs.shape(1))},
-            static_cast<std::size_t>(costs.shape(1))};
+    const std::span passes(entries, static_cast<std::size_t>(costs.shape(0) * costs.shape(1)));
+    if (!std::all_of(passes.begin(), passes.end(),
+                     [](const auto& pass) { return pass.weight_ms <= pass.backward_ms; })) {
+        throw py::value_error(
+            "weight_ms of costs must not exceed backward_ms, of which it is part");
+    }
+    return {passes, static_cast<std::size_t>(costs.shape(1))};
+}
+
+/// What a stage's memory leaves for activations, one per stage; may be negative.
+inline void check_limits(const Doubles& limit_bytes, const Doubles& costs) {
+    check_shape(limit_bytes, "limit_bytes", {costs.shape(1)});
+    const std::span limits = entries_of(limit_bytes);
+    if (std::any_of(limits.begin(), limits.end(), [](double limit) { return std::isnan(limit); })) {
+        throw py::value_error("limit_bytes must hold no NaN");
+    }
 }
 
 /// Kernels rely on orders that hold each pass exactly once on every stage.

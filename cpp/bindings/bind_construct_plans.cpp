@@ -14,7 +14,7 @@ py::list construct_plans(const Doubles& costs, const Integers& cells, const Inte
                          bool full_duplex, bool split_backward, std::size_t n_replicas,
                          std::size_t n_kept, std::size_t n_refined) {
     const dynapipe::WindowCosts window_costs = windows::costs_of(costs, cells, row_of_sample);
-    arrays::check_shape(limit_bytes, "limit_bytes", {costs.shape(1)});
+    arrays::check_limits(limit_bytes, costs);
     if (n_kept < 1 || n_replicas < 1 || n_replicas > window_costs.n_samples()) {
         throw py::value_error("n_kept must be at least 1 and n_replicas 1 to " +
                               std::to_string(window_costs.n_samples()) + ", got " +

@@ -10,7 +10,7 @@ namespace {
 
 py::array_t<dynapipe::PassCode> order(const Doubles& table, const Doubles& limit_bytes) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
-    arrays::check_shape(limit_bytes, "limit_bytes", {table.shape(1)});
+    arrays::check_limits(limit_bytes, table);
     std::vector<dynapipe::PassCode> found;
     {
         py::gil_scoped_release release;  // planner threads run side by side

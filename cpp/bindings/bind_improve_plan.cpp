@@ -17,7 +17,7 @@ std::tuple<py::list, double, std::size_t> improve_plan(
     bool split_backward, const std::vector<std::vector<windows::Windows>>& starts,
     std::size_t effort, std::uint64_t seed) {
     const dynapipe::WindowCosts window_costs = windows::costs_of(costs, cells, row_of_sample);
-    arrays::check_shape(limit_bytes, "limit_bytes", {costs.shape(1)});
+    arrays::check_limits(limit_bytes, costs);
     if (starts.empty()) {
         throw py::value_error("there must be a start");
     }

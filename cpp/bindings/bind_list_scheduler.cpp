@@ -15,7 +15,10 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
                                               double latency_ms, double bytes_per_ms,
                                               bool full_duplex, bool split_backward) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
-    arrays::check_shape(limit_bytes, "limit_bytes", {table.shape(1)});
+    arrays::check_limits(limit_bytes, table);
+    if (costs.n_microbatches() == 0) {
+        throw py::value_error("there must be a micro-batch");
+    }
     std::vector<std::uint32_t> list(costs.n_microbatches());
     std::iota(list.begin(), list.end(), 0U);
     std::vector<dynapipe::PassCode> order;

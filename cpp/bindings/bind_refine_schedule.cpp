@@ -14,7 +14,7 @@ py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const Double
                                                 double bytes_per_ms, bool full_duplex,
                                                 std::size_t n_moves, std::uint64_t seed) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
-    arrays::check_shape(limit_bytes, "limit_bytes", {table.shape(1)});
+    arrays::check_limits(limit_bytes, table);
     arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches());
     if (order.size() == 0) {
         throw py::value_error("order must hold at least one pass");

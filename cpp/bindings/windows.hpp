@@ -22,6 +22,10 @@ inline dynapipe::WindowCosts costs_of(const Doubles& table, const Integers& cell
         throw py::value_error("cells must have shape (n_modes, n_rows, max_samples), none 0, got " +
                               arrays::text_of(arrays::shape_of(cells)));
     }
+    if (row_of_sample.ndim() != 1 || row_of_sample.size() == 0) {
+        throw py::value_error("row_of_sample must have shape (n_samples,), n_samples >= 1, got " +
+                              arrays::text_of(arrays::shape_of(row_of_sample)));
+    }
     const dynapipe::WindowCosts windows{
         arrays::costs_of(table), arrays::entries_of(cells), arrays::entries_of(row_of_sample),
         static_cast<std::size_t>(cells.shape(0)), static_cast<std::size_t>(cells.shape(2))};

@@ -50,6 +50,9 @@ class Builder {
         if (best_.empty()) {
             try_samples_alone();
         }
+        if (best_.empty()) {
+            throw std::invalid_argument("a sample alone needs more than the limit of a stage");
+        }
         const double price = best_.front().memory_price;
         const double longest_ms = longest_window_ms(best_.front().replicas);
         try_cut(price, kNever, {0, 2});

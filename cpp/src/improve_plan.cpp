@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <stdexcept>
 
 #include "dynapipe/list_scheduler.hpp"
 #include "dynapipe/random.hpp"
@@ -353,6 +354,9 @@ Improvement improve_plan(const WindowCosts& windows, std::span<const Assignment>
     };
     for (const Assignment& start : starts) {
         improve(start, effort / 2 / starts.size());
+    }
+    if (best.replicas.empty()) {
+        throw std::invalid_argument("no start keeps within the limits of the stages");
     }
     const Assignment first = best.replicas;
     improve(first, effort - effort / 2);

@@ -147,7 +147,10 @@ void ListScheduler::prepare(std::uint32_t microbatch) {
             return link_.latency_ms +
                    costs_.at(microbatch, from).boundary_bytes / link_.bytes_per_ms;
         };
-        prepared_.push_back({{cost.forward_ms, cost.backward_ms - weight_ms, weight_ms},
+        // Both are infinite if it cannot run, and their difference would be no number.
+        const double gradient_ms =
+            cost.backward_ms == kNever ? kNever : cost.backward_ms - weight_ms;
+        prepared_.push_back({{cost.forward_ms, gradient_ms, weight_ms},
                              {send_ms(s), s > 0 ? send_ms(s - 1) : 0.0},
                              cost.stored_bytes,
                              cost.forward_transient_bytes,

@@ -269,3 +269,35 @@ def test_an_iteration_below_zero_is_refused(
 ) -> None:
     assert main(["plan", config, "--iteration", "-1"]) == 2
     assert "--iteration -1: iterations count from 0" in capsys.readouterr().err
+
+
+def test_only_plans_of_lengths_are_replaced_unless_forced(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths, output = tmp_path / "few.json", tmp_path / "plans.json"
+    lengths.write_text(json.dumps({"batches": BATCHES}), encoding="utf-8")
+    command = ["plan", config, "--lengths", str(lengths), "--json", str(output)]
+    assert main(command) == 0
+    assert main(command) == 0
+    output.write_text('{"notes": "mine"}', encoding="utf-8")
+    assert main(command) == 2
+    assert "plans.json: exists already" in capsys.readouterr().err
+    assert output.read_text(encoding="utf-8") == '{"notes": "mine"}'
+    assert main([*command, "--force"]) == 0
+    assert main([*command[:-1], str(lengths), "--force"]) == 2
+    assert "is both an input and the output" in capsys.readouterr().err
+
+
+def test_an_explanation_shows_what_the_exact_split_trades(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown(tmp_path, config, capsys, "--explain")
+    points = re.findall(
+        r"^([* ]) +([\d.,]+) ms \| +([\d.,]+) ms \| +([\d.,]+) ms \| \d+$", text, re.MULTILINE
+    )
+    fills, works, times = (
+        [float(point[i].replace(",", "")) for point in points] for i in (1, 2, 3)
+    )
+    assert fills == sorted(fills, reverse=True)
+    assert works == sorted(works)
+    assert [times[i] for i, point in enumerate(points) if point[0] == "*"] == [min(times)]

@@ -36,6 +36,9 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "--json", metavar="OUT.json", type=Path, help="where the plans of --lengths are written"
     )
+    parser.add_argument(
+        "--force", action="store_true", help="replace OUT.json even if it holds no such plans"
+    )
     parser.set_defaults(run=run)
 
 
@@ -52,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.lengths is None:
             print(show_plan(profiled, arguments.iteration, arguments.explain))
             return 0
-        for line in plan_lengths(profiled, arguments.lengths, arguments.json):
+        for line in plan_lengths(profiled, arguments.lengths, arguments.json, arguments.force):
             print(line)
     return 0
 

@@ -11,7 +11,7 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.data.replacing import check_output, replacing
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.show_plan import prediction_text
 from dynapipe_hpc.plan.codec import encode_plans
@@ -24,20 +24,26 @@ from dynapipe_hpc.planner.schedule.text import format_schedule
 Record = dict[str, Any]
 
 
-def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Iterator[str]:
+def plan_lengths(
+    config: ExperimentConfig, lengths: Path, output: Path, force: bool = False
+) -> Iterator[str]:
     """Plans every batch of a file of lengths, without the configured dataset.
 
     Args:
         config: Model, cluster and planner.
         lengths: See `read_lengths`.
-        output: The JSON file to write, see docs/formats.md; it appears when all is planned.
+        output: The JSON file to write, see docs/formats.md; it appears when all is planned, in
+            place of former plans of lengths.
+        force: Whether it may replace any other file.
 
     Yields:
         A line about each batch.
 
     Raises:
-        InputError: A file cannot be used, or a sample cannot run; names file and batch.
+        InputError: A file cannot be used, or a sample cannot run; names file and batch. Or the
+            output is the file of lengths, or exists and holds something else.
     """
+    check_output(output, [lengths], force or _holds_plans(output))
     batches = read_lengths(lengths, needs_targets=config.model.is_encoder_decoder)
     planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
     records: list[Record] = []
@@ -51,6 +57,15 @@ def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Itera
             yield f"batch {number}: {len(batch)} samples, {_describe(records[-1])}"
         content = {"lengths": lengths.name, "batches": records}
         beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _holds_plans(path: Path) -> bool:
+    """Whether a file was written by `plan_lengths`: nothing is lost if it is written anew."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.keys() == {"lengths", "batches"}
 
 
 def _check_rows(batch: Lengths, shape: ModelShape) -> None:

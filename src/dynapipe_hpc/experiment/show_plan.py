@@ -8,6 +8,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain_choice import explain_choice
+from dynapipe_hpc.experiment.explain_split import explain_split
 from dynapipe_hpc.experiment.source import open_source
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -38,6 +39,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
             *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
             *(explain_choice(choice) if explain else ()),
+            *(explain_split(samples, planner.cost, planner.cluster) if explain else ()),
             *_microbatches(plans),
             *_ranks(plans, choice, config.cluster),
             grid(plans),

@@ -85,6 +85,7 @@ def test_what_fits_alone_in_fractions_of_bytes_is_enough() -> None:
     for _ in range(3000):
         shape = random.integers(1, (9, 6))
         costs = StageCosts(random.random((*shape, 7)))
+        costs.backward_ms[:] += costs.weight_ms  # which is part of it
         limit = tightest_limit(costs)
         timeline = simulate(cyclic(costs, limit), costs, Link(), np.zeros(shape[1]))
         assert (timeline.peak_bytes <= limit * (1 + SUM_ROUNDING)).all()

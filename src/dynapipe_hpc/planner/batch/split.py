@@ -1,6 +1,7 @@
 """Cuts ordered samples into micro-batches."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,6 +67,30 @@ def split(choice: Candidates, n_replicas: int, memory_share: float = 1.0) -> lis
     if len(windows) < n_replicas <= n_samples:
         windows = _cut(choice.of_at_most(n_samples // n_replicas), n_replicas, memory_share)
     return windows
+
+
+class FrontPoint(NamedTuple):
+    """A split that no other beats in both fill and work.
+
+    Attributes:
+        fill_ms: Of its micro-batch that fills slowest.
+        work_ms: Of all its micro-batches.
+        sizes: Samples per micro-batch, in order.
+    """
+
+    fill_ms: float
+    work_ms: float
+    sizes: list[int]
+
+
+def split_front(choice: Candidates, memory_share: float = 1.0) -> list[FrontPoint]:
+    """All splits that `split` may find for some number of replicas, most fill first; exact.
+
+    It shows what a split trades: less fill, so that pipelines fill sooner, for more work.
+    """
+    cheapest = choice.cheapest(memory_share)
+    front = _kernels.split_front(choice.row_of_sample, cheapest.work_ms, cheapest.fill_ms)
+    return [FrontPoint(*point) for point in front]
 
 
 def _cut(choice: Candidates, n_replicas: int, memory_share: float) -> list[Window]:

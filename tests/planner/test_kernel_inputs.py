@@ -1,0 +1,102 @@
+"""Kernels refuse or survive whatever arrays they are given: Python must never crash."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dynapipe_hpc import _kernels
+
+Arguments = list[Any]
+
+CELLS = np.array([[[0, 1], [2, -1]]], np.int32)
+ROWS = np.array([0, 0, 1], np.int32)
+COSTS = np.ones((3, 2, 7))
+ROOM = np.full(2, 10.0)
+LINK = (0.5, 10.0, True)
+ORDER = np.array([[0, 3, 1, 4], [0, 1, 3, 4]], np.int32)
+TOKENS = np.array([24, 16, 8])
+WINDOWS = np.array([[0, 2, 0], [2, 1, 0]], np.uint32)
+
+KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
+    "split_samples": (_kernels.split_samples, [ROWS, np.ones((2, 2)), np.ones((2, 2)), 2]),
+    "split_front": (_kernels.split_front, [ROWS, np.ones((2, 2)), np.ones((2, 2))]),
+    "cyclic_schedule": (_kernels.cyclic_schedule, [COSTS, ROOM]),
+    "list_schedule": (_kernels.list_schedule, [COSTS, ROOM, *LINK, True]),
+    "construct_plans": (
+        _kernels.construct_plans,
+        [COSTS, CELLS, ROWS, ROOM, *LINK, False, 1, 2, 1],
+    ),
+    "improve_plan": (
+        _kernels.improve_plan,
+        [COSTS, CELLS, ROWS, ROOM, *LINK, False, [[WINDOWS]], 500, 0],
+    ),
+    "simulate": (_kernels.simulate, [ORDER, COSTS[:2], ROOM, *LINK]),
+    "simulate_all": (_kernels.simulate_all, [ORDER[None], COSTS[:2], *LINK]),
+    "refine_schedule": (_kernels.refine_schedule, [ORDER, COSTS[:2], ROOM, *LINK, 20, 0]),
+    "window_shapes": (
+        _kernels.window_shapes,
+        [TOKENS, 0 * TOKENS, np.array([0, 2]), np.array([2, 1])],
+    ),
+    "rate_costs": (_kernels.rate_costs, [COSTS, ROOM]),
+    "cheapest_modes": (_kernels.cheapest_modes, [CELLS, *np.ones((3, 3)), 1.0]),
+    "place_transfers": (
+        _kernels.place_transfers,
+        [ORDER, np.ones((2, 4)), np.arange(2, dtype=np.uint32)],
+    ),
+    "interpolate_costs": (
+        _kernels.interpolate_costs,
+        [
+            np.array([1, 4]),
+            np.array([8, 32]),
+            np.array([0]),
+            np.ones((2, 2, 1, 1, 7)),
+            np.zeros(2, np.int32),
+            np.ones((2, 2)),
+            *np.ones((3, 3), np.int64),
+            np.empty((3, 2, 7)),
+        ],
+    ),
+    "short_tour": (_kernels.short_tour, [TOKENS, TOKENS, 2]),
+}
+WRONG = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e300, -1e300, 5e-324)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, good: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Entries that make no sense, or another shape."""
+    array = good.copy()
+    if draw(st.booleans()):
+        shape = [draw(st.integers(0, 4)) for _ in range(draw(st.integers(0, 4)))]
+        return np.resize(array, shape) if array.size else np.zeros(shape, array.dtype)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, array.size - 1))
+        if array.dtype.kind == "f":
+            array.flat[place] = draw(st.sampled_from(WRONG))
+        else:
+            limits = np.iinfo(array.dtype)
+            array.flat[place] = draw(st.sampled_from([limits.min, limits.max, 0, 1, 7, 1000]))
+    return array
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_they_are_spoiled_from_is_accepted(name: str) -> None:
+    kernel, arguments = KERNELS[name]
+    kernel(*arguments)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(data=st.data())
+def test_a_spoiled_array_is_refused_or_survived(name: str, data: st.DataObject) -> None:
+    kernel, arguments = KERNELS[name]
+    arrays = [i for i, argument in enumerate(arguments) if isinstance(argument, np.ndarray)]
+    place = data.draw(st.sampled_from(arrays))
+    spoiled_arguments = list(arguments)
+    spoiled_arguments[place] = data.draw(spoiled(arguments[place]))
+    with suppress(TypeError, ValueError):
+        kernel(*spoiled_arguments)
