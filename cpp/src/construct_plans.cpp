@@ -94,6 +94,7 @@ class Builder {
         for (std::size_t round = 0; round <= plan.n_rebalanced; ++round) {
             const bool is_last = round == plan.n_rebalanced;
             ConstructedPlan tried = plan;
+            tried.n_rebalanced = round;
             tried.replicas = spread(cut, extra_ms, plan.balances_fill && round == 0);
             for (std::size_t r = 0; r < n_replicas_; ++r) {
                 Windows& replica = tried.replicas[r];

@@ -12,10 +12,10 @@ namespace dynapipe {
 /// A plan that was built from rules, and by which.
 struct ConstructedPlan {
     Assignment replicas;
-    double makespan_ms;        ///< of the slowest replica, as the list scheduler runs it
-    double memory_price;       ///< at which the samples were cut, see PricedCutter
-    double longest_ms;         ///< most work of a micro-batch of several samples; may be infinite
-    bool balances_fill;        ///< whether a replica was charged with the fill of its longest
+    double makespan_ms;   ///< of the slowest replica, as the list scheduler runs it
+    double memory_price;  ///< at which the samples were cut, see PricedCutter
+    double longest_ms;    ///< most work of a micro-batch of several samples; may be infinite
+    bool balances_fill;   ///< whether replicas were at first charged with the fill of their longest
     std::size_t n_rebalanced;  ///< times that replicas were balanced anew after a simulation
 };
 
@@ -34,7 +34,7 @@ struct ConstructedPlan {
 /// @param n_kept          most plans to return, >= 1.
 /// @param n_refined       of these, how many are refined once they are found.
 /// @return                the best plans, best first, at least one; no replica is empty.
-/// @throws std::invalid_argument  if a sample alone has no cell.
+/// @throws std::invalid_argument  if a sample alone has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::size_t n_replicas, bool split_backward,

@@ -26,7 +26,7 @@ class ConstructedPlan(NamedTuple):
         makespan_ms: Of the slowest replica, by the adaptive schedule.
         memory_price: On what micro-batches keep, at which samples were cut.
         longest_ms: Most work of a micro-batch of several samples.
-        balances_fill: Whether a replica was charged with the fill of its longest.
+        balances_fill: Whether replicas were at first charged with the fill of their longest.
         n_rebalanced: How often replicas were balanced anew after a simulation.
     """
 
