@@ -1,19 +1,27 @@
 """What every `Transport` promises, seen from one thread that holds both ends."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 import torch
 from mpi4py import MPI
 from torch import Tensor
+from torch._C._distributed_c10d import HashStore, Store
+from torch.distributed import ProcessGroup
+from torch.distributed.distributed_c10d import ProcessGroupGloo
 
 from dynapipe_hpc.executor.local_transport import LocalNetwork
 from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.staged import StagedTransport
+from dynapipe_hpc.executor.torch_transport import TorchTransport
 from dynapipe_hpc.executor.transport import Transport
 from dynapipe_hpc.plan.instruction import Payload
 
+CPU = torch.device("cpu")
 ACTIVATION, GRADIENT = Payload.ACTIVATION, Payload.GRADIENT
 
 
@@ -45,7 +53,29 @@ def mpi_link() -> Link:
     return Link(transport, 0, transport, 0)
 
 
-@pytest.fixture(params=[local_link, mpi_link])
+def gloo_link() -> Link:
+    store = HashStore()  # shared by threads: each end waits for the other while it is made
+    with ThreadPoolExecutor(2) as ends:
+        groups = list(ends.map(lambda rank: gloo_group(store, rank), range(2)))
+    sender, receiver = (TorchTransport(group, CPU, torch.float32) for group in groups)
+    return Link(sender, 1, receiver, 0)
+
+
+def gloo_group(store: Store, rank: int) -> ProcessGroup:
+    """One end of two, without the one default group that a process can have."""
+    group = ProcessGroup(store, rank, 2)
+    gloo = ProcessGroupGloo(store, rank, 2, timedelta(seconds=60))
+    group._register_backend(CPU, ProcessGroup.BackendType.GLOO, gloo)
+    return group
+
+
+def staged_link() -> Link:
+    link = gloo_link()
+    sender, receiver = StagedTransport(link.sender, CPU), StagedTransport(link.receiver, CPU)
+    return Link(sender, 1, receiver, 0)
+
+
+@pytest.fixture(params=[local_link, mpi_link, gloo_link, staged_link])
 def link(request: pytest.FixtureRequest) -> Link:
     make: Callable[[], Link] = request.param
     return make()

@@ -19,7 +19,9 @@ def test_sums_run_over_the_right_ranks_round_after_round() -> None:
         for scale in (1.0, 10.0):
             values = torch.tensor([scale * rank])
             collectives.sum_over_replicas(values)
-            found += [values.item(), collectives.sum_within_replica(scale * rank)]
+            number = torch.tensor([scale * rank])
+            collectives.sum_within_replica(number)
+            found += [values.item(), number.item()]
         return found
 
     # Replica 0 is ranks 0 and 1, replica 1 ranks 2 and 3.
@@ -32,7 +34,7 @@ def test_a_rank_that_does_not_come_is_told_of() -> None:
 
     def work(rank: int) -> None:
         if rank != 3:
-            LocalCollectives(sums, rank).sum_within_replica(1.0)
+            LocalCollectives(sums, rank).sum_within_replica(torch.ones(1))
 
     with pytest.raises(TransportError, match=r"rank 2 waits for a sum over ranks \[2, 3\]"):
         world.run(work)

@@ -1,27 +1,93 @@
 """What every `Collectives` promises, over processes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
+import torch
 from mpi4py import MPI
 from tests.oracles.collective_promises import check_collectives
 
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.staged import StagedCollectives
+from dynapipe_hpc.executor.torch_collectives import TorchCollectives
+from dynapipe_hpc.executor.torch_groups import TorchGroups, close_groups, open_groups
+from dynapipe_hpc.executor.torch_transport import TorchTransport
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import Payload
 
 pytestmark = pytest.mark.mpi
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
-
-
-@pytest.mark.parametrize("n_stages", [1, 2, 4])
-@pytest.mark.parametrize("n_shards", [1, 2, 4])
-def test_processes_keep_the_contract(n_stages: int, n_shards: int) -> None:
-    if SIZE % (n_stages * n_shards):
-        pytest.skip(f"{SIZE} ranks do not make {n_stages} stages of {n_shards} shards")
-    cluster = Cluster(
+CPU = torch.device("cpu")
+CLUSTERS = [
+    Cluster(
         n_replicas=SIZE // (n_stages * n_shards),
         n_stages=n_stages,
         n_shards=n_shards,
         device_memory_bytes=1,
     )
+    for n_stages in (1, 2, 4)
+    for n_shards in (1, 2, 4)
+    if SIZE % (n_stages * n_shards) == 0
+]
+every_cluster = pytest.mark.parametrize(
+    "cluster", CLUSTERS, ids=lambda c: f"{c.n_replicas}x{c.n_stages}x{c.n_shards}"
+)
+
+
+@contextmanager
+def gloo_groups(cluster: Cluster) -> Iterator[TorchGroups]:
+    with TemporaryDirectory() as folder:
+        meeting = WORLD.bcast(Path(folder) / "ranks")
+        yield open_groups("gloo", cluster, RANK, meeting)
+        close_groups()
+        WORLD.Barrier()
+
+
+@every_cluster
+def test_processes_keep_the_contract(cluster: Cluster) -> None:
     check_collectives(MpiCollectives(WORLD, cluster), cluster, RANK)
+
+
+@every_cluster
+def test_process_groups_keep_the_contract(cluster: Cluster) -> None:
+    with gloo_groups(cluster) as groups:
+        check_collectives(TorchCollectives(groups), cluster, RANK)
+
+
+@every_cluster
+def test_sums_through_the_host_keep_the_contract(cluster: Cluster) -> None:
+    check_collectives(StagedCollectives(MpiCollectives(WORLD, cluster)), cluster, RANK)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_tensors_go_down_a_line_of_process_groups_and_back(
+    dtype: torch.dtype, n_shards: int
+) -> None:
+    if SIZE % n_shards:
+        pytest.skip(f"{SIZE} ranks are no {n_shards} shards")
+    cluster = Cluster(n_stages=SIZE // n_shards, n_shards=n_shards, device_memory_bytes=1)
+    stage, shard = cluster.stage_of(RANK), cluster.shard_of(RANK)
+    before, behind = stage - 1, stage + 1
+    shapes = [(1 + 7 * i % 50, 3 + i % 5, 16) for i in range(60)]
+    with gloo_groups(cluster) as groups:
+        transport = TorchTransport(groups.same_shard, CPU, dtype)
+        transport.connect([s for s in (before, behind) if 0 <= s < cluster.n_stages])
+        for i, shape in enumerate(shapes):
+            if stage > 0:
+                transport.start_receive(i, Payload.ACTIVATION, before, shape, slot=i)
+            if behind < cluster.n_stages:
+                sent = torch.full(shape, float(100 * shard + stage), dtype=dtype)
+                transport.start_send(i, Payload.ACTIVATION, behind, sent)
+        for i, shape in enumerate(shapes):
+            if stage > 0:
+                received = transport.wait_receive(i, Payload.ACTIVATION)
+                assert received.shape == shape
+                assert (received == 100 * shard + before).all()
+            if behind < cluster.n_stages:
+                transport.wait_send(i, Payload.ACTIVATION)

@@ -34,7 +34,9 @@ def _check_sums(collectives: Collectives, cluster: Cluster, rank: int, scale: fl
         assert values.tolist() == [scale * sum(replicas), scale * len(replicas)]
     ranks = range(cluster.n_ranks)
     within = [r for r in ranks if cluster.replica_of(r) == replica]
-    assert collectives.sum_within_replica(scale * rank) == scale * sum(within)
+    number = torch.tensor([scale * rank], dtype=torch.float64)
+    collectives.sum_within_replica(number)
+    assert number.item() == scale * sum(within)
 
 
 def _check_sums_over_shards(

@@ -1,26 +1,23 @@
 """Sums over the ranks of a `LocalWorld`."""
 
 from collections.abc import Hashable, Sequence
-from typing import Generic, TypeVar
 
 import torch
 
 from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 
-T = TypeVar("T")
 
-
-class _Meeting(Generic[T]):
+class _Meeting:
     """A group of ranks that show each other values, round after round."""
 
     def __init__(self, world: LocalWorld, ranks: Sequence[int]) -> None:
         self._world = world
         self._ranks = ranks
         self._n_rounds = dict.fromkeys(ranks, 0)
-        self._shown: dict[tuple[int, int], T] = {}  # by round and rank
+        self._shown: dict[tuple[int, int], torch.Tensor] = {}  # by round and rank
 
-    def gather(self, rank: int, value: T) -> list[T]:
+    def gather(self, rank: int, value: torch.Tensor) -> list[torch.Tensor]:
         """The values of all ranks of the group in this round, by rank."""
         number = self._n_rounds[rank]
         self._n_rounds[rank] += 1
@@ -41,19 +38,17 @@ class LocalSums:
         """Prepares the groups of every rank."""
         self.cluster = cluster
         ranks, of = range(cluster.n_ranks), cluster
-        self.over_replicas: list[_Meeting[torch.Tensor]] = _meetings(
+        self.over_replicas: list[_Meeting] = _meetings(
             world, [(of.stage_of(rank), of.shard_of(rank)) for rank in ranks]
         )
-        self.over_shards: list[_Meeting[torch.Tensor]] = _meetings(
-            world, [of.plan_of(rank) for rank in ranks]
-        )
+        self.over_shards: list[_Meeting] = _meetings(world, [of.plan_of(rank) for rank in ranks])
         self._world = world
-        self._holders: dict[tuple[int, ...], _Meeting[torch.Tensor]] = {}
-        self.within_replica: list[_Meeting[float]] = _meetings(
+        self._holders: dict[tuple[int, ...], _Meeting] = {}
+        self.within_replica: list[_Meeting] = _meetings(
             world, [of.replica_of(rank) for rank in ranks]
         )
 
-    def of_ranks(self, ranks: Sequence[int]) -> _Meeting[torch.Tensor]:
+    def of_ranks(self, ranks: Sequence[int]) -> _Meeting:
         """Where some ranks meet, whichever of them comes first."""
         with self._world.changing():
             key = tuple(ranks)
@@ -62,10 +57,10 @@ class LocalSums:
             return self._holders[key]
 
 
-def _meetings(world: LocalWorld, colours: Sequence[Hashable]) -> list[_Meeting[T]]:
+def _meetings(world: LocalWorld, colours: Sequence[Hashable]) -> list[_Meeting]:
     """By rank, where it meets the ranks of its colour."""
     members = {c: [r for r, other in enumerate(colours) if other == c] for c in set(colours)}
-    of_colour: dict[Hashable, _Meeting[T]] = {c: _Meeting(world, m) for c, m in members.items()}
+    of_colour: dict[Hashable, _Meeting] = {c: _Meeting(world, m) for c, m in members.items()}
     return [of_colour[colour] for colour in colours]
 
 
@@ -108,9 +103,10 @@ class LocalCollectives:
         wide = torch.promote_types(values.dtype, torch.float32)
         return torch.stack(shown).sum(dim=0, dtype=wide).to(values.dtype)
 
-    def sum_within_replica(self, value: float) -> float:
-        """The sum over the ranks of this replica."""
-        return sum(self._within_replica.gather(self._rank, value))
+    def sum_within_replica(self, values: torch.Tensor) -> None:
+        """Replaces `values` by their sum over the ranks of this replica."""
+        shown = self._within_replica.gather(self._rank, values.clone())
+        values.copy_(torch.stack(shown).sum(dim=0))
 
     def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
         """Adds up copies of weights on the first stage that holds them."""
@@ -122,7 +118,7 @@ class LocalCollectives:
         """Replaces `values` by those of the first of `stages`."""
         values.copy_(self._holders_of(stages).gather(self._rank, values.clone())[0])
 
-    def _holders_of(self, stages: Sequence[int]) -> _Meeting[torch.Tensor]:
+    def _holders_of(self, stages: Sequence[int]) -> _Meeting:
         rank_of = self._sums.cluster.rank_of
         return self._sums.of_ranks([rank_of(self.replica, s, self.shard) for s in stages])
 

@@ -58,10 +58,9 @@ class MpiCollectives:
         self._shards.Allreduce(_summable(own), _summable(total))
         return total.to(values.dtype)
 
-    def sum_within_replica(self, value: float) -> float:
-        """The sum over the ranks of this replica."""
-        total: float = self._same_replica.allreduce(value)
-        return total
+    def sum_within_replica(self, values: torch.Tensor) -> None:
+        """Replaces `values` by their sum over the ranks of this replica."""
+        self._same_replica.Allreduce(MPI.IN_PLACE, _summable(values))
 
     def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
         """Adds up copies of weights on the first stage that holds them."""

@@ -62,7 +62,10 @@ def run_plan(
             cause = f"{type(error).__name__}: {error}"
             raise ExecutionError(f"{_place(plan, index)}: {cause}") from error
         end_ms.append(1e3 * (clock() - origin))
-    report = stage.finish_iteration()
+    try:
+        report = stage.finish_iteration()
+    except RunError as error:
+        raise RunError(f"iteration {plan.iteration}, rank {plan.rank}: {error}") from error
     return IterationTrace(
         iteration=plan.iteration,
         rank=plan.rank,

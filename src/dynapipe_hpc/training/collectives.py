@@ -49,8 +49,8 @@ class Collectives(Shards, Protocol):
         """Replaces every share of `values` by what its replica has there."""
         ...
 
-    def sum_within_replica(self, value: float) -> float:
-        """The sum over the ranks of this replica."""
+    def sum_within_replica(self, values: Tensor) -> None:
+        """Replaces `values` by their sum over the ranks of this replica."""
         ...
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
@@ -84,9 +84,8 @@ class SingleRankCollectives(OneShard):
     def gather_shares(self, values: Tensor) -> None:
         """Leaves `values` as they are."""
 
-    def sum_within_replica(self, value: float) -> float:
-        """The value itself."""
-        return value
+    def sum_within_replica(self, values: Tensor) -> None:
+        """Leaves `values` as they are."""
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
         """Leaves `values` as they are."""

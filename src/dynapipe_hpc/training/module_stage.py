@@ -48,6 +48,9 @@ class StageModule(Protocol[BatchT_contra]):
         ...
 
 
+NO_STEP = Step(gradient_norm=0.0, learning_rate=0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleReport:
     """What a stage says about an iteration; see `IterationTrace`."""
@@ -84,7 +87,7 @@ class ModuleStage(Generic[BatchT]):
         self._loaded: dict[int, BatchT] = {}
         self._kept: dict[int, _Kept] = {}
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
-        self._step = Step(gradient_norm=0.0, learning_rate=0.0)
+        self._has_stepped = False
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
         """Notes what to recompute, and reads the tokens that the module needs."""
@@ -124,16 +127,23 @@ class ModuleStage(Generic[BatchT]):
 
     def step_optimizer(self) -> None:
         """Clips by the norm over all stages, updates the weights, clears the gradients."""
-        self._step = self._optimizer.step()
+        self._optimizer.step()
+        self._has_stepped = True
 
     def finish_iteration(self) -> ModuleReport:
-        """Closes the account of an iteration and opens the next."""
+        """Closes the account of an iteration and opens the next; here the host waits.
+
+        Raises:
+            DivergedError: A gradient is not a finite number, and no smaller loss scale can help.
+        """
+        step = self._optimizer.read_step() if self._has_stepped else NO_STEP
         report = ModuleReport(
             loss=self._loss.item(),
-            gradient_norm=self._step.gradient_norm,
-            learning_rate=self._step.learning_rate,
+            gradient_norm=step.gradient_norm,
+            learning_rate=step.learning_rate,
             peak_bytes=self._memory.peak_bytes,
         )
         self._loss.zero_()
+        self._has_stepped = False
         self._memory.restart()
         return report

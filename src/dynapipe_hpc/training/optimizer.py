@@ -71,6 +71,7 @@ class Optimizer:
         # The same memory, unless the weights have 16 bits.
         self._exact_weights = self._weights.to(self._gradients.dtype)
         self._adamw = torch.optim.AdamW(self._groups(), betas=config.betas, fused=True)
+        self._norm = self._gradients.new_zeros((), dtype=torch.float64)
         self._n_steps = 0
 
     @property
@@ -89,42 +90,47 @@ class Optimizer:
         else:
             self._collectives.sum_over_replicas(self.parameters.gradients)
 
-    def step(self) -> Step:
-        """Clips, updates the weights, clears the gradients.
+    def step(self) -> None:
+        """Clips, updates the weights, clears the gradients; `read_step` says what it did.
 
-        The update is left out if a gradient overflowed on any rank and a smaller loss scale
-        can help.
-
-        Raises:
-            DivergedError: A gradient is not a finite number.
+        The update is left out if a gradient overflowed on any rank. All of that is decided on
+        the device, for which the host does not wait.
         """
-        norm = math.sqrt(self._square_sum()) / self.loss_scale.value
-        rate = self._update(norm)
+        self._norm = self._square_sum().sqrt() / self.loss_scale.value
+        self._update()
         self.parameters.gradients.zero_()
         self._copies.clear_gradients()
         self._n_steps += 1
-        return Step(norm, rate)
 
-    def _update(self, norm: float) -> float:
+    def read_step(self) -> Step:
+        """What the last step did, once the device has done it; called once after each.
+
+        Raises:
+            DivergedError: A gradient is not a finite number, and no smaller loss scale can help.
+        """
+        norm, step = self._norm.item(), self._n_steps - 1
         if not math.isfinite(norm):
-            self.loss_scale.shrink(norm, self._n_steps)
-            return 0.0
-        factor = min(1.0, self._config.clip_norm / norm if norm else 1.0) / self.loss_scale.value
-        if factor != 1:
-            self._gradients.mul_(factor)
-        rate = learning_rate(self._n_steps, self._config)
+            self.loss_scale.shrink(norm, step)
+            return Step(norm, 0.0)
+        self.loss_scale.count_step()
+        return Step(norm, learning_rate(step, self._config))
+
+    def _update(self) -> None:
+        self._gradients.mul_(
+            (self._config.clip_norm / self._norm).clamp(max=1) / self.loss_scale.value
+        )
         for group in self._adamw.param_groups:
-            group["lr"] = rate
+            group["lr"] = learning_rate(self._n_steps, self._config)
+        # As torch's own loss scaler does it: the kernel looks whether to do nothing.
+        self._adamw.found_inf = (~self._norm.isfinite()).float()  # type: ignore[attr-defined]
         self._adamw.step()
         if self._weights is not self._exact_weights:
             self._weights.copy_(self._exact_weights)
         if self._shares_state:
             self._collectives.gather_shares(self.parameters.weights)
         self._copies.spread_weights()
-        self.loss_scale.count_step()
-        return rate
 
-    def _square_sum(self) -> float:
+    def _square_sum(self) -> Tensor:
         """Of the gradients of the whole model, in float64; share by share, shared out or not."""
         n = len(self.parameters.gradients) // self._n_shares
         own = [self._collectives.replica] if self._shares_state else range(self._n_shares)
@@ -133,7 +139,9 @@ class Optimizer:
             sums[share] = self._square_sum_of(slice(share * n, (share + 1) * n))
         if self._shares_state:
             self._collectives.sum_over_replicas(sums)
-        return self._collectives.sum_within_replica(sum(sums.tolist()))
+        total = sums.sum(dim=0, keepdim=True)
+        self._collectives.sum_within_replica(total)
+        return total[0]
 
     def _square_sum_of(self, place: slice) -> Tensor:
         """Of some gradients; of weights that all shards hold only on the first."""

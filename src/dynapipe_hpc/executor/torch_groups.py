@@ -1,0 +1,77 @@
+"""The process groups of a job, made once, without a network port of our own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from torch import distributed
+from torch._C._distributed_c10d import FileStore
+from torch.distributed import ProcessGroup
+
+from dynapipe_hpc.plan.cluster import Cluster
+
+Backend = Literal["nccl", "gloo"]
+
+
+@dataclass(frozen=True, slots=True)
+class TorchGroups:
+    """The groups of torch.distributed that a rank is in.
+
+    Attributes:
+        cluster: All ranks.
+        rank: This one.
+        same_shard: The ranks that plans number, in their order.
+        replicas: Those that hold the same shard of the same stage, by replica.
+        shards: Those of the same stage of the same replica, by shard.
+        same_replica: Those of the same replica.
+    """
+
+    cluster: Cluster
+    rank: int
+    same_shard: ProcessGroup
+    replicas: ProcessGroup
+    shards: ProcessGroup
+    same_replica: ProcessGroup
+
+
+def open_groups(backend: Backend, cluster: Cluster, rank: int, meeting: Path) -> TorchGroups:
+    """Joins the ranks of a cluster; all ranks together, one cluster at a time.
+
+    Args:
+        backend: What carries tensors.
+        cluster: All ranks.
+        rank: This one.
+        meeting: A file that does not exist yet and that all ranks would see, through which they
+            tell each other where they are.
+    """
+    store = FileStore(str(meeting), cluster.n_ranks)
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=cluster.n_ranks)
+    return TorchGroups(
+        cluster,
+        rank,
+        same_shard=_own_group(cluster, rank, cluster.shard_of),
+        replicas=_own_group(
+            cluster, rank, lambda r: cluster.stage_of(r) * cluster.n_shards + cluster.shard_of(r)
+        ),
+        shards=_own_group(cluster, rank, cluster.plan_of),
+        same_replica=_own_group(cluster, rank, cluster.replica_of),
+    )
+
+
+def close_groups() -> None:
+    """Leaves all groups; all ranks together."""
+    distributed.destroy_process_group()
+
+
+def _own_group(cluster: Cluster, rank: int, part_of: Callable[[int], int]) -> ProcessGroup:
+    """The ranks of this rank's part. Everybody makes the groups of all parts, as torch wants."""
+    ranks = range(cluster.n_ranks)
+    groups = {
+        part: distributed.new_group([r for r in ranks if part_of(r) == part])
+        for part in sorted({part_of(r) for r in ranks})
+    }
+    own = groups[part_of(rank)]
+    if not isinstance(own, ProcessGroup):
+        raise TypeError(f"torch left rank {rank} out of its own group")
+    return own
