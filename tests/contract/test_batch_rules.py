@@ -12,6 +12,7 @@ from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
+from dynapipe_hpc.planner.batch.token_budget import TokenBudget
 
 RULES: dict[str, BatchRule] = {
     "dynamic": DynamicBatches(),
@@ -19,6 +20,7 @@ RULES: dict[str, BatchRule] = {
     "authors": AuthorsBatches(interval_ms=0),  # coarse grids have an error of their own
     "dense packing": DensePacking(row_tokens=64, rows_per_microbatch=2),
     "naive padding": NaivePadding(rows_per_microbatch=3),
+    "token budget": TokenBudget(tokens_per_microbatch=128),
 }
 
 COST = LinearCost(launch_ms=(1.0, 0.5, 2.0), token_ms=(0.01, 0.02, 0.01), model_bytes=10.0)

@@ -18,6 +18,8 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 Rows = Sequence[tuple[int, ...]]
 Sides = Sequence[Sequence[int]]
 
+_FEWER_ROWS = "lower planner.batch.rows_per_microbatch or data.max_tokens"
+
 
 @dataclass(frozen=True, slots=True)
 class DensePacking:
@@ -51,7 +53,7 @@ class DensePacking:
         row_tokens = padded(self.row_tokens)
         size = RowSize(row_tokens, row_tokens if cost.is_encoder_decoder else 0)
         microbatches = _grouped(rows, size, self.rows_per_microbatch, mode)
-        _check_fit(microbatches, cost, cluster)
+        check_fit(microbatches, cost, cluster, _FEWER_ROWS)
         return microbatches
 
     def _rows(self, samples: Sequence[Sample], sides: Sides) -> Iterator[tuple[int, ...]]:
@@ -94,7 +96,7 @@ class NaivePadding:
         lengths = row_lengths(samples, cost.is_encoder_decoder)
         size, mode = RowSize(*(int(side.max()) for side in lengths)), cost.recompute_modes[0]
         microbatches = _grouped(rows, size, self.rows_per_microbatch, mode)
-        _check_fit(microbatches, cost, cluster)
+        check_fit(microbatches, cost, cluster, _FEWER_ROWS)
         return microbatches
 
 
@@ -118,7 +120,14 @@ def _grouped(rows: Rows, size: RowSize, n_rows: int, mode: Recompute) -> list[Mi
     return [MicroBatch(group, size.row_tokens, mode, size.target_tokens) for group in groups]
 
 
-def _check_fit(microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Cluster) -> None:
+def check_fit(
+    microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Cluster, way_out: str
+) -> None:
+    """Checks that micro-batches fit into memory.
+
+    Raises:
+        DoesNotFitError, NotMeasuredError: One does not; ends with the way out.
+    """
     costs = microbatch_costs(microbatches, cost)
     misfits = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))
     if misfits.size:
@@ -129,5 +138,5 @@ def _check_fit(microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Clu
             costs.take(misfits[:1]),
             cost,
             cluster,
-            "lower planner.batch.rows_per_microbatch or data.max_tokens",
+            way_out,
         )

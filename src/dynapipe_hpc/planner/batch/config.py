@@ -52,6 +52,18 @@ class NaivePaddingConfig(ConfigTable):
     rows_per_microbatch: int = Field(ge=1)
 
 
+class TokenBudgetConfig(ConfigTable):
+    """Samples by length, as many per micro-batch as keep within a number of padded tokens.
+
+    Attributes:
+        rule: Chooses this table.
+        tokens_per_microbatch: That number.
+    """
+
+    rule: Literal["token_budget"]
+    tokens_per_microbatch: int = Field(ge=1)
+
+
 class AuthorsConfig(ConfigTable):
     """What the published planner does: micro-batches, their order, mode and schedule.
 
@@ -70,6 +82,6 @@ class AuthorsConfig(ConfigTable):
 
 
 BatchConfig = Annotated[
-    DynamicConfig | DensePackingConfig | NaivePaddingConfig | AuthorsConfig,
+    DynamicConfig | DensePackingConfig | NaivePaddingConfig | TokenBudgetConfig | AuthorsConfig,
     Field(discriminator="rule"),
 ]

@@ -8,12 +8,16 @@ from dynapipe_hpc.planner.batch.config import (
     DensePackingConfig,
     DynamicConfig,
     NaivePaddingConfig,
+    TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.token_budget import TokenBudget
 
 
 def batch_rules(
-    config: DynamicConfig | DensePackingConfig | NaivePaddingConfig, n_stages: int, max_tokens: int
+    config: DynamicConfig | DensePackingConfig | NaivePaddingConfig | TokenBudgetConfig,
+    n_stages: int,
+    max_tokens: int,
 ) -> list[BatchRule]:
     """The rules to try; the fastest plan decides between them.
 
@@ -30,6 +34,8 @@ def batch_rules(
             return [DensePacking(max_tokens, config.rows_per_microbatch)]
         case NaivePaddingConfig():
             return [NaivePadding(config.rows_per_microbatch)]
+        case TokenBudgetConfig():
+            return [TokenBudget(config.tokens_per_microbatch)]
         case _:
             assert_never(config)
 

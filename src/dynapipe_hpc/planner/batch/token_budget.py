@@ -1,0 +1,53 @@
+"""Micro-batches of about as many tokens, from samples by length: a baseline."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.baselines import RowSize, check_fit
+from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBudget:
+    """Fills micro-batches with samples, longest first, up to a number of padded tokens.
+
+    Attributes:
+        tokens_per_microbatch: That number; a longer sample has a micro-batch of its own.
+    """
+
+    tokens_per_microbatch: int
+
+    def __str__(self) -> str:
+        """The rule and its setting."""
+        return f"token budget, {self.tokens_per_microbatch} tokens"
+
+    def __call__(
+        self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
+    ) -> list[MicroBatch]:
+        """Groups the samples of all replicas, see `BatchRule`."""
+        microbatches = list(self._filled(samples, cost))
+        way_out = "lower planner.batch.tokens_per_microbatch or data.max_tokens"
+        check_fit(microbatches, cost, cluster, way_out)
+        return microbatches
+
+    def _filled(self, samples: Sequence[Sample], cost: CostModel) -> Iterator[MicroBatch]:
+        mode = cost.recompute_modes[0]
+        lengths = zip(*row_lengths(samples, cost.is_encoder_decoder), strict=True)
+        sized = [
+            (RowSize(int(n), int(m)), s.sample_id)
+            for s, (n, m) in zip(samples, lengths, strict=True)
+        ]
+        rows: list[tuple[int, ...]] = []
+        held = RowSize(0, 0)
+        for size, sample_id in sorted(sized, reverse=True):
+            wider = RowSize(*map(max, held, size))
+            if rows and (len(rows) + 1) * sum(wider) > self.tokens_per_microbatch:
+                yield MicroBatch(tuple(rows), held.row_tokens, mode, held.target_tokens)
+                rows, wider = [], size
+            rows.append((sample_id,))
+            held = wider
+        yield MicroBatch(tuple(rows), held.row_tokens, mode, held.target_tokens)
