@@ -21,9 +21,14 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
-from dynapipe_hpc.executor.mpi_transport import MpiTransport
 from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.experiment.channels import (
+    Channels,
+    open_channels,
+    open_torch_channels,
+    through_host,
+)
+from dynapipe_hpc.experiment.devices import CPU, Place
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.models.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
@@ -49,21 +54,33 @@ CLUSTERS = [
 ]
 
 
+SOME = [c for c in CLUSTERS if c.zero_stage == 1]
+DEVICES = [CPU, torch.device("cuda", 0)]
+BATCHES = [random_samples(seed, n=20) for seed in (1, 2, 3)]
+
+
+def name_of(cluster: Cluster) -> str:
+    return f"{cluster.n_stages}x{cluster.n_replicas}x{cluster.n_shards} zero {cluster.zero_stage}"
+
+
 def train(
-    shape: ModelShape, cluster: Cluster, batches: Sequence[Sequence[Sample]], schedule: RuleName
+    shape: ModelShape,
+    cluster: Cluster,
+    batches: Sequence[Sequence[Sample]],
+    schedule: RuleName,
+    channels: Channels,
+    device: torch.device = CPU,
 ) -> tuple[Outcome, dict[str, Split]]:
     """This rank's part of a training run; losses are the whole job's."""
-    collectives = MpiCollectives(WORLD, cluster)
-    own = make_rank(cluster, cluster.stage_of(RANK), collectives, shape=shape)
-    same_shard = Job(WORLD).divide(cluster.shard_of(RANK)).comm
-    transport = MpiTransport(same_shard, torch.float64)
+    stage = cluster.stage_of(RANK)
+    own = make_rank(cluster, stage, channels.collectives, shape=shape, device=device)
     outcome = Outcome([], [], {})
     for k, samples in enumerate(batches):
         own.tokens.start_iteration(samples)
         microbatches = random_split(samples, 8, k, tuple(Recompute), shape)
         replicas = over_replicas(microbatches, cluster.n_replicas)
         plans = planned_iteration(replicas, cluster, shape, schedule, k)
-        trace = run_plan(plans[cluster.plan_of(RANK)], own.stage, transport)
+        trace = run_plan(plans[cluster.plan_of(RANK)], own.stage, channels.transport)
         outcome.losses.append(WORLD.allreduce(trace.loss) / cluster.n_shards)
         outcome.norms.append(trace.gradient_norm)
     outcome.tensors = own.weights()
@@ -72,22 +89,51 @@ def train(
 
 def close(actual: Tensor, expected: Tensor) -> bool:
     scale = float(expected.abs().max())
-    return torch.allclose(actual, expected, rtol=1e-10, atol=1e-12 * scale + 1e-15)
+    return torch.allclose(actual.cpu(), expected, rtol=1e-10, atol=1e-12 * scale + 1e-15)
 
 
 @pytest.mark.parametrize(
     "cluster",
     CLUSTERS,
-    ids=lambda c: f"{c.n_stages}x{c.n_replicas}x{c.n_shards} zero {c.zero_stage}",
+    ids=name_of,
 )
 @pytest.mark.parametrize("schedule", ["1f1b", "adaptive"])
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 def test_three_steps_give_the_unsplit_weights(
     shape: ModelShape, cluster: Cluster, schedule: RuleName
 ) -> None:
-    batches = [random_samples(seed, n=20) for seed in (1, 2, 3)]
-    found, splits = train(shape, cluster, batches, schedule)
-    expected = unsplit_training(batches, shape)
+    channels = open_channels(Job(WORLD), cluster, Place(CPU), torch.float64)
+    found, splits = train(shape, cluster, BATCHES, schedule, channels)
+    check(found, splits, shape)
+
+
+@pytest.mark.parametrize("cluster", SOME, ids=name_of)
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
+def test_so_do_they_over_process_groups(shape: ModelShape, cluster: Cluster) -> None:
+    channels = open_torch_channels("gloo", Job(WORLD), cluster, CPU, torch.float64)
+    found, splits = train(shape, cluster, BATCHES, "adaptive", channels)
+    channels.close()
+    check(found, splits, shape)
+
+
+@pytest.mark.parametrize("cluster", SOME, ids=name_of)
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.type)
+def test_so_do_ranks_that_share_a_device(
+    shape: ModelShape, cluster: Cluster, device: torch.device
+) -> None:
+    if device.type == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device, and torch sees none")
+    inner = open_torch_channels("gloo", Job(WORLD), cluster, CPU, torch.float64)
+    channels = through_host(inner, device)
+    found, splits = train(shape, cluster, BATCHES, "adaptive", channels, device)
+    channels.close()
+    check(found, splits, shape)
+
+
+def check(found: Outcome, splits: dict[str, Split], shape: ModelShape) -> None:
+    """Compares what all ranks found with training by one process."""
+    expected = unsplit_training(BATCHES, shape)
     assert found.losses == pytest.approx(expected.losses, rel=1e-10)
     assert found.norms == pytest.approx(expected.norms, rel=1e-10)
     parts = {name: split.part_of(expected.tensors[name]) for name, split in splits.items()}

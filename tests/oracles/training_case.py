@@ -23,6 +23,7 @@ from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
+CPU = torch.device("cpu")
 MAX_TOKENS = 24
 START_ID = 30
 SHAPE = ModelShape(
@@ -131,12 +132,20 @@ def make_rank(
     loading: Loading = lambda loader: loader,
     dtype: torch.dtype = torch.float64,
     shape: ModelShape = SHAPE,
+    device: torch.device = CPU,
 ) -> Rank:
     """A rank of the small model; `loading` may tamper with what is loaded."""
     layers = shape.layers_of_stage(stage, cluster.n_stages)
     first, last = stage == 0, stage == cluster.n_stages - 1
     module = family_of(shape)(
-        shape, layers, first=first, last=last, shards=collectives, seed=7, dtype=dtype
+        shape,
+        layers,
+        first=first,
+        last=last,
+        shards=collectives,
+        seed=7,
+        dtype=dtype,
+        device=device,
     )
     collate: Collate[Any] = module.collate
     tokens = TokenLoader(RandomTokens(), START_ID, weighting, collate)

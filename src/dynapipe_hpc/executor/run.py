@@ -1,10 +1,9 @@
 """Executes the plan of a rank."""
 
-import time
-from collections.abc import Callable
-from typing import Generic, assert_never
+from typing import Any, Generic, assert_never
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.stage import Stage, Tensor
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport import Transport
@@ -26,6 +25,8 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
 
+HOST_CLOCK = HostClock()
+
 
 class ExecutionError(RuntimeError):
     """An instruction of a plan failed unexpectedly; names it. The cause is chained."""
@@ -35,7 +36,7 @@ def run_plan(
     plan: RankPlan,
     stage: Stage[Tensor],
     transport: Transport[Tensor],
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock[Any] = HOST_CLOCK,
 ) -> IterationTrace:
     """Does what a plan says, from top to bottom.
 
@@ -43,17 +44,17 @@ def run_plan(
         plan: Of this rank.
         stage: The layers of this rank.
         transport: To the ranks that the plan names.
-        clock: The time in seconds, from any origin.
+        clock: Read around every instruction; asked about times when the iteration has ended.
 
     Raises:
         RunError: An instruction found a reason to end the run.
         ExecutionError: An instruction failed in another way.
     """
     run = _PlanRun(plan, stage, transport)
-    start_ms, end_ms = [], []
-    origin = clock()
+    starts, ends = [], []
+    origin = clock.now()
     for index, instruction in enumerate(plan.instructions):
-        start_ms.append(1e3 * (clock() - origin))
+        starts.append(clock.now())
         try:
             run.execute(instruction)
         except RunError as error:
@@ -61,7 +62,7 @@ def run_plan(
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             raise ExecutionError(f"{_place(plan, index)}: {cause}") from error
-        end_ms.append(1e3 * (clock() - origin))
+        ends.append(clock.now())
     try:
         report = stage.finish_iteration()
     except RunError as error:
@@ -69,12 +70,13 @@ def run_plan(
     return IterationTrace(
         iteration=plan.iteration,
         rank=plan.rank,
-        start_ms=tuple(start_ms),
-        end_ms=tuple(end_ms),
+        start_ms=tuple(clock.ms_between(origin, moment) for moment in starts),
+        end_ms=tuple(clock.ms_between(origin, moment) for moment in ends),
         loss=report.loss,
         gradient_norm=report.gradient_norm,
         learning_rate=report.learning_rate,
         peak_bytes=report.peak_bytes,
+        peak_is_whole=report.peak_is_whole,
     )
 
 

@@ -51,7 +51,7 @@ class StagedCollectives:
         self._inner = inner
         self.replica, self.n_replicas = inner.replica, inner.n_replicas
         self.shard, self.n_shards = inner.shard, inner.n_shards
-        self.stage = inner.stage
+        self.stage, self.n_stages = inner.stage, inner.n_stages
 
     def sum_over_replicas(self, values: Tensor) -> None:
         """Replaces `values` by their sum over replicas."""

@@ -28,6 +28,7 @@ class TorchCollectives:
         cluster, rank = groups.cluster, groups.rank
         self.replica = cluster.replica_of(rank)
         self.stage = cluster.stage_of(rank)
+        self.n_stages = cluster.n_stages
         self.n_replicas = cluster.n_replicas
         self.shard = cluster.shard_of(rank)
         self.n_shards = cluster.n_shards

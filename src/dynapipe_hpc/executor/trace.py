@@ -16,6 +16,7 @@ class IterationTrace:
         gradient_norm: Norm over the whole model before clipping.
         learning_rate: Of this iteration's step.
         peak_bytes: Largest memory of activations at any moment.
+        peak_is_whole: Whether that counts what passes need only while they run.
     """
 
     iteration: int
@@ -26,3 +27,4 @@ class IterationTrace:
     gradient_norm: float
     learning_rate: float
     peak_bytes: int
+    peak_is_whole: bool = False

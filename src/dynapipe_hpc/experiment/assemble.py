@@ -7,9 +7,11 @@ import torch
 from torch import nn
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
-from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.clock import Clock, HostClock
+from dynapipe_hpc.executor.cuda_clock import CudaClock
+from dynapipe_hpc.experiment.channels import Channels, open_channels
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.devices import CPU, Place, reserve_memory
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.models.family import StageOfFamily, family_of
@@ -32,12 +34,14 @@ class Worker:
     Attributes:
         loader: Reads the tokens of the iteration that it was started with.
         stage: The layers.
-        transport: To the neighbouring stages.
+        channels: To the other ranks.
+        clock: Of the device.
     """
 
     loader: TokenLoader[Any]
     stage: ModuleStage[Any]
-    transport: MpiTransport
+    channels: Channels
+    clock: Clock[Any]
 
 
 def check_size(job: Job, cluster: Cluster) -> None:
@@ -86,29 +90,27 @@ def check_costs(config: ExperimentConfig) -> None:
         )
 
 
-def build_worker(config: ExperimentConfig, source: Source, job: Job) -> Worker:
-    """Builds the stage of this rank; all ranks together."""
+def build_worker(config: ExperimentConfig, source: Source, job: Job, place: Place) -> Worker:
+    """Builds the stage of this rank on its device; all ranks together."""
     torch.set_num_threads(config.training.threads)
-    collectives = open_collectives(config, job)
-    module = build_module(config, config.cluster.stage_of(job.rank), collectives)
+    channels = connect(config, job, place)
+    stage_number = config.cluster.stage_of(job.rank)
+    module = build_module(config, stage_number, channels.collectives, place.device)
     weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
     loader = TokenLoader(source.dataset, source.dataset.eos_id, weighting, collate)
-    stage = ModuleStage(module, loader, build_optimizer(config, module, collectives))
-    return Worker(loader, stage, open_transport(config, job))
+    stage = ModuleStage(module, loader, build_optimizer(config, module, channels.collectives))
+    clock = HostClock() if place.device.type == "cpu" else CudaClock()
+    with job.agreeing():
+        reserve_memory(place, config)
+    return Worker(loader, stage, channels, clock)
 
 
-def open_collectives(config: ExperimentConfig, job: Job) -> MpiCollectives:
+def connect(config: ExperimentConfig, job: Job, place: Place) -> Channels:
     """Of a job with all ranks, or with those of one stage alone; all ranks together."""
     one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
     is_whole = job.size == config.cluster.n_ranks
-    return MpiCollectives(job.comm, config.cluster if is_whole else one_stage)
-
-
-def open_transport(config: ExperimentConfig, job: Job) -> MpiTransport:
-    """To the ranks of this rank's shard, which plans number; all ranks together."""
-    same_shard = job.divide(config.cluster.shard_of(job.rank))
-    return MpiTransport(same_shard.comm, dtype_of(config))
+    return open_channels(job, config.cluster if is_whole else one_stage, place, dtype_of(config))
 
 
 def build_optimizer(
@@ -120,7 +122,9 @@ def build_optimizer(
     return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
 
 
-def build_module(config: ExperimentConfig, stage: int, shards: Shards) -> StageOfFamily:
+def build_module(
+    config: ExperimentConfig, stage: int, shards: Shards, device: torch.device = CPU
+) -> StageOfFamily:
     """A shard of the layers of a stage, with the weights that training starts from."""
     n_stages = config.cluster.n_stages
     return family_of(config.model)(
@@ -131,6 +135,7 @@ def build_module(config: ExperimentConfig, stage: int, shards: Shards) -> StageO
         shards=shards,
         seed=config.training.seed,
         dtype=dtype_of(config),
+        device=device,
     )
 
 

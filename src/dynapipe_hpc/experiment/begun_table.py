@@ -5,6 +5,7 @@ from pathlib import Path
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.devices import gpu_name
 from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -46,6 +47,7 @@ def begun_table(
 def measured_with(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
     """Facts about a measurement, for the table's provenance."""
     facts = {name: str(value) for name, value in machine_facts(n_ranks).items()}
+    facts["processor"] = gpu_name(config) or facts["processor"]
     return facts | {"threads": str(config.training.threads), "dtype": config.training.dtype}
 
 

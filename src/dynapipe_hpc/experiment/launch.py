@@ -49,6 +49,10 @@ class Job:
         """The ranks that name the same part, in their order; all ranks together."""
         return Job(MPI.Intracomm(self.comm.Split(color=part, key=self.rank)))
 
+    def on_this_host(self) -> "Job":
+        """The ranks that share this rank's host, in their order; all ranks together."""
+        return Job(MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)))
+
     def barrier(self) -> None:
         """Waits for all ranks."""
         self.comm.Barrier()

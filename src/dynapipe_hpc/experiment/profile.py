@@ -12,11 +12,13 @@ import torch
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.experiment.assemble import (
     check_size,
+    connect,
     dtype_of,
-    open_collectives,
 )
 from dynapipe_hpc.experiment.begun_table import measured_with, modes_to_measure
+from dynapipe_hpc.experiment.channels import Channels
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.devices import Place, find_place
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.experiment.profile_link import measure_link
@@ -38,7 +40,6 @@ from dynapipe_hpc.experiment.separate_layers import (
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable, fingerprint_of
 from dynapipe_hpc.planner.cost.stage_parts import DECODER, ENCODER, LAYER
-from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.optimizer import state_factor
 from dynapipe_hpc.training.token_loader import TokenLoader
 
@@ -83,26 +84,32 @@ def profile(
     """
     torch.set_num_threads(config.training.threads)
     modes = job.broadcast(modes_to_measure(config, begun))
-    collectives = open_collectives(config, job)
-    table = begun if job.broadcast(begun is not None) else _without_layers(job, config, collectives)
+    with job.agreeing():
+        place = find_place(job, config)
+    channels = connect(config, job, place)
+    is_begun = job.broadcast(begun is not None)
+    table = begun if is_begun else _without_layers(job, config, channels, place)
     with sample_loader(grid.samples, config.model) as loader:
-        measure = partial(_parts, job, config, grid, loader, collectives, repetition_s)
+        measure = partial(_parts, job, config, grid, loader, channels, place, repetition_s)
         for k, mode in enumerate(modes):
             parts = measure(mode, share_of(on_progress, k, len(modes)))
             if table is not None:
                 new = layer_profiles(parts, grid, config, mode)
                 table = replace(table, layers={**table.layers, **new})
             yield table
+    channels.close()
 
 
 def _without_layers(
-    job: Job, config: ExperimentConfig, collectives: Collectives
+    job: Job, config: ExperimentConfig, channels: Channels, place: Place
 ) -> ProfileTable | None:
     """The rest of a table, on the first rank."""
     dtype = dtype_of(config)
-    same_shard = job.divide(collectives.shard)
-    update = measure_update(job, config, collectives)
-    link = measure_link(job, same_shard, dtype, full_duplex=config.cluster.link.full_duplex)
+    same_shard = job.divide(channels.collectives.shard)
+    update = measure_update(job, config, channels.collectives, place.device)
+    link = measure_link(
+        job, same_shard, channels.transport, dtype, place.device, config.cluster.link.full_duplex
+    )
     if not job.is_first:
         return None
     return ProfileTable(
@@ -121,7 +128,8 @@ def _parts(
     config: ExperimentConfig,
     grid: ProfileGrid,
     loader: TokenLoader[Any],
-    collectives: Collectives,
+    channels: Channels,
+    place: Place,
     repetition_s: float,
     mode: Recompute,
     on_progress: OnProgress,
@@ -131,7 +139,8 @@ def _parts(
     def measured(
         shapes: Sequence[StackShape], microbatches: Sequence[MicroBatch], progress: OnProgress
     ) -> FloatArray:
-        stacks = [Stack(config, shape, loader, collectives) for shape in shapes]
+        shards, device = channels.collectives, place.device
+        stacks = [Stack(config, shape, loader, shards, device) for shape in shapes]
         of_mode = [replace(m, recompute=mode) for m in microbatches]
         return _measure(job, stacks, of_mode, repetition_s, progress)
 
@@ -159,6 +168,6 @@ def _measure(
 
 def _provenance(job: Job, config: ExperimentConfig) -> dict[str, str]:
     return measured_with(config, job.size) | {
-        "source": "measured; transient bytes are those of tensors, without a kernel's own",
+        "source": "measured; transient bytes without a kernel's own, except on GPUs",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }

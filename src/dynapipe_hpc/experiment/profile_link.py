@@ -6,7 +6,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport import Transport
+from dynapipe_hpc.experiment.devices import wait_for
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.instruction import Payload
@@ -16,22 +17,32 @@ SMALL_NUMBERS, LARGE_NUMBERS = 16, 1 << 20
 BOUNCES = 15
 
 
-def measure_link(job: Job, same_shard: Job, dtype: torch.dtype, full_duplex: bool) -> Link | None:
+def measure_link(
+    job: Job,
+    same_shard: Job,
+    transport: Transport[Tensor],
+    dtype: torch.dtype,
+    device: torch.device,
+    full_duplex: bool,
+) -> Link | None:
     """Bounces tensors between pairs of ranks, all pairs at once; all ranks together.
 
     Args:
         job: The ranks.
         same_shard: Those of this rank's shard, which are paired; of an odd number, the last looks
             on.
+        transport: Between those.
         dtype: Of the tensors.
+        device: Of the tensors.
         full_duplex: Of the link, which is not measured.
 
     Returns:
         The median over pairs on the first rank, None elsewhere; None if there are no pairs.
     """
-    transport = MpiTransport(same_shard.comm, dtype)
     peer = same_shard.rank ^ 1
-    small, large = torch.zeros(SMALL_NUMBERS, dtype=dtype), torch.zeros(LARGE_NUMBERS, dtype=dtype)
+    small, large = (
+        torch.zeros(n, dtype=dtype, device=device) for n in (SMALL_NUMBERS, LARGE_NUMBERS)
+    )
     times = None
     if peer < same_shard.size:
         times = [_bounce_ms(transport, same_shard.rank, peer, tensor) for tensor in (small, large)]
@@ -45,7 +56,7 @@ def measure_link(job: Job, same_shard: Job, dtype: torch.dtype, full_duplex: boo
     )
 
 
-def _bounce_ms(transport: MpiTransport, rank: int, peer: int, tensor: Tensor) -> float:
+def _bounce_ms(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> float:
     """Time of one transfer: half of there and back."""
     halves = []
     for i in range(BOUNCES):
@@ -57,5 +68,6 @@ def _bounce_ms(transport: MpiTransport, rank: int, peer: int, tensor: Tensor) ->
         transport.wait_send(i, Payload.ACTIVATION)
         if rank < peer:
             transport.wait_receive(i, Payload.ACTIVATION)
+        wait_for(tensor.device)
         halves.append(1e3 * (time.perf_counter() - start_s) / 2)
     return median(halves)

@@ -19,12 +19,14 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.experiment.assemble import dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.devices import CPU, wait_for
 from dynapipe_hpc.models.collate import collate
 from dynapipe_hpc.models.collate_pairs import collate_pairs
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.allocated_memory import LiveAllocations
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -90,6 +92,7 @@ class Stack:
         stack: StackShape,
         loader: TokenLoader[Any],
         shards: Shards = ONE_SHARD,
+        device: torch.device = CPU,
     ) -> None:
         """Builds a shard of the layers; `loader` must have been started with samples to load.
 
@@ -100,6 +103,7 @@ class Stack:
         self._width = config.model.hidden_size
         self._dtype = dtype_of(config)
         self._loader = loader
+        self._device = device
         model = config.model.model_copy(update={"n_layers": DEEP_ENOUGH})
         self._module = family_of(model)(
             model,
@@ -108,6 +112,7 @@ class Stack:
             last=stack.last,
             shards=shards,
             dtype=self._dtype,
+            device=device,
         )
         self._optimizer = Optimizer(self._module, config.training, SingleRankCollectives())
 
@@ -124,12 +129,12 @@ class Stack:
         """
         with _naming_out_of_memory():
             stage, activation, gradient = self._prepared(microbatch)
-            start_s = time.perf_counter()
+            start_s = self._moment_s()
             stage.load(0, microbatch)
             stage.forward(0, activation)
-            turn_s = time.perf_counter()
+            turn_s = self._moment_s()
             stage.backward(0, gradient)
-            end_s = time.perf_counter()
+            end_s = self._moment_s()
         return StackTimes(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s))
 
     def memory(self, microbatch: MicroBatch) -> StackMemory:
@@ -141,17 +146,29 @@ class Stack:
         with _naming_out_of_memory():
             stage, activation, gradient = self._prepared(microbatch)
             stage.load(0, microbatch)
-            with LiveMemory() as live:
+            with LiveMemory() if self._device == CPU else LiveAllocations(self._device) as live:
                 sent = stage.forward(0, activation)
                 forward_bytes, kept_bytes = live.peak_bytes, live.live_bytes
                 live.restart()
                 stage.backward(0, gradient)
                 del sent
         return StackMemory(
-            stage.finish_iteration().peak_bytes,
+            self._stored_bytes(stage, kept_bytes, activation),
             forward_bytes - kept_bytes,
             live.peak_bytes - kept_bytes,
         )
+
+    def _moment_s(self) -> float:
+        wait_for(self._device)
+        return time.perf_counter()
+
+    def _stored_bytes(
+        self, stage: ModuleStage[Any], kept_bytes: int, activation: Tensor | None
+    ) -> int:
+        """What autograd keeps; a GPU's allocator tells what was added to what arrived."""
+        if self._device == CPU:
+            return stage.finish_iteration().peak_bytes
+        return kept_bytes + (0 if activation is None else activation.nbytes)
 
     def _prepared(
         self, microbatch: MicroBatch
@@ -159,12 +176,15 @@ class Stack:
         """A stage, and what its neighbours would send."""
         tokens = self._shape.boundary.tokens_of(microbatch)
         shape = (microbatch.n_rows, tokens, self._width)
-        activation = None if self._shape.first else torch.randn(shape, dtype=self._dtype)
-        gradient = None if self._shape.last else torch.randn(shape, dtype=self._dtype)
+        activation = None if self._shape.first else self._random(shape)
+        gradient = None if self._shape.last else self._random(shape)
         # Whatever a micro-batch that ran out of memory left behind does not count any more.
         stage: ModuleStage[Any] = ModuleStage(self._module, self._loader, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
         return stage, activation, gradient
+
+    def _random(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, dtype=self._dtype, device=self._device)
 
 
 @contextmanager
@@ -172,7 +192,7 @@ def _naming_out_of_memory() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        # Only devices have an exception of their own for this.
+        # Only GPUs have an exception of their own for this, which says the same.
         if "memory" not in str(error) and not isinstance(error, MemoryError):
             raise
         raise OutOfMemoryError(str(error)) from error

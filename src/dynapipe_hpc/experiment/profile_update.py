@@ -3,8 +3,11 @@
 import time
 from statistics import median
 
+import torch
+
 from dynapipe_hpc.experiment.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.devices import wait_for
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.planner.cost.profile_table import UpdateProfile
 from dynapipe_hpc.training.collectives import Collectives
@@ -13,7 +16,9 @@ from dynapipe_hpc.training.optimizer import Optimizer
 REPETITIONS = 7
 
 
-def measure_update(job: Job, config: ExperimentConfig, collectives: Collectives) -> UpdateProfile:
+def measure_update(
+    job: Job, config: ExperimentConfig, collectives: Collectives, device: torch.device
+) -> UpdateProfile:
     """Reduces gradients and steps the optimizer on this rank's stage; all ranks together.
 
     A stage alone reduces nothing, so a table that it measured knows of no time for that.
@@ -21,7 +26,7 @@ def measure_update(job: Job, config: ExperimentConfig, collectives: Collectives)
     Returns:
         The median over ranks and repetitions on the first rank, zeros elsewhere.
     """
-    module = build_module(config, config.cluster.stage_of(job.rank), collectives)
+    module = build_module(config, config.cluster.stage_of(job.rank), collectives, device)
     optimizer = build_optimizer(config, module, collectives)
     times = [_update_ms(job, optimizer) for _ in range(1 + REPETITIONS)][1:]
     n_bytes = optimizer.parameters.weight_bytes
@@ -34,11 +39,14 @@ def measure_update(job: Job, config: ExperimentConfig, collectives: Collectives)
 
 
 def _update_ms(job: Job, optimizer: Optimizer) -> tuple[float, float]:
-    optimizer.parameters.gradients.fill_(1e-3)
+    gradients = optimizer.parameters.gradients.fill_(1e-3)
+    wait_for(gradients.device)
     job.barrier()
     start_s = time.perf_counter()
     optimizer.reduce_gradients()
+    wait_for(gradients.device)
     reduced_s = time.perf_counter()
     optimizer.step()
+    wait_for(gradients.device)
     end_s = time.perf_counter()
     return 1e3 * (reduced_s - start_s), 1e3 * (end_s - reduced_s)

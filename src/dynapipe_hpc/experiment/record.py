@@ -7,7 +7,7 @@ from typing import Self
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.plan.memory import stored_peak_bytes
+from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.iteration_record import IterationRecord
 
@@ -43,7 +43,8 @@ class RankReport:
         n_microbatches: Of the replica, told by its first stage; 0 from the others.
         padded_tokens: Likewise.
         predicted_ms: Of the whole iteration.
-        predicted_peak_bytes: Stored activations.
+        predicted_peak_bytes: Of activations; where a device measures it, with what passes need only
+            while they run.
         measured_peak_bytes: Likewise.
         waited_ms: As in `Execution`.
         planning_ms: As in `Execution`.
@@ -76,12 +77,16 @@ class RankReport:
             n_microbatches=len(own),
             padded_tokens=sum(microbatch.padded_tokens for microbatch in own),
             predicted_ms=plan.prediction.iteration_ms,
-            predicted_peak_bytes=stored_peak_bytes(plan),
+            predicted_peak_bytes=_predicted_peak_bytes(plan, whole=trace.peak_is_whole),
             measured_peak_bytes=trace.peak_bytes,
             waited_ms=execution.waited_ms,
             planning_ms=execution.planning_ms,
             plans_ahead=execution.plans_ahead,
         )
+
+
+def _predicted_peak_bytes(plan: RankPlan, *, whole: bool) -> int:
+    return peak_bytes(plan) - plan.memory.static if whole else stored_peak_bytes(plan)
 
 
 def record_of(

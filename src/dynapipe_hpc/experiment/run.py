@@ -17,6 +17,7 @@ from dynapipe_hpc.experiment.assemble import (
     check_split_backward,
 )
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.machine import machine_facts
@@ -53,7 +54,9 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         check_costs(config)
         source = open_source(config)
         log = _Log(config, output, job.size) if job.is_first else None
-    worker = build_worker(config, source, job)
+    with job.agreeing():
+        place = find_place(job, config)
+    worker = build_worker(config, source, job, place)
     store = MpiPlanStore(job.comm, config.store.look_ahead, config.store.plan_bytes)
     with (
         _planning(config, source, store, job) as planning,
@@ -62,6 +65,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         _train(_Rank(job, config, worker, store, planning), source.sampler, log)
     # Not after an error: closing takes all ranks, and the others may be elsewhere.
     store.close()
+    worker.channels.close()
 
 
 def _planning(config: ExperimentConfig, source: Source, store: PlanStore, job: Job) -> PlanAhead:
@@ -93,7 +97,7 @@ class _Rank:
         plan = decode(data)
         plans_ahead = self.store.plans_ahead(self.job.rank)
         self.worker.loader.start_iteration(samples)
-        trace = run_plan(plan, self.worker.stage, self.worker.transport)
+        trace = run_plan(plan, self.worker.stage, self.worker.channels.transport, self.worker.clock)
         planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
         return Execution(plan, trace, waited_ms, planning_ms, plans_ahead)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.to_device import to_device
 
 IntegerArray = npt.NDArray[np.integer[Any]]
 
@@ -41,7 +42,8 @@ class TokenBatch:
 
     def to(self, device: torch.device) -> "TokenBatch":
         """The same on another device, or itself."""
-        return TokenBatch(self.tokens.to(device), self.labels.to(device), self.weights.to(device))
+        tensors = (self.tokens, self.labels, self.weights)
+        return TokenBatch(*(to_device(tensor, device) for tensor in tensors))
 
 
 def collate(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import IntegerArray, TokenReader
+from dynapipe_hpc.models.to_device import to_device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +20,7 @@ class PairBatch:
     """The tokens of a micro-batch with inputs and targets in rows of their own.
 
     Attributes:
+        is_padded: Whether a row of `tokens` has padding, known without asking a device.
         tokens: What the encoder reads, shape (rows, row_tokens).
         lengths: How many positions of each of these rows are not padding, shape (rows,); at
             least one, so that there is something to attend to.
@@ -28,6 +30,7 @@ class PairBatch:
         weights: Of each prediction in the loss, float64; zero on padding.
     """
 
+    is_padded: bool
     tokens: Tensor
     lengths: Tensor
     decoder_tokens: Tensor
@@ -39,9 +42,9 @@ class PairBatch:
 
         None if the encoder's rows have no padding.
         """
-        n_tokens = self.tokens.shape[1]
-        if bool((self.lengths == n_tokens).all()):
+        if not self.is_padded:
             return None
+        n_tokens = self.tokens.shape[1]
         places = torch.arange(n_tokens, device=self.lengths.device)
         is_padding = places >= self.lengths[:, None]
         mask = torch.zeros_like(is_padding, dtype=dtype).masked_fill_(is_padding, -math.inf)
@@ -49,7 +52,9 @@ class PairBatch:
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""
-        return type(self)(*(getattr(self, field.name).to(device) for field in fields(self)))
+        tensors = (self.tokens, self.lengths, self.decoder_tokens, self.labels, self.weights)
+        moved = (to_device(tensor, device) for tensor in tensors)
+        return type(self)(self.is_padded, *moved)
 
 
 def collate_pairs(
@@ -94,7 +99,8 @@ def collate_pairs(
             weights[row, target_start:end] = token_weights[sample.sample_id]
             start, target_start = start + sample.input_tokens, end
     arrays = (tokens, lengths, decoder_tokens, labels, weights)
-    return PairBatch(*(torch.from_numpy(array) for array in arrays))
+    is_padded = bool((lengths < microbatch.row_tokens).any())
+    return PairBatch(is_padded, *(torch.from_numpy(array) for array in arrays))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,41 @@
 """Counts the memory that micro-batches keep between their passes."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+
+class MemoryAccount(Protocol):
+    """An account of what micro-batches keep between their passes."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most kept at any moment since the last `restart`."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether that counts what passes need only while they run."""
+        ...
+
+    def keep(self, microbatch: int, tensor: Tensor) -> None:
+        """Charges a boundary tensor."""
+        ...
+
+    def recording(self, microbatch: int) -> AbstractContextManager[None]:
+        """Charges what autograd saves inside the block."""
+        ...
+
+    def release(self, microbatch: int) -> None:
+        """Takes a micro-batch off the account."""
+        ...
+
+    def restart(self) -> None:
+        """Starts a new peak."""
+        ...
 
 
 class ActivationMemory:
@@ -17,6 +48,8 @@ class ActivationMemory:
         live_bytes: Kept now.
         peak_bytes: The most kept at any moment since the last `restart`.
     """
+
+    is_whole = False
 
     def __init__(self, weights: Iterable[Tensor]) -> None:
         """Opens the account; `weights` stay where they are from here on."""

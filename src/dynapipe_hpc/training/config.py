@@ -23,6 +23,8 @@ class TrainingConfig(ConfigTable):
         weight_decay: Of matrices; biases and norms do not decay.
         betas: Of AdamW's averages of gradients and of their squares.
         clip_norm: Largest norm of the gradient of the whole model.
+        device: Where ranks compute: "cpu", "cuda", each rank on a GPU of its host, or "auto", on
+            GPUs where there are any. Ranks that share one exchange tensors through the host.
         loss_weighting: What counts alike in the loss: target tokens, samples or tasks.
         threads: Processor threads of one rank's computations.
     """
@@ -36,6 +38,7 @@ class TrainingConfig(ConfigTable):
     weight_decay: float = Field(default=0.1, ge=0)
     betas: tuple[float, float] = (0.9, 0.95)
     clip_norm: float = Field(default=1.0, gt=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     loss_weighting: LossWeighting = "token"
     threads: int = Field(default=1, ge=1)
 

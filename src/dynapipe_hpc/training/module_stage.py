@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.training.activation_memory import ActivationMemory
+from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAccount
+from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.optimizer import Optimizer, Step
 
 
@@ -59,6 +60,7 @@ class ModuleReport:
     gradient_norm: float
     learning_rate: float
     peak_bytes: int
+    peak_is_whole: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +84,11 @@ class ModuleStage(Generic[BatchT]):
         self._module = module
         self._load_tokens = load_tokens
         self._optimizer = optimizer
-        self._memory = ActivationMemory(module.parameters())
+        device = optimizer.parameters.weights.device
+        on_host = device.type == "cpu"
+        self._memory: MemoryAccount = (
+            ActivationMemory(module.parameters()) if on_host else AllocatedMemory(device)
+        )
         self._recompute: dict[int, Recompute] = {}
         self._loaded: dict[int, BatchT] = {}
         self._kept: dict[int, _Kept] = {}
@@ -142,6 +148,7 @@ class ModuleStage(Generic[BatchT]):
             gradient_norm=step.gradient_norm,
             learning_rate=step.learning_rate,
             peak_bytes=self._memory.peak_bytes,
+            peak_is_whole=self._memory.is_whole,
         )
         self._loss.zero_()
         self._has_stepped = False

@@ -1,0 +1,86 @@
+"""How a rank's tensors reach other ranks."""
+
+import atexit
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.staged import StagedCollectives, StagedTransport
+from dynapipe_hpc.executor.torch_collectives import TorchCollectives
+from dynapipe_hpc.executor.torch_groups import Backend, close_groups, open_groups
+from dynapipe_hpc.executor.torch_transport import TorchTransport
+from dynapipe_hpc.executor.transport import Transport
+from dynapipe_hpc.experiment.devices import Place
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.collectives import Collectives
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """What connects a rank.
+
+    Attributes:
+        collectives: Over all ranks.
+        transport: To the ranks of this rank's shard, which plans number.
+        close: Leaves the other ranks in good order; all ranks together.
+    """
+
+    collectives: Collectives
+    transport: Transport[Tensor]
+    close: Callable[[], None]
+
+
+def open_channels(job: Job, cluster: Cluster, place: Place, dtype: torch.dtype) -> Channels:
+    """Connects the ranks of a cluster; all ranks together.
+
+    MPI carries what is on processors, and on GPUs that ranks share, through the host; NCCL what is
+    on GPUs of their own.
+    """
+    if place.device.type == "cuda" and not place.is_shared:
+        return open_torch_channels("nccl", job, cluster, place.device, dtype)
+    collectives = MpiCollectives(job.comm, cluster)
+    transport = MpiTransport(job.divide(cluster.shard_of(job.rank)).comm, dtype)
+    channels = Channels(collectives, transport, close=lambda: None)
+    return channels if place.device.type == "cpu" else through_host(channels, place.device)
+
+
+def through_host(inner: Channels, device: torch.device) -> Channels:
+    """Carries tensors of a device over what carries CPU tensors."""
+    return Channels(
+        StagedCollectives(inner.collectives),
+        StagedTransport(inner.transport, device),
+        inner.close,
+    )
+
+
+def open_torch_channels(
+    backend: Backend, job: Job, cluster: Cluster, device: torch.device, dtype: torch.dtype
+) -> Channels:
+    """Connects the ranks through torch.distributed; all ranks together."""
+    groups = open_groups(backend, cluster, job.rank, _meeting_place(job))
+    transport = TorchTransport(groups.same_shard, device, dtype)
+    plan, stage = cluster.plan_of(job.rank), cluster.stage_of(job.rank)
+    transport.connect(plan + step for step in (-1, 1) if 0 <= stage + step < cluster.n_stages)
+    collectives = TorchCollectives(groups)
+    # The first sum of a group takes long, and memory; so it comes before training.
+    number = torch.zeros(1, device=device)
+    collectives.sum_over_replicas(number)
+    collectives.sum_over_shards(number)
+    collectives.sum_within_replica(number)
+    return Channels(collectives, transport, close_groups)
+
+
+def _meeting_place(job: Job) -> Path:
+    """A file in the working directory, which all ranks share; it goes when the job ends."""
+    folder = mkdtemp(prefix=".dynapipe-hpc-", dir=Path.cwd()) if job.is_first else ""
+    if job.is_first:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(job.broadcast(folder)) / "ranks"

@@ -1,0 +1,12 @@
+"""Tests that need a GPU; without one they are skipped, whatever is asked for."""
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def device() -> torch.device:
+    """A GPU."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device, and torch sees none")
+    return torch.device("cuda", torch.cuda.current_device())

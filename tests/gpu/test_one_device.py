@@ -1,0 +1,136 @@
+"""A stage on a GPU: what it computes, and that nobody waits for it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.oracles.planned_iteration import planned_iteration
+from tests.oracles.training_case import (
+    SHAPE,
+    T5_SHAPE,
+    Rank,
+    make_rank,
+    random_samples,
+    random_split,
+    unsplit_training,
+)
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.cuda_clock import CudaClock
+from dynapipe_hpc.executor.local_transport import LocalNetwork
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.allocated_memory import DeviceCalls, reserve
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+
+pytestmark = pytest.mark.gpu
+
+CLUSTER = Cluster(device_memory_bytes=1_000_000)
+BATCHES = [random_samples(seed) for seed in (1, 2, 3)]
+every_family = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda s: s.family)
+
+
+def rank_on(device: torch.device, shape: ModelShape, dtype: torch.dtype = torch.float64) -> Rank:
+    return make_rank(CLUSTER, 0, SingleRankCollectives(), shape=shape, dtype=dtype, device=device)
+
+
+def step(rank: Rank, shape: ModelShape, samples: Sequence[Sample], k: int) -> IterationTrace:
+    microbatches = random_split(samples, 5, k, tuple(Recompute), shape)
+    return execute(rank, shape, samples, microbatches)
+
+
+def execute(
+    rank: Rank, shape: ModelShape, samples: Sequence[Sample], microbatches: list[MicroBatch]
+) -> IterationTrace:
+    (plan,) = planned_iteration([microbatches], CLUSTER, shape, "1f1b")
+    transport = LocalNetwork[torch.Tensor](LocalWorld(1), torch.empty).transport(0)
+    rank.tokens.start_iteration(samples)
+    return run_plan(plan, rank.stage, transport, CudaClock())
+
+
+@every_family
+def test_three_steps_give_the_weights_of_the_processor(
+    device: torch.device, shape: ModelShape
+) -> None:
+    rank, expected = rank_on(device, shape), unsplit_training(BATCHES, shape)
+    traces = [step(rank, shape, samples, k) for k, samples in enumerate(BATCHES)]
+    assert [trace.loss for trace in traces] == pytest.approx(expected.losses, rel=1e-9)
+    assert [trace.gradient_norm for trace in traces] == pytest.approx(expected.norms, rel=1e-9)
+    for name, weights in rank.weights().items():
+        torch.testing.assert_close(
+            weights.cpu(), expected.tensors[name], rtol=1e-8, atol=1e-9, msg=name
+        )
+
+
+@every_family
+def test_instructions_have_times_in_order(device: torch.device, shape: ModelShape) -> None:
+    trace = step(rank_on(device, shape), shape, BATCHES[0], 0)
+    assert all(a <= b for a, b in zip(trace.start_ms, trace.end_ms, strict=True))
+    assert list(trace.start_ms) == sorted(trace.start_ms)
+    assert trace.end_ms[-1] > 0
+
+
+@every_family
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_host_does_not_wait_within_an_iteration(
+    device: torch.device, shape: ModelShape, dtype: torch.dtype
+) -> None:
+    rank = rank_on(device, shape, dtype)
+    step(rank, shape, BATCHES[0], 0)  # warms up
+    stage = rank.stage
+    microbatches = random_split(BATCHES[1], 5, 1, tuple(Recompute), shape)
+    rank.tokens.start_iteration(BATCHES[1])
+    torch.cuda.synchronize(device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for i, microbatch in enumerate(microbatches):
+            stage.load(i, microbatch)
+            stage.forward(i, None)
+            stage.backward(i, None)
+        stage.reduce_gradients()
+        stage.step_optimizer()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert stage.finish_iteration().gradient_norm > 0
+
+
+@every_family
+def test_iterations_ask_the_device_for_no_memory(device: torch.device, shape: ModelShape) -> None:
+    rank = rank_on(device, shape, torch.float32)
+    reserve(device, torch.cuda.memory_reserved(device) + 1_000_000_000)
+    step(rank, shape, BATCHES[0], 0)  # libraries take memory of their own once
+    before = DeviceCalls.until_now(device)
+    for k, samples in enumerate(BATCHES):
+        step(rank, shape, samples, k)
+    assert DeviceCalls.until_now(device) == before
+
+
+def test_reserved_memory_is_there_for_tensors(device: torch.device) -> None:
+    reserve(device, torch.cuda.memory_reserved(device) + 2_000_000_000)
+    before = DeviceCalls.until_now(device)
+    held = [torch.empty(n, dtype=torch.uint8, device=device) for n in (10**9, 5 * 10**8, 3, 10**6)]
+    assert DeviceCalls.until_now(device) == before
+    assert sum(tensor.nbytes for tensor in held) > 1.5e9
+
+
+def test_more_memory_than_the_device_has_is_refused(device: torch.device) -> None:
+    with pytest.raises(MemoryError, match="are missing, but cuda:0 has"):
+        reserve(device, 10**15)
+
+
+@every_family
+def test_a_peak_counts_what_passes_need_while_they_run(
+    device: torch.device, shape: ModelShape
+) -> None:
+    rank = rank_on(device, shape)
+    step(rank, shape, BATCHES[0], 0)
+    one = [replace(m) for m in random_split(BATCHES[1], 1, 1, (Recompute.NONE,), shape)]
+    many = random_split(BATCHES[1], 8, 1, (Recompute.NONE,), shape)
+    peaks = [execute(rank, shape, BATCHES[1], split) for split in (one, many)]
+    assert all(trace.peak_is_whole for trace in peaks)
+    assert peaks[0].peak_bytes > peaks[1].peak_bytes > 0
