@@ -39,7 +39,10 @@ def test_shares_double_up_to_all_memory(n_stages: int, shares: list[float]) -> N
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"rule": "magic"}, "'dynamic', 'dense_packing', 'naive_padding', 'authors'"),
+        (
+            {"rule": "magic"},
+            "'dynamic', 'dense_packing', 'naive_padding', 'token_budget', 'authors'",
+        ),
         ({"rule": "dense_packing"}, "rows_per_microbatch\n  Field required"),
         ({"rule": "naive_padding", "rows_per_microbatch": 0}, "greater than or equal to 1"),
         ({"rule": "dynamic", "recompute_choice": "some"}, "'per_iteration' or 'first_feasible'"),
