@@ -96,6 +96,7 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert losses(tmp_path / "run")[-1] < losses(tmp_path / "run")[0]
     events = json.loads((tmp_path / "run" / "trace.json").read_text())
     assert {event["ph"] for event in events} >= {"M", "X"}
+    assert "layers_per_stage" in (tmp_path / "run" / "config.toml").read_text()
     assert (tmp_path / "run" / "plans" / "0003.txt").read_text().count("rank ") == 4
 
 

@@ -101,6 +101,15 @@ def test_a_bare_word_in_an_override_is_a_string(complete: Path) -> None:
         ("data.max_tokens=65", r"data.max_tokens \(65\) needs rows of 72 .* at least 72 or"),
         ("model.max_tokens=63", r"multiple of 8, but model.max_tokens \(63\) is less; raise it to"),
         ("cluster.n_stages=8", r"cluster.n_stages \(8\) exceeds model.n_layers \(4\)"),
+        (
+            "model.layers_per_stage=[1, 2]",
+            r"layers_per_stage \[1, 2\] adds up to 3, but n_layers is 4",
+        ),
+        ("model.layers_per_stage=[4, 0]", r"layers_per_stage.1 = 0: .*greater than or equal to 1"),
+        (
+            "model.layers_per_stage=[1, 1, 2]",
+            r"layers_per_stage names 3 stages, but cluster.n_stages is \d; change either",
+        ),
         ("cluster.n_shards=0", "cluster.n_shards = 0: .*greater than or equal to 1"),
         (
             "cluster.n_shards=3",

@@ -64,9 +64,7 @@ class TokenBudgetSampler:
         """
         if len(input_lengths) == 0:
             raise InputError(f"data.dataset = '{config.dataset}': holds no samples")
-        self._targets: Tokens = np.minimum(target_lengths, config.max_tokens).astype(np.int64)
-        room = config.max_tokens - self._targets
-        self._inputs: Tokens = np.minimum(input_lengths, room).astype(np.int64)
+        self._inputs, self._targets = cut_long(input_lengths, target_lengths, config.max_tokens)
         self._task_ids = task_ids
         self._config = config
         self._first_iterations = [0]  # of every epoch whose number of batches is known
@@ -107,6 +105,15 @@ class TokenBudgetSampler:
             int(self._targets[sample_id]),
             int(self._task_ids[sample_id]),
         )
+
+
+def cut_long(
+    input_lengths: Integers, target_lengths: Integers, max_tokens: int
+) -> tuple[Tokens, Tokens]:
+    """Tokens of inputs and targets that are used: targets first, then inputs as far as fit."""
+    targets: Tokens = np.minimum(target_lengths, max_tokens).astype(np.int64)
+    inputs: Tokens = np.minimum(input_lengths, max_tokens - targets).astype(np.int64)
+    return inputs, targets
 
 
 def _order(n_samples: int, seed: int, epoch: int) -> Tokens:

@@ -49,6 +49,16 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
+    def _every_stage_has_its_layers(self) -> Self:
+        counts = self.model.layers_per_stage
+        if counts and len(counts) != self.cluster.n_stages:
+            raise ValueError(
+                f"model.layers_per_stage names {len(counts)} stages, but cluster.n_stages is "
+                f"{self.cluster.n_stages}; change either, or leave layers_per_stage out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _layers_can_be_cut(self) -> Self:
         n_shards = self.cluster.n_shards
         for name in ("n_heads", "ffn_size", "vocab_size"):

@@ -13,6 +13,7 @@ from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_len
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.replacing import check_output, replacing
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.placed import placed_for_lengths
 from dynapipe_hpc.experiment.show_plan import prediction_text
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -45,6 +46,7 @@ def plan_lengths(
     """
     check_output(output, [lengths], force or _holds_plans(output))
     batches = read_lengths(lengths, needs_targets=config.model.is_encoder_decoder)
+    config = placed_for_lengths(config, batches)
     planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
     records: list[Record] = []
     with replacing(output) as beside:

@@ -21,6 +21,7 @@ from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.experiment.placed import placed
 from dynapipe_hpc.experiment.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.record import Execution, RankReport, line_of, record_of
 from dynapipe_hpc.experiment.same_plans import check_same_plans
@@ -52,6 +53,10 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         check_size(job, config.cluster)
         check_split_backward(config.planner.schedule)
         check_costs(config)
+        # By the first rank alone: others might round costs in another way.
+        config = placed(config) if job.is_first else config
+    config = job.broadcast(config)
+    with job.agreeing():
         source = open_source(config)
         log = _Log(config, output, job.size) if job.is_first else None
     with job.agreeing():

@@ -9,6 +9,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain_choice import explain_choice
 from dynapipe_hpc.experiment.explain_split import explain_split
+from dynapipe_hpc.experiment.placed import placed
 from dynapipe_hpc.experiment.source import open_source
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -27,6 +28,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
     Raises:
         InputError: A file cannot be used, or a sample cannot run.
     """
+    config = placed(config)
     source = open_source(config)
     planner = source.planner
     samples = source.sampler.iteration(iteration)
@@ -36,6 +38,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
     return "\n".join(
         [
             f"costs {planner.cost.description}",
+            _layers(config),
             *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
             *(explain_choice(choice) if explain else ()),
@@ -51,6 +54,11 @@ def prediction_text(iteration_ms: float, bound_ms: float) -> str:
     """The predicted time of an iteration, and by how much it exceeds its lower bound."""
     gap = 100 * (iteration_ms / bound_ms - 1)
     return f"predicted {iteration_ms:,.1f} ms, lower bound {bound_ms:,.1f} ms, gap {gap:z.1f} %"
+
+
+def _layers(config: ExperimentConfig) -> str:
+    counts = config.model.layers_per_stage or config.model.equal_shares(config.cluster.n_stages)
+    return f"layers per stage {', '.join(map(str, counts))}"
 
 
 def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[str]:

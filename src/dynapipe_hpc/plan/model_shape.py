@@ -1,6 +1,6 @@
 """The sizes of a model, as planner and executor both need them."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,8 @@ class ModelShape(ConfigTable):
         ffn_size: Inner width of the feed-forward block.
         vocab_size: Number of token ids.
         max_tokens: Longest row that the position table holds; of a t5, longest row allowed.
+        layers_per_stage: How many of its layers every pipeline stage holds, those of an encoder
+            first; None to choose them by cost where a run or plan begins.
     """
 
     family: Literal["gpt", "t5"] = "gpt"
@@ -30,6 +32,7 @@ class ModelShape(ConfigTable):
     ffn_size: int = Field(ge=1)
     vocab_size: int = Field(ge=2)
     max_tokens: int = Field(ge=1)
+    layers_per_stage: tuple[Annotated[int, Field(ge=1)], ...] | None = None
 
     @model_validator(mode="after")
     def _heads_have_a_size(self) -> Self:
@@ -43,6 +46,17 @@ class ModelShape(ConfigTable):
             raise ValueError(
                 f"n_heads ({self.n_heads}) of head_size ({self.head_size}) must make up "
                 f"hidden_size ({self.hidden_size}) of a gpt; leave head_size out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _every_layer_has_a_stage(self) -> Self:
+        if self.layers_per_stage and sum(self.layers_per_stage) != self.n_all_layers:
+            sides = ", on each of two sides," if self.is_encoder_decoder else ""
+            raise ValueError(
+                f"layers_per_stage {list(self.layers_per_stage)} adds up to "
+                f"{sum(self.layers_per_stage)}, but n_layers is {self.n_layers}{sides} which makes "
+                f"{self.n_all_layers}; change either, or leave layers_per_stage out"
             )
         return self
 
@@ -69,7 +83,13 @@ class ModelShape(ConfigTable):
         return next(stage for stage, held in enumerate(layers) if self.n_layers in held)
 
     def layers_of_stage(self, stage: int, n_stages: int) -> range:
-        """Indices of the layers on a stage: equal shares, what is left over to the middle.
+        """Indices of the layers on a stage."""
+        counts = self.layers_per_stage or self.equal_shares(n_stages)
+        first = sum(counts[:stage])
+        return range(first, first + counts[stage])
+
+    def equal_shares(self, n_stages: int) -> tuple[int, ...]:
+        """Layers per stage in equal shares, what is left over to the middle.
 
         The ends also hold the embedding and the head, so stages between them take the
         remaining layers first; ends come last.
@@ -77,5 +97,4 @@ class ModelShape(ConfigTable):
         share, left_over = divmod(self.n_all_layers, n_stages)
         by_room = sorted(range(n_stages), key=lambda s: (s in (0, n_stages - 1), s))
         takes_more = set(by_room[:left_over])
-        first = sum(share + (s in takes_more) for s in range(stage))
-        return range(first, first + share + (stage in takes_more))
+        return tuple(share + (stage in takes_more) for stage in range(n_stages))

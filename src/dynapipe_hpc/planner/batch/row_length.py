@@ -35,6 +35,13 @@ def padded(tokens: Tokens) -> Tokens:
 def row_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengths:
     """The rows of samples, in their order."""
     inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
+    return rows_of_tokens(inputs, targets, is_encoder_decoder)
+
+
+def rows_of_tokens(
+    inputs: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], is_encoder_decoder: bool
+) -> RowLengths:
+    """The rows of samples of so many tokens of inputs and of targets."""
     if not is_encoder_decoder:
         return RowLengths(padded(inputs + targets), np.zeros_like(targets))
     # Without input the encoder still has a row, of padding.

@@ -1,0 +1,81 @@
+"""What the parts of a stage add to its costs, whatever the cost model."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.config import CostConfig
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.cost.from_config import costs_of
+
+# Stages of one side of a model of which each tells one part: first, middle, two layers, last.
+PROBE = (1, 1, 2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PartCosts:
+    """One quantity that adds up over the parts of a stage.
+
+    Attributes:
+        n_first_side: Layers of the encoder, or all layers of a decoder-only model.
+        first_layer: Of one of them.
+        second_layer: Of a layer of the decoder that follows; 0 without.
+        stage: Of every stage, besides what it holds.
+        first: Of the first stage, on top.
+        turn: Of the stage where a decoder begins that follows an encoder, on top.
+        last: Of the last stage, on top.
+    """
+
+    n_first_side: int
+    first_layer: float
+    second_layer: float
+    stage: float
+    first: float
+    turn: float
+    last: float
+
+    @classmethod
+    def of_probe(cls, costs: FloatArray, shape: ModelShape) -> Self:
+        """From the costs of the stages of `probe_costs`."""
+        first, middle, two, last = costs[:4]
+        layer = two - middle
+        if not shape.is_encoder_decoder:
+            ends = (first - middle, 0.0, last - middle)
+            return cls(shape.n_layers, layer, 0.0, middle - layer, *ends)
+        turn, after, two_after, last = costs[4:]
+        ends = (first - middle, turn - after, last - after)
+        return cls(shape.n_layers, layer, two_after - after, middle - layer, *ends)
+
+    def on_stages(self, n_layers: int, n_stages: int, impossible: float = np.inf) -> FloatArray:
+        """Of every stage, if it held the layers i to j - 1 of all `n_layers`.
+
+        Returns:
+            Shape (n_stages, n_layers + 1, n_layers + 1), by stage, i and j; `impossible` where
+            the stage would hold no layer.
+        """
+        edges = np.arange(n_layers + 1)
+        of_first_side = np.minimum(edges, self.n_first_side)
+        n_first = of_first_side - of_first_side[:, np.newaxis]
+        n_second = edges - edges[:, np.newaxis] - n_first
+        held = self.stage + n_first * self.first_layer + n_second * self.second_layer
+        table = np.repeat(held[np.newaxis], n_stages, axis=0)
+        table[1:, : self.n_first_side + 1, self.n_first_side + 1 :] += self.turn
+        table[0] += self.first
+        table[-1] += self.last
+        table[:, np.subtract.outer(edges, edges) >= 0] = impossible
+        return table
+
+
+def probe_costs(config: CostConfig, shape: ModelShape, cluster: Cluster) -> CostModel:
+    """The costs of a pipeline whose stages differ in one part each, see `PROBE`.
+
+    Raises:
+        InputError: As `costs_of`.
+    """
+    n_sides = 2 if shape.is_encoder_decoder else 1
+    counts = PROBE * n_sides
+    probe = shape.model_copy(update={"n_layers": sum(PROBE), "layers_per_stage": counts})
+    return costs_of(config, probe, cluster.model_copy(update={"n_stages": len(counts)}))[0]
