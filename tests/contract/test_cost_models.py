@@ -19,6 +19,13 @@ from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
 MODELS: dict[str, Callable[[], CostModel]] = {
     "analytic": lambda: AnalyticCost(SHAPE, CLUSTER, AnalyticConfig()),
+    "analytic in a mode": lambda: AnalyticCost(
+        SHAPE, CLUSTER, AnalyticConfig(recompute=("none", "selective"))
+    ),
+    "analytic T5": lambda: AnalyticCost(T5_SHAPE, CLUSTER, AnalyticConfig(recompute=("full",))),
+    "analytic T5 in a mode": lambda: AnalyticCost(
+        T5_SHAPE, CLUSTER, AnalyticConfig(recompute=("selective",))
+    ),
     "profiled": lambda: ProfiledCost(
         linear_table(), SHAPE, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
     ),

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+from tests.oracles.measured_layers import SHAPE, T5_SHAPE
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.shards import OneShard
 from dynapipe_hpc.plan.cluster import Cluster
@@ -10,9 +12,6 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, parameters_of
 
-SHAPE = ModelShape(
-    n_layers=6, hidden_size=8, n_heads=2, ffn_size=32, vocab_size=50, max_tokens=1024
-)
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 # Moving is free and launching almost, so that computing shows.
 COMPUTE = AnalyticConfig(flops_per_ms=1.0, memory_bytes_per_ms=1e30, launch_ms=1e-9)
@@ -89,6 +88,50 @@ class Part(OneShard):
 
     def __init__(self, n_shards: int) -> None:
         self.n_shards = n_shards
+
+
+def of_modes(shape: ModelShape, sizes: Shapes) -> dict[str, StageCosts]:
+    """The costs of one micro-batch, by mode."""
+    config = COMPUTE.model_copy(update={"recompute": ("none", "selective", "full")})
+    model = AnalyticCost(shape, THREE_STAGES, config)
+    return {mode.text: model.stage_costs(sizes, mode) for mode in model.recompute_modes}
+
+
+def test_what_is_not_kept_is_computed_again() -> None:
+    modes = of_modes(SHAPE, Shapes.of_rows(np.array([2]), np.array([16])))
+    tokens, attention, feed_forward = 32, 8 * 64 + 4 * 8 * 16, 4 * 8 * 32
+    for mode, repeated in (
+        ("none", 0),
+        ("selective", attention),
+        ("full", attention + feed_forward),
+    ):
+        costs = modes[mode]
+        again_ms = costs.backward_ms - 2 * costs.forward_ms
+        assert again_ms[0, 1] == pytest.approx(2 * tokens * repeated)
+        np.testing.assert_array_equal(costs.weight_ms, modes["none"].weight_ms)
+    per_layer = {mode: costs.stored_bytes[0, 1] / (2 * tokens * 4) for mode, costs in modes.items()}
+    assert per_layer == {"none": 8 * 8 + 2 * 32, "selective": 3 * 8 + 2 * 32, "full": 8}
+    kept_less = per_layer["none"] - per_layer["full"]
+    needed = {mode: costs.backward_transient_bytes[0, 1] for mode, costs in modes.items()}
+    assert needed["full"] - needed["none"] == pytest.approx(tokens * 4 * (kept_less + 8))
+
+
+def test_a_decoder_attends_to_both_sides_and_makes_keys_of_the_inputs() -> None:
+    costs = of_modes(T5_SHAPE, Shapes(*np.array([[2], [24], [16]])))["none"]
+    inputs, targets, h, heads, inner = 2 * 24, 2 * 16, 8, 32, 32
+    encoder = inputs * (8 * h * heads + 4 * h * inner + 4 * heads * 24)
+    decoder = targets * (12 * h * heads + 4 * h * inner + 4 * heads * (16 + 24))
+    decoder += inputs * 4 * h * heads
+    head = targets * 2 * h * 50
+    assert costs.forward_ms[0, 0] == pytest.approx(2 * encoder + inputs * h)
+    assert costs.forward_ms[0, 2] == pytest.approx(2 * decoder + head)
+    assert costs.boundary_bytes[0].tolist() == [4 * 8 * 48, 4 * 8 * (48 + 32), 0]
+
+
+def test_a_mode_that_the_configuration_leaves_out_is_not_estimated() -> None:
+    model = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE)
+    with pytest.raises(ValueError, match="recomputation 'full' is not estimated"):
+        model.stage_costs(Shapes.of_rows(np.array([1]), np.array([8])), Recompute.FULL)
 
 
 def test_replicas_add_the_reduction_of_gradients_to_the_update() -> None:

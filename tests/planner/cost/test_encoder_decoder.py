@@ -13,9 +13,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
-from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
@@ -87,12 +86,6 @@ def test_sides_measured_at_other_points_are_refused() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
     with pytest.raises(InputError, match=r"c.h5: 'head' was measured with .* than 'decoder'"):
         ProfiledCost(linear_t5_table(decoder=moved), T5_SHAPE, cluster, CONFIG)
-
-
-def test_no_t5_is_estimated() -> None:
-    cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
-    with pytest.raises(InputError, match=r'"analytic" estimates no model.family = "t5"; use'):
-        costs_of(AnalyticConfig(), T5_SHAPE, cluster)
 
 
 SIZES = {name: value for name, value in T5_SHAPE.model_dump().items() if name != "head_size"}

@@ -9,7 +9,23 @@ from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Recompute
 
 
-class AnalyticConfig(ConfigTable):
+class ModesConfig(ConfigTable):
+    """What every variant says of recomputation.
+
+    Attributes:
+        recompute: What backward passes may recompute: none, selective, full, or several of
+            them, of which the planner takes one per micro-batch.
+    """
+
+    recompute: tuple[Literal["none", "selective", "full"], ...] = Field(("none",), min_length=1)
+
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """The modes of `recompute`, ascending."""
+        return tuple(mode for mode in Recompute if mode.text in self.recompute)
+
+
+class AnalyticConfig(ModesConfig):
     """An estimate from peak rates, for machines that were not profiled.
 
     The defaults are of one CPU core that computes in float32 with AdamW.
@@ -33,14 +49,12 @@ class AnalyticConfig(ConfigTable):
     reduction_bytes_per_ms: float = Field(default=1e6, gt=0)
 
 
-class ProfiledConfig(ConfigTable):
+class ProfiledConfig(ModesConfig):
     """Measurements of the machine, as `dynapipe-hpc profile` writes them.
 
     Attributes:
         kind: Says that this is the table's variant.
         path: The table (HDF5).
-        recompute: What backward passes may recompute: none, selective, full, or several of
-            them, of which the planner takes one per micro-batch.
         state_factor: As in `AnalyticConfig`; without it, what the table says.
         accounting: measured, or authors, which leaves out what the authors of the paper do, to
             compare with their plans; it divides the optimizer's state over replicas (ZeRO-1).
@@ -48,14 +62,8 @@ class ProfiledConfig(ConfigTable):
 
     kind: Literal["profiled"] = "profiled"
     path: Path
-    recompute: tuple[Literal["none", "selective", "full"], ...] = Field(("none",), min_length=1)
     state_factor: float | None = Field(default=None, ge=1)
     accounting: Literal["measured", "authors"] = "measured"
-
-    @property
-    def recompute_modes(self) -> tuple[Recompute, ...]:
-        """The modes of `recompute`, ascending."""
-        return tuple(mode for mode in Recompute if mode.text in self.recompute)
 
 
 CostConfig = Annotated[AnalyticConfig | ProfiledConfig, Field(discriminator="kind")]

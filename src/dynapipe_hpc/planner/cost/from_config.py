@@ -2,7 +2,6 @@
 
 from typing import assert_never
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
@@ -20,15 +19,9 @@ def costs_of(config: CostConfig, shape: ModelShape, cluster: Cluster) -> tuple[C
         the cluster says.
 
     Raises:
-        InputError: The table cannot be read, or is of another model; or the model is one that is
-            not estimated.
+        InputError: The table cannot be read, or is of another model.
     """
     match config:
-        case AnalyticConfig() if shape.is_encoder_decoder:
-            raise InputError(
-                'planner.cost.kind = "analytic" estimates no model.family = "t5"; use '
-                '"profiled" with a table of measurements'
-            )
         case AnalyticConfig():
             return AnalyticCost(shape, cluster, config), cluster.link
         case ProfiledConfig():
