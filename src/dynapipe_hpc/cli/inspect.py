@@ -11,10 +11,14 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         help="show what is in a dataset or a cost table",
         description=(
             "Prints counts, length percentiles per task and a histogram of lengths of a dataset, "
-            "or the layers, ranges and link of a cost table."
+            "or the layers, ranges and link of a cost table. With --config, also the longest "
+            "samples of a dataset that fit into memory, by what is recomputed."
         ),
     )
     parser.add_argument("file", type=Path, metavar="FILE.h5")
+    parser.add_argument(
+        "--config", metavar="CONFIG", type=Path, help="tell what fits this experiment (TOML)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -22,6 +26,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
     # Loads HDF5, which other verbs do without.
     from dynapipe_hpc.experiment.describe_file import describe_file
+    from dynapipe_hpc.experiment.describe_room import describe_room
+    from dynapipe_hpc.experiment.load import load_config
 
     print(describe_file(arguments.file))
+    if arguments.config is not None:
+        print(f"\n{describe_room(load_config(arguments.config), arguments.file)}")
     return 0

@@ -47,10 +47,15 @@ def placed(config: ExperimentConfig) -> ExperimentConfig:
     with DatasetFile(Path(config.data.dataset)) as dataset:
         lengths = dataset.input_lengths, dataset.target_lengths
         sampler = TokenBudgetSampler(*lengths, dataset.task_ids, config.data)
-    tokens = cut_long(*lengths, config.data.max_tokens)
     first = [sampler.iteration(k) for k in range(N_TRIED)]
-    rows = rows_of_tokens(*tokens, config.model.is_encoder_decoder)
-    return _placed(config, _Batches(rows, first))
+    return _placed(config, _Batches(rows_of_dataset(config, dataset), first))
+
+
+def rows_of_dataset(config: ExperimentConfig, dataset: DatasetFile) -> RowLengths:
+    """The rows of all samples, as far as the configuration uses them."""
+    lengths = dataset.input_lengths, dataset.target_lengths
+    tokens = cut_long(*lengths, config.data.max_tokens)
+    return rows_of_tokens(*tokens, config.model.is_encoder_decoder)
 
 
 def placed_for_lengths(config: ExperimentConfig, batches: Sequence[Lengths]) -> ExperimentConfig:

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 
@@ -50,12 +51,20 @@ def does_not_fit(
     if not np.isfinite(costs.work_ms).all() or not np.isfinite(activation_bytes(costs)).all():
         return NotMeasuredError(
             f"{subject} lies outside of what the cost model knows: it was not measured, or ran "
-            f"out of memory while it was; measure larger micro-batches, or {way_out}"
+            f"out of memory while it was; measure larger micro-batches{_more_modes(cost)}, or "
+            f"{way_out}"
         )
     needed = cost.static_bytes + activation_bytes(costs)[0]
     stage = int(np.argmax(needed))
     return DoesNotFitError(
         f"{subject} needs {needed[stage]:,.0f} bytes on stage {stage}, of which "
         f"{cost.static_bytes[stage]:,.0f} for the model, but cluster.device_memory_bytes is "
-        f"{cluster.device_memory_bytes:,}; raise it, add stages, or {way_out}"
+        f"{cluster.device_memory_bytes:,}; raise it, add stages{_more_modes(cost)}, or {way_out}"
     )
+
+
+def _more_modes(cost: CostModel) -> str:
+    """Recomputing more than the costs allow, if that is possible."""
+    if cost.recompute_modes[-1] is Recompute.FULL:
+        return ""
+    return ', allow "full" in planner.cost.recompute'

@@ -58,6 +58,11 @@ class AnalyticCost:
         return self._is_encoder_decoder
 
     @property
+    def monotone(self) -> "AnalyticCost":
+        """Itself: estimates have no noise."""
+        return self
+
+    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Those that the configuration names."""
         return self._config.recompute_modes

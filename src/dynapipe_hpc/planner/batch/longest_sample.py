@@ -1,0 +1,44 @@
+"""The longest sample that can run."""
+
+from typing import Literal
+
+import numpy as np
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
+
+Side = Literal["row_tokens", "target_tokens"]
+
+
+def longest_row(
+    cost: CostModel,
+    cluster: Cluster,
+    recompute: Recompute,
+    max_tokens: int,
+    *,
+    side: Side = "row_tokens",
+    other_tokens: int = 0,
+) -> int:
+    """Tokens of the longest padded row that fits into every stage as a micro-batch of its own.
+
+    Args:
+        cost: Predicts memory.
+        cluster: Whose memory limits it.
+        recompute: One of the modes of `cost`.
+        max_tokens: The longest row to ask for.
+        side: Of an encoder-decoder model, which side's row; else row_tokens.
+        other_tokens: Of an encoder-decoder model, the row on the other side.
+
+    Returns:
+        A multiple of 8, at most `max_tokens`; 0 if none fits.
+    """
+    tokens = np.arange(ROW_MULTIPLE, max_tokens + 1, ROW_MULTIPLE)
+    other = np.full_like(tokens, other_tokens)
+    sides = (tokens, other) if side == "row_tokens" else (other, tokens)
+    costs = cost.stage_costs(Shapes(np.ones_like(tokens), *sides), recompute)
+    too_long = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))
+    n_fitting = too_long[0] if too_long.size else len(tokens)
+    return int(n_fitting * ROW_MULTIPLE)
