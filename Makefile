@@ -73,7 +73,7 @@ demo-t5: setup
 
 test: test-cpp test-python test-mpi test-mpich
 
-test-python: setup
+test-python: setup .venv-mpich/.ready
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
 

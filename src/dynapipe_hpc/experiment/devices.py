@@ -8,6 +8,8 @@ import torch
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.started import device_index
+from dynapipe_hpc.experiment.world import STARTED
 from dynapipe_hpc.training.allocated_memory import reserve
 
 CPU = torch.device("cpu")
@@ -37,13 +39,14 @@ def find_place(job: Job, config: ExperimentConfig) -> Place:
     counts = job.numbers_of_all(n_devices)
     if wanted == "cuda" and not n_devices:
         raise InputError(
-            f"training.device is 'cuda', but rank {job.rank} sees no GPU; start the job where "
-            "there are some, with a build of torch for them, or set it to 'cpu'"
+            f"training.device is 'cuda', but rank {job.rank} sees no GPU{_visible()}; start the "
+            "job where there are some (sbatch --gpus-per-node=N), with a build of torch for them, "
+            "or set it to 'cpu'"
         )
     if not all(counts):
         return Place(CPU)
     on_host = job.on_this_host()
-    device = torch.device("cuda", on_host.rank % n_devices)
+    device = torch.device("cuda", device_index(on_host.rank, n_devices))
     torch.cuda.set_device(device)
     seen = on_host.numbers_of_all(_identity(device))
     shares = job.numbers_of_all(len(seen) - len(set(seen)))
@@ -75,6 +78,12 @@ def wait_for(device: torch.device) -> None:
     """Waits until a device has done all that was launched: for measuring."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def _visible() -> str:
+    if STARTED.devices is None:
+        return ""
+    return f" (CUDA_VISIBLE_DEVICES is '{','.join(STARTED.devices)}')"
 
 
 def _identity(device: torch.device) -> int:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import numpy as np
-from mpi4py import MPI
 
 from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.experiment.world import MPI
 
 T = TypeVar("T")
 

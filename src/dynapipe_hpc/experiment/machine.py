@@ -7,20 +7,27 @@ from importlib import metadata
 from pathlib import Path
 
 import dynapipe_hpc
+from dynapipe_hpc.experiment.slurm import read_slurm_job
+from dynapipe_hpc.experiment.world import STARTED
 
 
 def machine_facts(n_ranks: int) -> dict[str, str | int]:
-    """Host, processors and versions, as plain values."""
+    """Host, processors, launcher and versions, as plain values."""
     facts: dict[str, str | int] = {
         "host": platform.node(),
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count() or 0,
         "ranks": n_ranks,
+        "launcher": STARTED.launcher or "none",
+        "cores_per_rank": STARTED.n_cores,
         "python": platform.python_version(),
         "dynapipe-hpc": dynapipe_hpc.__version__,
         "commit": _commit(),
     }
+    slurm_job = read_slurm_job(os.environ)
+    if slurm_job is not None:
+        facts["slurm_job"] = slurm_job.name
     for package in ("torch", "numpy", "mpi4py", "h5py"):
         facts[package] = metadata.version(package)
     return facts

@@ -1,0 +1,59 @@
+"""The Slurm job that this process belongs to."""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dynapipe_hpc.data.errors import RunError
+
+ANSWER_WITHIN_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job of Slurm, as its processes see it.
+
+    Attributes:
+        job_id: Slurm's number of the job; each task of an array has its own.
+        n_restarts: How often it was started before.
+        name: What users see: the number, or that of the array and its task.
+    """
+
+    job_id: int
+    n_restarts: int
+    name: str
+
+
+def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob | None:
+    """The job that a process with this environment runs in; None outside of Slurm."""
+    if "SLURM_JOB_ID" not in environment:
+        return None
+    name = environment["SLURM_JOB_ID"]
+    if "SLURM_ARRAY_TASK_ID" in environment:
+        name = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
+    return SlurmJob(
+        job_id=int(environment["SLURM_JOB_ID"]),
+        n_restarts=int(environment.get("SLURM_RESTART_COUNT", "0")),
+        name=name,
+    )
+
+
+def requeue(job: SlurmJob) -> None:
+    """Puts the job back in the queue, which ends its processes.
+
+    Raises:
+        RunError: Slurm refuses, or does not answer.
+    """
+    command = ["scontrol", "requeue", str(job.job_id)]
+    try:
+        subprocess.run(  # noqa: S603 - a number
+            command, check=True, capture_output=True, text=True, timeout=ANSWER_WITHIN_S
+        )
+    except subprocess.CalledProcessError as error:
+        raise RunError(_refused(job, error.stderr.strip())) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RunError(_refused(job, str(error))) from error
+
+
+def _refused(job: SlurmJob, reason: str) -> str:
+    return f"Slurm did not requeue job {job.name}: {reason}; submit it again to go on"

@@ -1,0 +1,105 @@
+"""How this process was started, as its environment tells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A program that starts the processes of a job.
+
+    Attributes:
+        name: What users call it.
+        rank: The variable that counts the processes.
+        size: The variable that says how many there are.
+        local_rank: The variable that counts the processes of a host.
+    """
+
+    name: str
+    rank: str
+    size: str
+    local_rank: str
+
+    def started(self, environment: Mapping[str, str]) -> bool:
+        """Whether a process with this environment comes from here."""
+        return all(name in environment for name in (self.rank, self.size, self.local_rank))
+
+
+# The innermost first: an mpiexec may itself have been started by srun.
+LAUNCHERS = (
+    Launcher(
+        "mpiexec of Open MPI",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    Launcher("mpiexec of MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    Launcher("mpiexec of Cray", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK"),
+    Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
+
+# By which variable a process knows how to meet the others.
+_INTERFACES = {
+    "PMIX_NAMESPACE": "PMIx",
+    "PMI_FD": "PMI",
+    "PMI_RANK": "PMI",
+    "PMI_CONTROL_PORT": "Cray PMI",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a launcher told this process.
+
+    Attributes:
+        launcher: The launcher's name; None for a process started alone.
+        interface: The means it offers for the processes to meet; None for none.
+        rank: This process.
+        size: Number of processes.
+        local_rank: This process among those of its host.
+        devices: The GPUs of the host that it may use; None where nothing limits them.
+        n_cores: Processor cores it may use.
+    """
+
+    launcher: str | None
+    interface: str | None
+    rank: int
+    size: int
+    local_rank: int
+    devices: tuple[str, ...] | None
+    n_cores: int
+
+
+def device_index(local_rank: int, n_devices: int) -> int:
+    """Deals out the GPUs that a rank sees: to the ranks of a host in turn."""
+    return local_rank % n_devices
+
+
+def read_started(environment: Mapping[str, str], n_usable_cores: int) -> Started:
+    """Reads the environment of a process.
+
+    Args:
+        environment: Its variables.
+        n_usable_cores: Cores that it is bound to.
+    """
+    launcher = next((each for each in LAUNCHERS if each.started(environment)), None)
+    rank, size, local_rank = (
+        (int(environment[name]) for name in (launcher.rank, launcher.size, launcher.local_rank))
+        if launcher is not None
+        else (0, 1, 0)
+    )
+    return Started(
+        launcher=launcher.name if launcher is not None else None,
+        interface=next((name for key, name in _INTERFACES.items() if key in environment), None),
+        rank=rank,
+        size=size,
+        local_rank=local_rank,
+        devices=_devices(environment),
+        # A launcher that does not bind says only here what a process may use.
+        n_cores=min(n_usable_cores, int(environment.get("SLURM_CPUS_PER_TASK", n_usable_cores))),
+    )
+
+
+def _devices(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    return None if visible is None else tuple(name for name in visible.split(",") if name)
