@@ -97,7 +97,7 @@ def test_a_cut_file_is_noticed(tmp_path: Path, kept: float) -> None:
 
 
 def set_version(file: h5py.File) -> None:
-    file.attrs["schema_version"] = 2
+    file.attrs["schema_version"] = 3
 
 
 def replace(name: str, values: object) -> Change:
@@ -122,9 +122,9 @@ def delete_attribute(file: h5py.File) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_version, "has schema version 2, but this dynapipe-hpc reads 1; make it again"),
+        (set_version, "has schema version 3, but this dynapipe-hpc reads 1 and 2; make it again"),
         (delete("inputs/tokens"), "damaged dataset: 'inputs/tokens' is missing"),
-        (delete("targets"), "'targets/tokens' is missing"),
+        (delete("targets"), "'targets/offsets' is missing"),
         (delete("task_ids"), "'task_ids' is missing"),
         (delete("task_names"), "'task_names' is missing"),
         (delete_attribute, "damaged dataset: .*eos_id"),

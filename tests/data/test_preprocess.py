@@ -134,3 +134,10 @@ def test_a_folder_is_no_source(tmp_path: Path) -> None:
 def test_a_negative_number_of_workers_is_refused() -> None:
     with pytest.raises(InputError, match="--workers -1: must be 1 or more; 0 is one per core"):
         PreprocessOptions(n_workers=-1)
+
+
+def test_shards_of_the_output_are_not_left_behind(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 3)
+    (tmp_path / "x.h5.shards").mkdir()
+    with pytest.raises(InputError, match=r"x\.h5\.shards: holds shards of .*mpiexec -n 1"):
+        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE)

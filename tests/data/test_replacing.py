@@ -2,7 +2,10 @@
 
 import errno
 import os
+import platform
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +90,25 @@ def test_a_write_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"x: cannot be written: No space left"), replacing(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    host = platform.node()
+    left = tmp_path / f".x.{host}.{ended.pid}.partial"
+    kept = [
+        tmp_path / name
+        for name in (
+            f".x.{host}.{os.getppid()}.partial",  # is alive
+            f".x.elsewhere.{ended.pid}.partial",
+            f".xx.{host}.{ended.pid}.partial",
+            f".x.{host}.{ended.pid}a.partial",
+        )
+    ]
+    for path in (left, *kept):
+        path.touch()
+    with replacing(tmp_path / "x") as beside:
+        beside.touch()
+        assert not left.exists()
+    assert set(tmp_path.iterdir()) == {tmp_path / "x", *kept}

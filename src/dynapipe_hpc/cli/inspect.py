@@ -19,12 +19,18 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "--config", metavar="CONFIG", type=Path, help="tell what fits this experiment (TOML)"
     )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="also read all samples of a dataset and compare them with their checksums",
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
     # Loads HDF5, which other verbs do without.
+    from dynapipe_hpc.data.verify_dataset import verify_dataset
     from dynapipe_hpc.experiment.describe_file import describe_file
     from dynapipe_hpc.experiment.describe_room import describe_room
     from dynapipe_hpc.experiment.load import load_config
@@ -32,4 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(describe_file(arguments.file))
     if arguments.config is not None:
         print(f"\n{describe_room(load_config(arguments.config), arguments.file)}")
+    if arguments.verify:
+        print(f"\nverified, sha256 of the samples {verify_dataset(arguments.file)}")
     return 0

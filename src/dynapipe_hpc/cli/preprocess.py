@@ -1,18 +1,30 @@
 """`dynapipe-hpc preprocess IN.jsonl... OUT.h5`: text to a dataset."""
 
 import argparse
+import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dynapipe_hpc.experiment.started import read_started
+
+if TYPE_CHECKING:
+    from dynapipe_hpc.data.preprocess import PreprocessTotals
+    from dynapipe_hpc.data.tokenizers import Tokenizer
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the verb."""
     parser = verbs.add_parser(
         "preprocess",
-        help="tokenize JSONL text into a dataset",
-        description="Tokenizes JSON lines with the fields inputs, targets and, optionally, task.",
+        help="tokenize JSONL text into a dataset; alone, or with mpiexec or srun",
+        description=(
+            "Tokenizes JSON lines with the fields inputs, targets and, optionally, task. Started "
+            "with mpiexec or srun, ranks share the text, OUT.h5 is the index of the shards in "
+            "OUT.h5.shards, and the same command started again goes on where it was ended."
+        ),
     )
     parser.add_argument("sources", nargs="+", type=Path, metavar="IN.jsonl")
     parser.add_argument("output", type=Path, metavar="OUT.h5")
@@ -31,13 +43,23 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out")
     parser.add_argument("--force", action="store_true", help="replace OUT.h5 if it exists")
     parser.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="processes; default: one per core"
+        "--workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="processes, of every rank; default: one per core",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Tokenizes and says what was written."""
+    # As the environment tells: alone, it needs no MPI, which login nodes often lack.
+    alone = read_started(os.environ, n_usable_cores=1).launcher is None
+    return _run_alone(arguments) if alone else _run_together(arguments)
+
+
+def _run_alone(arguments: argparse.Namespace) -> int:
     # Loads HDF5 and the tokenizers, which other verbs do without.
     from dynapipe_hpc.cli.progress import text_progress
     from dynapipe_hpc.data.preprocess import PreprocessOptions, preprocess, total_bytes
@@ -56,11 +78,37 @@ def run(arguments: argparse.Namespace) -> int:
             options,
             on_progress=lambda done: progress.show(done.n_bytes, done.n_tokens),
         )
+    _tell(f"{arguments.output}:", tokenizer, totals, start_s)
+    return 0
+
+
+def _run_together(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.data.preprocess import PreprocessOptions
+    from dynapipe_hpc.data.tokenizers import load_tokenizer
+    from dynapipe_hpc.experiment.launch import open_job
+    from dynapipe_hpc.experiment.preprocess_job import preprocess_together
+
+    start_s = time.perf_counter()
+    with open_job() as job:
+        with job.agreeing():
+            options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
+            tokenizer = load_tokenizer(arguments.tokenizer, arguments.eos)
+        with share_progress("preprocess", shown=job.is_first) as on_share:
+            made = preprocess_together(
+                job, arguments.sources, arguments.output, tokenizer, options, on_share
+            )
+        if job.is_first:
+            shards = f"{made.n_shards:,} shards, {made.n_reused:,} of them of an earlier job"
+            _tell(f"{arguments.output}: {shards}; made", tokenizer, made.totals, start_s)
+    return 0
+
+
+def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:
     elapsed_s = time.perf_counter() - start_s
     print(
-        f"{arguments.output}: {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
+        f"{what} {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
         f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
     )
     if totals.n_skipped:
         print(f"skipped {totals.n_skipped:,} bad lines, the first: {totals.first_skipped}")
-    return 0

@@ -1,5 +1,6 @@
 """Reads a dataset. `docs/formats.md` describes the file."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -9,20 +10,41 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.dataset_header import FORMAT, SCHEMA_VERSION, read_header, strings
+from dynapipe_hpc.data.dataset_header import INDEX_VERSION, read_header, strings
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.token_block import TokenArray
+from dynapipe_hpc.data.open_dataset import AGAIN, array_of, open_dataset
+from dynapipe_hpc.data.shard_reader import ShardError, ShardReader
+from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
 
-_AGAIN = "make it again with dynapipe-hpc preprocess"
+Offsets = npt.NDArray[np.int64]
+GROUPS = ("inputs", "targets")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPart:
+    """Consecutive samples whose tokens are in one file.
+
+    Attributes:
+        path: The file.
+        first: The first sample.
+        end: The one behind the last.
+        content_sha256: `ContentHash` that the samples should have; empty if it is not known.
+    """
+
+    path: Path
+    first: int
+    end: int
+    content_sha256: str
 
 
 class DatasetFile:
     """A dataset open for reading, by any number of processes at once.
 
-    Offsets are in memory, 16 bytes per sample; tokens are read from the file when asked for.
+    Offsets are in memory, 16 bytes per sample; tokens are read when asked for, from the file or
+    from the shards that it is the index of.
 
     Attributes:
-        path: The file.
+        path: The file, or the index.
         header: Tokenizer, sources and time of creation.
         task_ids: Task of every sample, shape (n_samples,).
         task_names: Tasks by id.
@@ -33,20 +55,23 @@ class DatasetFile:
 
         Raises:
             InputError: It is missing, not a dataset, of another schema version, incomplete,
-                or inconsistent.
+                or inconsistent; or one of its shards is missing or of another size.
         """
         self.path = path
-        self._file = _open(path)
+        self._file = open_dataset(path)
         try:
             self.header = read_header(self._file.attrs)
-            self._inputs = _Sequences.load(self._file, "inputs")
-            self._targets = _Sequences.load(self._file, "targets")
-            self.task_ids: npt.NDArray[np.int32] = _dataset(self._file, "task_ids", "i")[:]
-            self.task_names = strings(_dataset(self._file, "task_names", "S")[:])
+            self._offsets = {group: _offsets_of(self._file, group) for group in GROUPS}
+            self.task_ids: npt.NDArray[np.int32] = array_of(self._file, "task_ids", "i")[:]
+            self.task_names = strings(array_of(self._file, "task_names", "S")[:])
             self._check_tasks_and_targets()
+            self._tokens = self._load_tokens()
+        except ShardError:
+            self._file.close()
+            raise
         except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
             self._file.close()
-            raise InputError(f"{path}: damaged dataset: {error}; {_AGAIN}") from None
+            raise InputError(f"{path}: damaged dataset: {error}; {AGAIN}") from None
 
     def __enter__(self) -> Self:
         """Leaves the file open until the end of the block."""
@@ -63,6 +88,7 @@ class DatasetFile:
 
     def close(self) -> None:
         """Closes the file; lengths and tasks stay usable."""
+        self._tokens.close()
         self._file.close()
 
     @property
@@ -83,12 +109,12 @@ class DatasetFile:
     @property
     def input_lengths(self) -> npt.NDArray[np.int64]:
         """Tokens of every sample's input, shape (n_samples,)."""
-        return np.diff(self._inputs.offsets)
+        return np.diff(self._offsets["inputs"])
 
     @property
     def target_lengths(self) -> npt.NDArray[np.int64]:
         """Tokens of every sample's target, >= 1, shape (n_samples,)."""
-        return np.diff(self._targets.offsets)
+        return np.diff(self._offsets["targets"])
 
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
@@ -106,20 +132,64 @@ class DatasetFile:
         Raises:
             InputError: The file can no longer be read.
         """
-        try:
-            return (
-                self._inputs.read(sample_id, input_tokens),
-                self._targets.read(sample_id, target_tokens),
+        return (
+            self._read("inputs", sample_id, input_tokens),
+            self._read("targets", sample_id, target_tokens),
+        )
+
+    @property
+    def parts(self) -> list[DatasetPart]:
+        """The files that hold the tokens, in the order of the samples."""
+        if not isinstance(self._tokens, ShardReader):
+            return [DatasetPart(self.path, 0, self.n_samples, self.header.content_sha256)]
+        shards, starts = self._tokens, self._tokens.starts.tolist()
+        return [
+            DatasetPart(self.path.parent / name, first, end, sha256)
+            for name, first, end, sha256 in zip(
+                shards.names, starts, starts[1:], shards.sha256, strict=False
             )
+        ]
+
+    def blocks(self, part: DatasetPart, n_samples: int) -> Iterator[TokenBlock]:
+        """All samples of a part, whole, `n_samples` at a time.
+
+        Raises:
+            InputError: The file can no longer be read.
+        """
+        for first in range(part.first, part.end, n_samples):
+            end = min(first + n_samples, part.end)
+            inputs, targets = (self._sequences(group, first, end) for group in GROUPS)
+            tasks = tuple(self.task_names[i] for i in self.task_ids[first:end])
+            yield TokenBlock(inputs, targets, tasks)
+
+    def _sequences(self, group: str, first: int, end: int) -> TokenSequences:
+        offsets = self._offsets[group][first : end + 1]
+        tokens = self._tokens_between(group, first, int(offsets[0]), int(offsets[-1]))
+        return TokenSequences(tokens, np.diff(offsets))
+
+    def _read(self, group: str, sample_id: int, n_tokens: int) -> TokenArray:
+        start, end = self._offsets[group][sample_id : sample_id + 2].tolist()
+        if not 0 <= n_tokens <= end - start:
+            raise ValueError(f"sequence {sample_id} has {end - start} tokens, not {n_tokens}")
+        return self._tokens_between(group, sample_id, start, start + n_tokens)
+
+    def _tokens_between(self, group: str, sample_id: int, start: int, end: int) -> TokenArray:
+        try:
+            return self._tokens.read(group, sample_id, start, end)
         except (OSError, RuntimeError) as error:
             raise InputError(f"{self.path}: cannot read sample {sample_id}: {error}") from None
 
+    def _load_tokens(self) -> "_OwnTokens | ShardReader":
+        if self._file.attrs["schema_version"] == INDEX_VERSION:
+            return ShardReader.load(self.path, self._file, self._offsets)
+        return _OwnTokens.load(self._file, self._offsets)
+
     def _check_tasks_and_targets(self) -> None:
         n_samples = len(self.task_ids)
-        for group, sequences in (("inputs", self._inputs), ("targets", self._targets)):
-            if len(sequences.offsets) != n_samples + 1:
+        for group, offsets in self._offsets.items():
+            if len(offsets) != n_samples + 1:
                 raise InputError(
-                    f"'{group}/offsets' holds {len(sequences.offsets)} numbers, but 'task_ids' "
+                    f"'{group}/offsets' holds {len(offsets)} numbers, but 'task_ids' "
                     f"has {n_samples} samples, which need {n_samples + 1}"
                 )
         if n_samples and not 0 <= self.task_ids.min() <= self.task_ids.max() < len(self.task_names):
@@ -129,63 +199,32 @@ class DatasetFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sequences:
-    """Sequence i is `tokens[offsets[i]:offsets[i + 1]]`."""
+class _OwnTokens:
+    """Tokens in the dataset's own file."""
 
-    tokens: h5py.Dataset
-    offsets: npt.NDArray[np.int64]
+    arrays: dict[str, h5py.Dataset]
 
     @classmethod
-    def load(cls, file: h5py.File, group: str) -> Self:
-        tokens = _dataset(file, f"{group}/tokens", "u")
-        offsets = _dataset(file, f"{group}/offsets", "i")[:]
-        if len(offsets) == 0 or offsets[0] != 0 or np.any(np.diff(offsets) < 0):
-            raise InputError(f"'{group}/offsets' does not rise from 0")
-        if offsets[-1] != len(tokens):
-            raise InputError(
-                f"'{group}/offsets' ends at {offsets[-1]}, but '{group}/tokens' holds {len(tokens)}"
-            )
-        return cls(tokens, offsets)
+    def load(cls, file: h5py.File, offsets: dict[str, Offsets]) -> Self:
+        arrays = {group: array_of(file, f"{group}/tokens", "u") for group in GROUPS}
+        for group, tokens in arrays.items():
+            if offsets[group][-1] != len(tokens):
+                raise InputError(
+                    f"'{group}/offsets' ends at {offsets[group][-1]}, but '{group}/tokens' holds "
+                    f"{len(tokens)}"
+                )
+        return cls(arrays)
 
-    def read(self, i: int, n_tokens: int) -> TokenArray:
-        start, end = self.offsets[i], self.offsets[i + 1]
-        if not 0 <= n_tokens <= end - start:
-            raise ValueError(f"sequence {i} has {end - start} tokens, not {n_tokens}")
-        found: TokenArray = self.tokens[start : start + n_tokens]
+    def read(self, group: str, _: int, start: int, end: int) -> TokenArray:
+        found: TokenArray = self.arrays[group][start:end]
         return found
 
-
-def _open(path: Path) -> h5py.File:
-    if not path.is_file():
-        raise InputError(f"{path}: no such dataset; make it with dynapipe-hpc preprocess")
-    try:
-        # Without a chunk cache HDF5 reads just the bytes asked for, not the chunk around them.
-        file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
-    except OSError as error:
-        raise InputError(f"{path}: not a complete HDF5 file ({error}); {_AGAIN}") from None
-    try:
-        _check_format(path, file)
-    except InputError:
-        file.close()
-        raise
-    return file
+    def close(self) -> None:
+        """The arrays close with their file."""
 
 
-def _check_format(path: Path, file: h5py.File) -> None:
-    if file.attrs.get("format") != FORMAT.encode():
-        raise InputError(f"{path}: an HDF5 file, but not a dataset; {_AGAIN}")
-    version = file.attrs.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise InputError(
-            f"{path}: has schema version {version}, but this dynapipe-hpc reads "
-            f"{SCHEMA_VERSION}; {_AGAIN}, or use the dynapipe-hpc that made it"
-        )
-
-
-def _dataset(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset):
-        raise InputError(f"'{name}' is missing")
-    if found.ndim != 1 or found.dtype.kind != kind:
-        raise InputError(f"'{name}' has shape {found.shape} and type {found.dtype}")
-    return found
+def _offsets_of(file: h5py.File, group: str) -> Offsets:
+    offsets: Offsets = array_of(file, f"{group}/offsets", "i")[:]
+    if len(offsets) == 0 or offsets[0] != 0 or np.any(np.diff(offsets) < 0):
+        raise InputError(f"'{group}/offsets' does not rise from 0")
+    return offsets

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc.data.errors import InputError
+
 FORMAT = "dynapipe-hpc dataset"
 SCHEMA_VERSION = 1
+INDEX_VERSION = 2
+"""Of a dataset whose tokens are in other files, its shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class DatasetHeader:
         eos_id: The token that ends every target.
         sources: Names of the files that the samples were read from.
         created: When the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
+        content_sha256: `ContentHash` of the samples, in hexadecimal; empty where it is not kept:
+            in an index, and in files from before there were checksums.
     """
 
     tokenizer_name: str
@@ -31,12 +37,15 @@ class DatasetHeader:
     eos_id: int
     sources: tuple[str, ...] = ()
     created: str = ""
+    content_sha256: str = ""
 
 
-def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) -> None:
-    """Puts the header into a file's attributes."""
+def write_header(
+    attributes: MutableMapping[str, Any], header: DatasetHeader, version: int = SCHEMA_VERSION
+) -> None:
+    """Puts the header, but for the checksum, into a file's attributes."""
     attributes["format"] = np.bytes_(FORMAT.encode())
-    attributes["schema_version"] = SCHEMA_VERSION
+    attributes["schema_version"] = version
     attributes["tokenizer_name"] = np.bytes_(header.tokenizer_name.encode())
     attributes["tokenizer_sha256"] = np.bytes_(header.tokenizer_sha256.encode())
     attributes["vocab_size"] = header.vocab_size
@@ -46,16 +55,32 @@ def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) ->
     attributes["created"] = np.bytes_(created.encode())
 
 
+def write_content_hash(attributes: MutableMapping[str, Any], sha256: str) -> None:
+    """Adds the checksum of the samples, which is known when all are written."""
+    attributes["content_sha256"] = np.bytes_(sha256.encode())
+
+
 def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
     """Gets the header from a file's attributes; whatever is amiss raises."""
     return DatasetHeader(
-        tokenizer_name=bytes(attributes["tokenizer_name"]).decode(),
-        tokenizer_sha256=bytes(attributes["tokenizer_sha256"]).decode(),
-        vocab_size=int(attributes["vocab_size"]),
-        eos_id=int(attributes["eos_id"]),
-        sources=strings(attributes["sources"]),
-        created=bytes(attributes["created"]).decode(),
+        tokenizer_name=_text(attributes, "tokenizer_name"),
+        tokenizer_sha256=_text(attributes, "tokenizer_sha256"),
+        vocab_size=int(_value(attributes, "vocab_size")),
+        eos_id=int(_value(attributes, "eos_id")),
+        sources=strings(_value(attributes, "sources")),
+        created=_text(attributes, "created"),
+        content_sha256=bytes(attributes.get("content_sha256", b"")).decode(),
     )
+
+
+def _text(attributes: Mapping[str, Any], name: str) -> str:
+    return bytes(_value(attributes, name)).decode()
+
+
+def _value(attributes: Mapping[str, Any], name: str) -> Any:
+    if name not in attributes:
+        raise InputError(f"attribute '{name}' is missing")
+    return attributes[name]
 
 
 def fixed_length(texts: Sequence[str]) -> npt.NDArray[np.bytes_]:

@@ -11,7 +11,13 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.dataset_header import DatasetHeader, fixed_length, write_header
+from dynapipe_hpc.data.content_hash import ContentHash
+from dynapipe_hpc.data.dataset_header import (
+    DatasetHeader,
+    fixed_length,
+    write_content_hash,
+    write_header,
+)
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences, token_type
 
@@ -28,6 +34,7 @@ class DatasetWriter:
         self._targets = _GrowingSequences.create(file, "targets", dtype)
         self._task_ids = _growing(file, "task_ids", np.dtype(np.int32))
         self._id_of_task: dict[str, int] = {}
+        self._content = ContentHash()
         self._file = file
         write_header(file.attrs, header)
 
@@ -40,13 +47,14 @@ class DatasetWriter:
             InputError: `path` cannot be a file.
             RunError: The file system refuses, as when the disk is full.
         """
-        with replacing(path) as beside, _creating(beside) as file:
+        with replacing(path) as beside, creating(beside) as file:
             writer = cls(file, header)
             yield writer
             writer._finish()
 
     def append(self, block: TokenBlock) -> None:
         """Adds samples behind those already written."""
+        self._content.add(block)
         self._inputs.append(block.inputs)
         self._targets.append(block.targets)
         ids = [self._id_of_task.setdefault(task, len(self._id_of_task)) for task in block.tasks]
@@ -54,6 +62,7 @@ class DatasetWriter:
 
     def _finish(self) -> None:
         self._file["task_names"] = fixed_length(list(self._id_of_task))
+        write_content_hash(self._file.attrs, self._content.hexdigest())
         self._file.flush()
 
 
@@ -76,7 +85,7 @@ class _GrowingSequences:
 
 
 @contextmanager
-def _creating(path: Path) -> Iterator[h5py.File]:
+def creating(path: Path) -> Iterator[h5py.File]:
     # Without a chunk cache a write that fails does so at once. The version bounds allow
     # attributes above 64 KiB: the names of many sources.
     file = h5py.File(path, "w", libver=("v110", "v110"), rdcc_nbytes=0)

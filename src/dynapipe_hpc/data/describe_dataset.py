@@ -37,6 +37,8 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     yield f"tokenizer  {header.tokenizer_name}, sha256 {header.tokenizer_sha256[:12]}"
     yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}"
     yield f"sources    {', '.join(header.sources)}"
+    if (n_files := len(dataset.parts)) > 1:
+        yield f"shards     {n_files:,} in {dataset.parts[0].path.parent}"
 
 
 def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:

@@ -1,9 +1,7 @@
 """From JSONL text to a dataset, with every core and in constant memory."""
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +9,11 @@ from dynapipe_hpc.data.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.replacing import check_output
-from dynapipe_hpc.data.tokenize_lines import Lines, TokenizedLines
+from dynapipe_hpc.data.shard import shard_folder
+from dynapipe_hpc.data.text_part import TextPart, read_blocks
+from dynapipe_hpc.data.tokenize_lines import TokenizedLines
 from dynapipe_hpc.data.tokenize_pool import TokenizePool, open_pool
 from dynapipe_hpc.data.tokenizers import Tokenizer
-
-BLOCK_BYTES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,21 @@ class PreprocessTotals:
         self.n_bytes += tokenized.n_bytes
         self.n_samples += len(tokenized.block.tasks)
         self.n_tokens += tokenized.block.n_tokens
-        if tokenized.skipped and not self.n_skipped:
-            self.first_skipped = tokenized.skipped[0]
-        self.n_skipped += len(tokenized.skipped)
+        if tokenized.bad and not self.n_skipped:
+            self.first_skipped = tokenized.bad[0].describe()
+        self.n_skipped += len(tokenized.bad)
+
+    def add_totals(self, later: "PreprocessTotals") -> None:
+        """Counts what was done with the text behind."""
+        self.n_bytes += later.n_bytes
+        self.n_samples += later.n_samples
+        self.n_tokens += later.n_tokens
+        self.first_skipped = self.first_skipped or later.first_skipped
+        self.n_skipped += later.n_skipped
+
+
+OnProgress = Callable[[PreprocessTotals], None]
+"""Called after every block, with what was done so far."""
 
 
 def preprocess(
@@ -71,7 +81,7 @@ def preprocess(
     output: Path,
     tokenizer: Tokenizer,
     options: PreprocessOptions,
-    on_progress: Callable[[PreprocessTotals], None] = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> PreprocessTotals:
     """Tokenizes the lines of all sources, in order, into one dataset.
 
@@ -86,31 +96,62 @@ def preprocess(
         on_progress: Called after every block.
 
     Raises:
-        InputError: The output exists, a source cannot be read, a line is bad, or no line is
-            left.
+        InputError: The output exists, or shards of it; a source cannot be read, a line is bad, or
+            no line is left.
         RunError: The output cannot be written.
     """
-    _check_paths(sources, output, options.force)
-    names = tuple(str(source) for source in sources)
-    header = DatasetHeader(
-        tokenizer.name, tokenizer.sha256, tokenizer.vocab_size, tokenizer.eos_id, names
-    )
-    totals = PreprocessTotals()
+    total_bytes(sources)  # all must be there before the first is worked on
+    check_output(output, sources, options.force)
+    if (folder := shard_folder(output)).exists():
+        raise InputError(
+            f"{folder}: holds shards of {output}; go on with mpiexec -n 1 dynapipe-hpc preprocess, "
+            "or remove the folder first"
+        )
     # Not the machine's cores: a batch job may have been given fewer.
     n_workers = options.n_workers or len(os.sched_getaffinity(0))
-    blocks = (lines for source in sources for lines in _read_blocks(source))
+    parts = [TextPart(source) for source in sources]
     with (
-        DatasetWriter.create(output, header) as writer,
-        open_pool(tokenizer, options.skip_bad, n_workers) as pool,
+        DatasetWriter.create(output, header_of(tokenizer, sources)) as writer,
+        open_pool(tokenizer, n_workers) as pool,
     ):
-        for tokenized in _in_order(pool, blocks, most_waiting=2 * n_workers):
-            writer.append(tokenized.block)
-            totals.add(tokenized)
-            on_progress(totals)
-        if totals.n_samples == 0:
-            skipped = f" ({totals.first_skipped})" if totals.n_skipped else ""
-            raise InputError(f"{', '.join(names)}: no sample to write{skipped}")
+        totals = write_parts(writer, parts, pool, options.skip_bad, on_progress)
+        _check_not_empty(totals, sources)
     return totals
+
+
+def write_parts(
+    writer: DatasetWriter,
+    parts: Sequence[TextPart],
+    pool: TokenizePool,
+    skip_bad: bool,
+    on_progress: OnProgress,
+) -> PreprocessTotals:
+    """Tokenizes parts of text, in order, into a dataset.
+
+    Raises:
+        InputError: A part cannot be read, or a line is bad and `skip_bad` not set.
+        RunError: The dataset cannot be written, or a worker died.
+    """
+    totals = PreprocessTotals()
+    for tokenized in pool.tokenize(lines for part in parts for lines in read_blocks(part)):
+        if tokenized.bad and not skip_bad:
+            reason = tokenized.bad[0].describe()
+            raise InputError(f"{reason}; mend the line, or leave it out with --skip-bad")
+        writer.append(tokenized.block)
+        totals.add(tokenized)
+        on_progress(totals)
+    return totals
+
+
+def header_of(tokenizer: Tokenizer, sources: Sequence[Path]) -> DatasetHeader:
+    """What a dataset says of its tokenizer and sources."""
+    return DatasetHeader(
+        tokenizer.name,
+        tokenizer.sha256,
+        tokenizer.vocab_size,
+        tokenizer.eos_id,
+        tuple(str(source) for source in sources),
+    )
 
 
 def total_bytes(sources: Sequence[Path]) -> int:
@@ -125,30 +166,7 @@ def total_bytes(sources: Sequence[Path]) -> int:
     return sum(source.stat().st_size for source in sources)
 
 
-def _check_paths(sources: Sequence[Path], output: Path, force: bool) -> None:
-    total_bytes(sources)  # all must be there before the first is worked on
-    check_output(output, sources, force)
-
-
-def _read_blocks(source: Path) -> Iterator[Lines]:
-    try:
-        with source.open("rb") as file:
-            first = 1
-            while lines := file.readlines(BLOCK_BYTES):
-                yield Lines(source, first, lines)
-                first += len(lines)
-    except OSError as error:
-        raise InputError(f"{source}: cannot be read: {error.strerror}") from None
-
-
-def _in_order(
-    pool: TokenizePool, blocks: Iterable[Lines], most_waiting: int
-) -> Iterator[TokenizedLines]:
-    """Bounds what is under way; a pool alone would read all of the sources at once."""
-    waiting: deque[Future[TokenizedLines]] = deque()
-    for lines in blocks:
-        waiting.append(pool.submit(lines))
-        if len(waiting) > most_waiting:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+def _check_not_empty(totals: PreprocessTotals, sources: Sequence[Path]) -> None:
+    if totals.n_samples == 0:
+        skipped = f" ({totals.first_skipped})" if totals.n_skipped else ""
+        raise InputError(f"{', '.join(map(str, sources))}: no sample to write{skipped}")

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all."""
 
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,21 +14,40 @@ def replacing(path: Path) -> Iterator[Path]:
     """Gives the name of a file to write beside `path`, and moves it there at the end.
 
     After an exception, an interruption included, the file beside is removed and `path` is
-    what it was before.
+    what it was before. What processes of this host that were killed left beside goes as well.
 
     Raises:
         InputError: As `check_replaceable`.
         RunError: As `writing`.
     """
     check_replaceable(path)
-    # The process id, because two runs that write the same file must not share the one beside.
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    _remove_left_over(path)
+    # Two runs that write the same file must not share the one beside.
+    beside = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.partial")
     try:
         with writing(path):
             yield beside
             beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _remove_left_over(path: Path) -> None:
+    before, after = f".{path.name}.{platform.node()}.", ".partial"
+    for left in path.parent.iterdir():
+        pid = left.name.removeprefix(before).removesuffix(after)
+        if left.name == f"{before}{pid}{after}" and pid.isdecimal() and not _is_alive(int(pid)):
+            left.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager

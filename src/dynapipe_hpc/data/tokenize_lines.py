@@ -3,10 +3,10 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text_part import Lines, TextPart
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.data.tokenizers import Tokenizer
 
@@ -14,23 +14,26 @@ DEFAULT_TASK = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Some consecutive lines of a JSONL file.
+class BadLine:
+    """A line that is no sample.
 
     Attributes:
-        path: The file.
-        first: Number of the first line, from 1.
-        lines: The lines, undecoded.
+        part: Where it is from.
+        number: Its number in the part, from 1.
+        reason: What is wrong with it.
     """
 
-    path: Path
-    first: int
-    lines: list[bytes]
+    part: TextPart
+    number: int
+    reason: str
 
-    @property
-    def n_bytes(self) -> int:
-        """Size of the lines in the file."""
-        return sum(map(len, self.lines))
+    def describe(self) -> str:
+        """File, number of the line in the file, and reason.
+
+        Raises:
+            InputError: The file can no longer be read.
+        """
+        return f"{self.part.path}:{self.part.lines_before() + self.number}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,12 @@ class TokenizedLines:
     Attributes:
         block: The samples of the good lines.
         n_bytes: Size of all lines in the file.
-        skipped: Why each bad line is bad, with file and line number.
+        bad: The other lines.
     """
 
     block: TokenBlock
     n_bytes: int
-    skipped: tuple[str, ...]
+    bad: tuple[BadLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +58,22 @@ class _Text:
     task: str
 
 
-def tokenize_lines(lines: Lines, tokenizer: Tokenizer, skip_bad: bool) -> TokenizedLines:
+def tokenize_lines(lines: Lines, tokenizer: Tokenizer) -> TokenizedLines:
     """Tokenizes one sample per line and ends every target with the end-of-sequence token.
 
     Args:
         lines: JSON objects with the strings `inputs`, `targets` (not empty) and, if it likes,
             `task`.
         tokenizer: Makes the tokens.
-        skip_bad: Leaves bad lines out instead of refusing them.
-
-    Raises:
-        InputError: A line is bad; names file and line.
     """
     texts: list[_Text] = []
-    skipped: list[str] = []
+    bad: list[BadLine] = []
     for number, line in enumerate(lines.lines, start=lines.first):
         try:
             texts.append(_parse(line))
         except InputError as error:
-            reason = f"{lines.path}:{number}: {error}"
-            if not skip_bad:
-                raise InputError(
-                    f"{reason}; mend the line, or leave it out with --skip-bad"
-                ) from None
-            skipped.append(reason)
-    return TokenizedLines(_tokenize(texts, tokenizer), lines.n_bytes, tuple(skipped))
+            bad.append(BadLine(lines.part, number, str(error)))
+    return TokenizedLines(_tokenize(texts, tokenizer), lines.n_bytes, tuple(bad))
 
 
 def _tokenize(texts: Sequence[_Text], tokenizer: Tokenizer) -> TokenBlock:
@@ -106,6 +100,8 @@ def _parse(line: bytes) -> _Text:
     )
     if not text.targets:
         raise InputError("field 'targets' is empty, so there is nothing to learn")
+    if "\0" in text.task:
+        raise InputError("field 'task' holds a zero character, which ends names in a dataset")
     return text
 
 

@@ -1,51 +1,80 @@
-"""Processes that tokenize, one per core."""
+"""Who tokenizes: this process, or several more, one per core."""
 
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
+from typing import Protocol
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.data.tokenize_lines import Lines, TokenizedLines, tokenize_lines
+from dynapipe_hpc.data.text_part import Lines
+from dynapipe_hpc.data.tokenize_lines import TokenizedLines, tokenize_lines
 from dynapipe_hpc.data.tokenizers import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizePool:
-    """Tokenizes blocks of lines side by side."""
+class TokenizePool(Protocol):
+    """Tokenizes blocks of lines."""
 
-    executor: ProcessPoolExecutor
-
-    def submit(self, lines: Lines) -> Future[TokenizedLines]:
-        """Queues some lines."""
-        return self.executor.submit(_tokenize, lines)
+    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
+        """What becomes of each block, in their order; reads only a few blocks ahead."""
 
 
 @contextmanager
-def open_pool(tokenizer: Tokenizer, skip_bad: bool, n_workers: int) -> Iterator[TokenizePool]:
+def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
     """Starts the workers, and ends them when the block ends, however it ends.
+
+    One worker is this process itself: with one core, another process would be in its way.
 
     Raises:
         RunError: A worker died.
     """
+    if n_workers == 1:
+        _tokenize_with_one_thread()
+        yield _ThisProcess(tokenizer)
+        return
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    executor = ProcessPoolExecutor(n_workers, context, _prepare, (tokenizer, skip_bad))
+    executor = ProcessPoolExecutor(n_workers, context, _prepare, (tokenizer,))
     with _undisturbed():
         executor.submit(int)  # the first task starts all workers
     try:
-        yield TokenizePool(executor)
+        yield _Workers(executor, most_waiting=2 * n_workers)
     except BrokenProcessPool:
         raise RunError(
             "a worker process died, perhaps for lack of memory; try fewer: --workers N"
         ) from None
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ThisProcess:
+    tokenizer: Tokenizer
+
+    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
+        return (tokenize_lines(lines, self.tokenizer) for lines in blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    executor: ProcessPoolExecutor
+    most_waiting: int
+
+    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
+        """Bounds what is under way; the executor alone would read all of the text at once."""
+        waiting: deque[Future[TokenizedLines]] = deque()
+        for lines in blocks:
+            waiting.append(self.executor.submit(_tokenize, lines))
+            if len(waiting) > self.most_waiting:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 @contextmanager
@@ -63,14 +92,18 @@ def _undisturbed() -> Iterator[None]:
 
 
 # The one state of a worker, set as it starts: sending the vocabulary with every block is slow.
-_settings: list[tuple[Tokenizer, bool]] = []
+_tokenizer: list[Tokenizer] = []
 
 
-def _prepare(tokenizer: Tokenizer, skip_bad: bool) -> None:
+def _prepare(tokenizer: Tokenizer) -> None:
     threading.Thread(target=_end_with_the_first_process, daemon=True).start()
-    # The workers are the parallelism.
+    _tokenize_with_one_thread()
+    _tokenizer.append(tokenizer)
+
+
+def _tokenize_with_one_thread() -> None:
+    """Processes are the parallelism."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _settings.append((tokenizer, skip_bad))
 
 
 def _end_with_the_first_process() -> None:
@@ -82,5 +115,5 @@ def _end_with_the_first_process() -> None:
 
 
 def _tokenize(lines: Lines) -> TokenizedLines:
-    [(tokenizer, skip_bad)] = _settings
-    return tokenize_lines(lines, tokenizer, skip_bad)
+    [tokenizer] = _tokenizer
+    return tokenize_lines(lines, tokenizer)

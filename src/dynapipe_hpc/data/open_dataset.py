@@ -1,0 +1,59 @@
+"""Opens HDF5 files of datasets, and says what is wrong with others."""
+
+from pathlib import Path
+
+import h5py
+
+from dynapipe_hpc.data.dataset_header import FORMAT, INDEX_VERSION, SCHEMA_VERSION
+from dynapipe_hpc.data.errors import InputError
+
+AGAIN = "make it again with dynapipe-hpc preprocess"
+
+
+def open_dataset(path: Path) -> h5py.File:
+    """Opens a dataset or an index for reading.
+
+    Raises:
+        InputError: It is missing, incomplete, no dataset, or of another schema version.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such dataset; make it with dynapipe-hpc preprocess")
+    try:
+        # Without a chunk cache HDF5 reads just the bytes asked for, not the chunk around them.
+        file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+    except OSError as error:
+        raise InputError(f"{path}: not a complete HDF5 file ({error}); {AGAIN}") from None
+    try:
+        _check_format(path, file)
+    except InputError:
+        file.close()
+        raise
+    except (KeyError, OSError, RuntimeError, ValueError) as error:
+        file.close()
+        raise InputError(f"{path}: a damaged HDF5 file ({error}); {AGAIN}") from None
+    return file
+
+
+def array_of(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
+    """A one-dimensional array of a dataset, of a kind of types as numpy calls it.
+
+    Raises:
+        InputError: There is none.
+    """
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise InputError(f"'{name}' is missing")
+    if found.ndim != 1 or found.dtype.kind != kind:
+        raise InputError(f"'{name}' has shape {found.shape} and type {found.dtype}")
+    return found
+
+
+def _check_format(path: Path, file: h5py.File) -> None:
+    if file.attrs.get("format") != FORMAT.encode():
+        raise InputError(f"{path}: an HDF5 file, but not a dataset; {AGAIN}")
+    version = file.attrs.get("schema_version")
+    if version not in (SCHEMA_VERSION, INDEX_VERSION):
+        raise InputError(
+            f"{path}: has schema version {version}, but this dynapipe-hpc reads "
+            f"{SCHEMA_VERSION} and {INDEX_VERSION}; {AGAIN}, or use the dynapipe-hpc that made it"
+        )

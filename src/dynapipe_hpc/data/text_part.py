@@ -1,0 +1,117 @@
+"""Parts of text files: what one process reads at a time."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError
+
+BLOCK_BYTES = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """The lines of a file that begin in a range of bytes.
+
+    Attributes:
+        path: The file.
+        start: First byte of the range.
+        end: First byte behind the range; None for the end of the file, wherever that is.
+    """
+
+    path: Path
+    start: int = 0
+    end: int | None = None
+
+    def lines_before(self) -> int:
+        """Number of lines that begin before the part. Reads the file up to there.
+
+        Raises:
+            InputError: The file cannot be read.
+        """
+        if self.start == 0:
+            return 0
+        left, count = self.start - 1, 1
+        try:
+            with self.path.open("rb") as file:
+                while data := file.read(min(left, BLOCK_BYTES)):
+                    left -= len(data)
+                    count += data.count(b"\n")
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some consecutive lines of a part.
+
+    Attributes:
+        part: Where they are from.
+        first: Number of the first line in the part, from 1.
+        lines: The lines, undecoded.
+    """
+
+    part: TextPart
+    first: int
+    lines: list[bytes]
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the lines in the file."""
+        return sum(map(len, self.lines))
+
+
+def cut(path: Path, n_bytes: int, part_bytes: int) -> list[TextPart]:
+    """Cuts a file into parts of about the same size, none above `part_bytes`.
+
+    A line belongs to the part in which it begins, so every line is in exactly one part. An empty
+    file is one part.
+    """
+    n_parts = max(1, -(-n_bytes // part_bytes))
+    ends = [n_bytes * k // n_parts for k in range(n_parts + 1)]
+    return [TextPart(path, start, end) for start, end in pairwise(ends)]
+
+
+def read_blocks(part: TextPart) -> Iterator[Lines]:
+    """The lines of a part, about 128 KiB at a time.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    first = 1
+    try:
+        for lines in _blocks(_lines(part)):
+            yield Lines(part, first, lines)
+            first += len(lines)
+    except OSError as error:
+        raise _unreadable(part.path, error) from None
+
+
+def _lines(part: TextPart) -> Iterator[bytes]:
+    position = part.start
+    with part.path.open("rb") as file:
+        if part.start:
+            file.seek(part.start - 1)  # the line end before, if a line begins at `start`
+            position += len(file.readline()) - 1
+        while (part.end is None or position < part.end) and (line := file.readline()):
+            position += len(line)
+            yield line
+
+
+def _blocks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    block: list[bytes] = []
+    n_bytes = 0
+    for line in lines:
+        block.append(line)
+        n_bytes += len(line)
+        if n_bytes >= BLOCK_BYTES:
+            yield block
+            block, n_bytes = [], 0
+    if block:
+        yield block
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read: {error.strerror}")

@@ -1,0 +1,179 @@
+"""Preprocesses with all ranks of a job, and goes on where an earlier job was ended."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset_index import write_index
+from dynapipe_hpc.data.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.preprocess import (
+    OnProgress,
+    PreprocessOptions,
+    PreprocessTotals,
+    header_of,
+    write_parts,
+)
+from dynapipe_hpc.data.replacing import check_output, writing
+from dynapipe_hpc.data.shard import Shard, lay_out_shards, shard_folder, share_out
+from dynapipe_hpc.data.tokenize_pool import TokenizePool, open_pool
+from dynapipe_hpc.data.tokenizers import Tokenizer
+from dynapipe_hpc.data.verify_dataset import is_intact
+from dynapipe_hpc.experiment.fail_together import fail_together
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.world import STARTED
+
+OnShare = Callable[[float], None]
+"""Called after every block with the share of this rank's text that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessed:
+    """What a job has made.
+
+    Attributes:
+        n_shards: Shards of the dataset.
+        n_reused: Those of them that an earlier job had made.
+        totals: What this job did for the others.
+    """
+
+    n_shards: int
+    n_reused: int
+    totals: PreprocessTotals
+
+
+def preprocess_together(
+    job: Job,
+    sources: Sequence[Path],
+    output: Path,
+    tokenizer: Tokenizer,
+    options: PreprocessOptions,
+    on_share: OnShare = lambda _: None,
+) -> Preprocessed:
+    """Tokenizes the lines of all sources into shards, and joins them to one dataset.
+
+    Every rank makes shards of about as much text as the others. The samples are those that
+    `preprocess` writes, in the same order. A shard that is there and intact is not made again.
+
+    Args:
+        job: The ranks; all together.
+        sources: JSONL files, as `preprocess` takes them.
+        output: The index to write. It appears when all shards are complete; they are beside it.
+        tokenizer: Makes the tokens; the same on all ranks.
+        options: As for `preprocess`, the number of workers per rank.
+        on_share: Called now and then.
+
+    Returns:
+        What was made; the totals on the first rank, zeros elsewhere.
+
+    Raises:
+        SystemExit: The output exists, a source cannot be read or changed, a line is bad, no line
+            is left, a file cannot be written or a worker died; the first rank has said so.
+    """
+    folder = shard_folder(output)
+    shards: list[Shard] = []
+    with job.agreeing():
+        if job.is_first:
+            check_output(output, sources, options.force)
+            shards = lay_out_shards(sources, tokenizer, options.skip_bad)
+            _begin(folder)
+    shards = job.broadcast(shards)
+    distinct = list(dict.fromkeys(shards))  # a source may be named twice
+    missing = _missing(job, folder, distinct)
+    mine = share_out(missing, job.size)[job.rank]
+    maker = _Maker(folder, tokenizer, replace(options, n_workers=_n_workers(job, options)))
+    with job.agreeing(), fail_together(job) as check_peers:
+        made = maker.make(mine, check_peers, on_share)
+    made_by_rank = job.gather(made)
+    with job.agreeing():
+        if job.is_first:
+            header = header_of(tokenizer, sources)
+            write_index(output, header, [folder / shard.name for shard in shards])
+            _remove(folder, keep={shard.name for shard in shards})
+    return Preprocessed(len(distinct), len(distinct) - len(missing), _sum(distinct, made_by_rank))
+
+
+Made = dict[str, PreprocessTotals]
+"""What was done for each shard, by fingerprint."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes shards on one rank."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    options: PreprocessOptions
+
+    def make(
+        self, shards: Sequence[Shard], check_peers: Callable[[], None], on_share: OnShare
+    ) -> Made:
+        made: Made = {}
+        n_bytes = sum(shard.n_bytes for shard in shards)
+
+        def on_progress(totals: PreprocessTotals) -> None:
+            check_peers()
+            n_done = sum(done.n_bytes for done in made.values()) + totals.n_bytes
+            on_share(min(1.0, n_done / n_bytes))
+
+        try:
+            with open_pool(self.tokenizer, self.options.n_workers) as pool:
+                for shard in shards:
+                    made[shard.fingerprint] = self._make(shard, pool, on_progress)
+        except RunError as error:
+            raise RunError(f"{error}; start again to go on: finished shards are kept") from error
+        return made
+
+    def _make(self, shard: Shard, pool: TokenizePool, on_progress: OnProgress) -> PreprocessTotals:
+        header = header_of(self.tokenizer, [shard.part.path])
+        with DatasetWriter.create(self.folder / shard.name, header) as writer:
+            totals = write_parts(writer, [shard.part], pool, self.options.skip_bad, on_progress)
+            shard.check_source()
+        return totals
+
+
+def _begin(folder: Path) -> None:
+    with writing(folder):
+        if folder.exists() and not folder.is_dir():
+            raise InputError(
+                f"{folder}: is in the way of the shards; move it, or name another output"
+            )
+        folder.mkdir(exist_ok=True)
+        for left in folder.glob(".*.partial"):  # of a job that was killed
+            left.unlink()
+
+
+def _missing(job: Job, folder: Path, shards: Sequence[Shard]) -> list[Shard]:
+    """The shards that are not there or damaged; every rank looks at some."""
+    # A list and not questions: a file system may remember for a while that a file was not there.
+    names = {path.name for path in folder.iterdir()} if job.is_first else set()
+    names = job.broadcast(names)
+    present = [shard for shard in shards if shard.name in names]
+    intact = {s.name for s in present[job.rank :: job.size] if is_intact(folder / s.name)}
+    of_all: set[str] = job.broadcast(set().union(*job.gather(intact)))
+    return [shard for shard in shards if shard.name not in of_all]
+
+
+def _n_workers(job: Job, options: PreprocessOptions) -> int:
+    """This rank's share of the cores that it may run on, which others may have been given too."""
+    cores = sorted(os.sched_getaffinity(0))
+    host = job.on_this_host()
+    n_sharing = host.broadcast(host.gather(cores)).count(cores)
+    return options.n_workers or max(1, min(STARTED.n_cores, len(cores) // n_sharing))
+
+
+def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTotals:
+    """In the order of the shards, so that the first bad line is that of the text."""
+    made = {name: totals for of_rank in made_by_rank for name, totals in of_rank.items()}
+    total = PreprocessTotals()
+    for shard in shards:
+        total.add_totals(made.get(shard.fingerprint, PreprocessTotals()))
+    return total
+
+
+def _remove(folder: Path, keep: set[str]) -> None:
+    """Removes what earlier jobs made of other text or with other settings."""
+    for path in folder.iterdir():
+        if path.suffix in {".h5", ".partial"} and path.name not in keep:
+            path.unlink()

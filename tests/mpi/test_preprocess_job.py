@@ -1,0 +1,249 @@
+"""Ranks that preprocess together write what one process writes."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import pytest
+from mpi4py import MPI
+
+from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.preprocess import PreprocessOptions, preprocess
+from dynapipe_hpc.data.shard import LEAST_PART_BYTES
+from dynapipe_hpc.data.tokenizers import ByteTokenizer, Tokenizer
+from dynapipe_hpc.data.verify_dataset import is_intact, verify_dataset
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.preprocess_job import Preprocessed, preprocess_together
+
+pytestmark = pytest.mark.mpi
+
+WORLD = MPI.COMM_WORLD
+RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
+LAST = N_RANKS - 1
+ONE = PreprocessOptions(n_workers=1)
+SKIPPING = PreprocessOptions(n_workers=1, skip_bad=True)
+AGAIN = PreprocessOptions(n_workers=1, force=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The first rank's."""
+    path: Path = WORLD.bcast(tmp_path)
+    return path
+
+
+def write_lines(path: Path, n_lines: int, length: int = 5) -> Path:
+    """On the first rank; `path` on all."""
+    if RANK == 0:
+        records = (
+            {"inputs": f"{path.stem} {i}", "targets": "x" * length, "task": f"task {i % 3}"}
+            for i in range(n_lines)
+        )
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    WORLD.Barrier()
+    return path
+
+
+def together(
+    sources: Sequence[Path],
+    output: Path,
+    options: PreprocessOptions = ONE,
+    tokenizer: Tokenizer | None = None,
+) -> Preprocessed:
+    made = preprocess_together(Job(WORLD), sources, output, tokenizer or ByteTokenizer(), options)
+    WORLD.Barrier()
+    return made
+
+
+def ended_with(
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    sources: Sequence[Path],
+    output: Path,
+    options: PreprocessOptions = ONE,
+) -> str:
+    """What the job said as it ended on all ranks."""
+    with pytest.raises(SystemExit) as raised:
+        preprocess_together(Job(WORLD), sources, output, ByteTokenizer(), options)
+    assert raised.value.code == code
+    said = capsys.readouterr().err
+    assert (said == "") == (RANK > 0)
+    WORLD.Barrier()
+    told: str = WORLD.bcast(said)
+    return told
+
+
+def test_the_dataset_is_that_of_one_process(folder: Path) -> None:
+    sources = [
+        write_lines(folder / f"{name}.jsonl", n) for name, n in (("a", 50), ("b", 3), ("c", 700))
+    ]
+    made = together(sources, folder / "x.h5")
+    assert (made.n_shards, made.n_reused) == (3, 0)
+    alone = folder / f"alone-{RANK}.h5"
+    totals = preprocess(sources, alone, ByteTokenizer(), ONE)
+    assert verify_dataset(folder / "x.h5") == verify_dataset(alone)
+    if RANK == 0:
+        assert made.totals == totals
+    with DatasetFile(folder / "x.h5") as ours, DatasetFile(alone) as whole:
+        assert ours.task_names == whole.task_names
+        assert ours.task_ids.tolist() == whole.task_ids.tolist()
+        assert ours.header.sources == whole.header.sources
+        assert ours.read(51, 3, 2)[0].tolist() == whole.read(51, 3, 2)[0].tolist() == [*b"b 1"]
+
+
+def test_ranks_share_one_large_file(folder: Path) -> None:
+    n_lines = 2 * LEAST_PART_BYTES // 5000 + 10
+    source = write_lines(folder / "a.jsonl", n_lines, length=5000)
+    assert together([source], folder / "x.h5").n_shards == 3
+    alone = folder / f"alone-{RANK}.h5"
+    preprocess([source], alone, ByteTokenizer(), ONE)
+    assert verify_dataset(folder / "x.h5") == verify_dataset(alone)
+
+
+def test_a_source_named_twice_is_there_twice_and_made_once(folder: Path) -> None:
+    source = write_lines(folder / "a.jsonl", 7)
+    assert together([source, source], folder / "x.h5").n_shards == 1
+    with DatasetFile(folder / "x.h5") as dataset:
+        assert dataset.n_samples == 14
+
+
+def test_a_job_goes_on_with_what_is_there(folder: Path) -> None:
+    sources = [write_lines(folder / f"{k}.jsonl", 20 + k) for k in range(5)]
+    output, shards = folder / "x.h5", folder / "x.h5.shards"
+    together(sources, output)
+    expected = verify_dataset(output)
+    WORLD.Barrier()
+    if RANK == 0:
+        output.unlink()
+        one, other, *kept = sorted(shards.iterdir())
+        one.unlink()
+        with h5py.File(other, "a") as file:
+            file["inputs/tokens"][5] ^= 1
+        assert not is_intact(other)
+        (shards / f".{one.name}.elsewhere.17.partial").write_bytes(b"half")
+        times = {path.name: path.stat().st_mtime_ns for path in kept}
+    WORLD.Barrier()
+    made = together(sources, output)
+    assert (made.n_shards, made.n_reused) == (5, 3)
+    assert verify_dataset(output) == expected
+    if RANK == 0:
+        assert {p.name: p.stat().st_mtime_ns for p in shards.iterdir() if p.name in times} == times
+        assert all(not path.name.startswith(".") for path in shards.iterdir())
+
+
+def test_only_a_text_that_changed_is_made_again(folder: Path) -> None:
+    sources = [write_lines(folder / f"{k}.jsonl", 20) for k in range(3)]
+    together(sources, folder / "x.h5")
+    write_lines(sources[1], 21)
+    made = together(sources, folder / "x.h5", AGAIN)
+    assert (made.n_shards, made.n_reused) == (3, 2)
+    with DatasetFile(folder / "x.h5") as dataset:
+        assert dataset.n_samples == 61
+    # What nobody needs any more has gone.
+    assert len(list((folder / "x.h5.shards").iterdir())) == 3
+
+
+def test_an_existing_dataset_is_replaced_only_by_force(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_lines(folder / "a.jsonl", 3)
+    together([source], folder / "x.h5")
+    assert "x.h5: exists already; name another" in ended_with(2, capsys, [source], folder / "x.h5")
+    assert together([source], folder / "x.h5", AGAIN).n_reused == 1
+
+
+def test_a_bad_line_on_one_rank_ends_all_and_keeps_what_is_finished(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The largest first, so every rank has made something when one comes to the bad line.
+    sources = [write_lines(folder / f"{k}.jsonl", 200) for k in range(N_RANKS)]
+    bad = write_lines(folder / "bad.jsonl", 3)
+    if RANK == 0:
+        with bad.open("a") as file:
+            file.write("{}\n")
+    WORLD.Barrier()
+    told = ended_with(2, capsys, [*sources, bad], folder / "x.h5")
+    assert told == (
+        f"dynapipe-hpc: {bad}:4: field 'inputs' is missing (found no fields); mend the line, or "
+        "leave it out with --skip-bad\n"
+    )
+    assert not (folder / "x.h5").exists()
+    write_lines(bad, 3)
+    assert together([*sources, bad], folder / "x.h5").n_reused >= 1
+
+
+def test_ranks_do_not_work_on_after_one_failed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = [write_lines(folder / f"{k}.jsonl", 20_000) for k in range(8)]
+    bad = folder / "bad.jsonl"
+    if RANK == 0:
+        bad.write_text("nonsense\n" + " " * 50_000_000)
+    WORLD.Barrier()
+    assert "bad.jsonl:1: not JSON" in ended_with(2, capsys, [*sources, bad], folder / "x.h5")
+    # Those that were begun are not finished.
+    assert len(list((folder / "x.h5.shards").iterdir())) < 8
+
+
+def test_the_first_bad_line_is_that_of_the_text(folder: Path) -> None:
+    sources = [write_lines(folder / f"{k}.jsonl", 10) for k in range(4)]
+    if RANK == 0:
+        for source in sources[2:]:
+            source.write_text(source.read_text() + "nonsense\n" * 2)
+    WORLD.Barrier()
+    totals = together(sources, folder / "x.h5", SKIPPING).totals
+    if RANK == 0:
+        assert totals.n_skipped == 4
+        assert totals.first_skipped.startswith(f"{sources[2]}:11: not JSON")
+
+
+def test_a_line_keeps_its_number_in_a_file_that_is_shared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    n_lines = 2 * LEAST_PART_BYTES // 5000
+    source = write_lines(folder / "a.jsonl", n_lines, length=5000)
+    if RANK == 0:
+        with source.open("a") as file:
+            file.write("{}\n")
+    WORLD.Barrier()
+    assert f"{source}:{n_lines + 1}: field" in ended_with(2, capsys, [source], folder / "x.h5")
+
+
+def test_text_without_samples_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = folder / "a.jsonl"
+    if RANK == 0:
+        source.write_text("nonsense\n")
+    WORLD.Barrier()
+    assert "a.jsonl: no sample" in ended_with(2, capsys, [source], folder / "x.h5", SKIPPING)
+    assert not (folder / "x.h5").exists()
+
+
+def test_a_missing_source_ends_all_before_any_work(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ended_with(2, capsys, [folder / "none.jsonl"], folder / "x.h5")
+    assert told == f"dynapipe-hpc: {folder}/none.jsonl: cannot be read: No such file or directory\n"
+    assert not (folder / "x.h5.shards").exists()
+
+
+def test_a_file_in_the_way_of_the_shards_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_lines(folder / "a.jsonl", 3)
+    if RANK == 0:
+        (folder / "x.h5.shards").touch()
+    WORLD.Barrier()
+    assert "x.h5.shards: is in the way" in ended_with(2, capsys, [source], folder / "x.h5")
+
+
+@pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
+def test_ranks_with_different_tokenizers_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = [write_lines(folder / f"{k}.jsonl", 10) for k in range(N_RANKS)]
+    tokenizer = ByteTokenizer(sha256="cd" * 32) if RANK == LAST else ByteTokenizer()
+    with pytest.raises(SystemExit) as raised:
+        preprocess_together(Job(WORLD), sources, folder / "x.h5", tokenizer, ONE)
+    assert raised.value.code == 2
+    assert ("the same files have to be on all hosts" in capsys.readouterr().err) == (RANK == 0)
