@@ -14,7 +14,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup build demo demo-t5 test test-python test-cpp test-mpi test-mpich exactness fuzz check format clean
+.PHONY: help setup build demo demo-t5 test test-python test-cpp test-mpi test-mpich exactness fuzz bad-input-test check format clean
 
 help:
 	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
@@ -22,6 +22,7 @@ help:
 	@echo "make test     all tests: C++, Python, MPI on 1, 2 and 4 ranks"
 	@echo "make exactness every way to train against the unsplit model"
 	@echo "make fuzz     N random plans, and changes to them: is the check right? (N=100000, minutes)"
+	@echo "make bad-input-test is every bad input refused with a clear error?"
 	@echo "make check    lint, types, layers"
 	@echo "make build    again after a change in cpp/"
 	@echo "make format   rewrite sources in the project's format"
@@ -93,6 +94,10 @@ fuzz: setup
 	$(IN_VENV) cmake --workflow --preset sanitize
 	build/sanitize/test_check_pipeline $(N)
 	$(BIN)/python -m tests.fuzz.fuzz_plans $(N)
+
+# In the last line: how many bad inputs, and how many ended in a clear error.
+bad-input-test: setup
+	$(BIN)/python -m pytest tests/bad_input -m "slow or not slow"
 
 # The plan store under a second MPI implementation, which needs an environment of its own.
 test-mpich: .venv-mpich/.ready

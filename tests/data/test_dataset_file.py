@@ -69,7 +69,8 @@ def test_tokens_take_two_bytes_if_they_can(tmp_path: Path, vocab_size: int, bits
 
 def test_a_missing_dataset_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"none.h5: no such dataset; make it with dynapipe-hpc pre"
+        InputError,
+        match=r"none.h5: not a dataset: No such file or directory; make it with dynapipe-hpc pre",
     ):
         DatasetFile(tmp_path / "none.h5")
 

@@ -45,5 +45,5 @@ def test_counts_percentiles_and_histogram_are_shown(tmp_path: Path) -> None:
 
 
 def test_another_file_cannot_be_described(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such dataset"):
+    with pytest.raises(InputError, match="not a dataset: No such file"):
         describe_dataset(tmp_path / "x.h5")

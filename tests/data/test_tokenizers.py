@@ -96,7 +96,7 @@ def test_gpt2_splits_as_it_is_known_to() -> None:
 
 
 def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"t.json: cannot read the tokenizer: No such file"):
+    with pytest.raises(InputError, match=r"t.json: cannot be read: No such file"):
         load_tokenizer([tmp_path / "t.json"])
 
 

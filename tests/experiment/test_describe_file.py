@@ -43,5 +43,5 @@ def test_a_file_that_is_not_hdf5_is_an_input_error(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"x.h5: no such file"):
+    with pytest.raises(InputError, match=r"x.h5: No such file"):
         describe_file(tmp_path / "x.h5")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
 
 COMPLETE = """
@@ -140,7 +141,7 @@ def test_all_mistakes_are_told_at_once(complete: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none.toml: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"none.toml: cannot be read: No such file"):
         load_config(tmp_path / "none.toml")
 
 

@@ -1,13 +1,14 @@
 """The command `dynapipe-hpc`: one verb per file of this package."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import demo_corpus, inspect, plan, preprocess, profile, report, run
-from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.errors import InputError, RunError, printable
 
 VERBS = (preprocess, inspect, profile, plan, run, report, demo_corpus)
 
@@ -19,6 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 done, 1 the run failed, 2 wrong input; a user error is a message, not a traceback.
     """
     parsed = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name need not be text, and a terminal not know all letters.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return int(parsed.run(parsed))
     except InputError as error:
@@ -35,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(message: str, exit_code: int) -> int:
-    sys.stderr.write(f"dynapipe-hpc: {message}\n")
+    sys.stderr.write(f"dynapipe-hpc: {printable(message)}\n")
     return exit_code
 
 

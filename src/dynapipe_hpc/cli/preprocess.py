@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dynapipe_hpc.data.errors import printable
 from dynapipe_hpc.experiment.started import read_started
 
 if TYPE_CHECKING:
@@ -111,4 +112,5 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
         f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
     )
     if totals.n_skipped:
-        print(f"skipped {totals.n_skipped:,} bad lines, the first: {totals.first_skipped}")
+        first = printable(totals.first_skipped)
+        print(f"skipped {totals.n_skipped:,} bad lines, the first: {first}")

@@ -18,9 +18,9 @@ class DataConfig(ConfigTable):
     """
 
     dataset: str = Field(min_length=1)
-    max_tokens: int = Field(ge=1)
-    tokens_per_batch: int = Field(ge=1)
-    seed: int = Field(default=0, ge=0)
+    max_tokens: int = Field(ge=1, le=2**24)
+    tokens_per_batch: int = Field(ge=1, le=2**40)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
 
     @model_validator(mode="after")
     def _any_sample_fits_a_batch(self) -> Self:

@@ -1,9 +1,22 @@
 """One table of a configuration file."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class ConfigTable(BaseModel):
-    """A frozen, typed TOML table in which an unknown key is an error."""
+    """A frozen, typed TOML table in which an unknown key is an error, and numbers are finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, table: Any) -> Any:
+        for key, value in table.items() if isinstance(table, dict) else ():
+            field = cls.model_fields.get(key)
+            if isinstance(value, bool) and field and field.annotation is not bool:
+                raise ValueError(f"{key} is {str(value).lower()}, but takes no true or false")
+        return table

@@ -225,6 +225,7 @@ class _OwnTokens:
 
 def _offsets_of(file: h5py.File, group: str) -> Offsets:
     offsets: Offsets = array_of(file, f"{group}/offsets", "i")[:]
-    if len(offsets) == 0 or offsets[0] != 0 or np.any(np.diff(offsets) < 0):
+    # Compared, because differences may wrap around.
+    if len(offsets) == 0 or offsets[0] != 0 or np.any(offsets[1:] < offsets[:-1]):
         raise InputError(f"'{group}/offsets' does not rise from 0")
     return offsets

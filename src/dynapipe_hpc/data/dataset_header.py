@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
 
 FORMAT = "dynapipe-hpc dataset"
 SCHEMA_VERSION = 1
@@ -61,8 +61,13 @@ def write_content_hash(attributes: MutableMapping[str, Any], sha256: str) -> Non
 
 
 def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
-    """Gets the header from a file's attributes; whatever is amiss raises."""
-    return DatasetHeader(
+    """Gets the header from a file's attributes.
+
+    Raises:
+        InputError: An attribute is missing or makes no sense.
+        ValueError: It is of another type; or TypeError.
+    """
+    header = DatasetHeader(
         tokenizer_name=_text(attributes, "tokenizer_name"),
         tokenizer_sha256=_text(attributes, "tokenizer_sha256"),
         vocab_size=int(_value(attributes, "vocab_size")),
@@ -71,10 +76,16 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         created=_text(attributes, "created"),
         content_sha256=bytes(attributes.get("content_sha256", b"")).decode(),
     )
+    if not 0 <= header.eos_id < header.vocab_size:
+        raise InputError(f"eos_id is {header.eos_id}, but vocab_size {header.vocab_size}")
+    return header
 
 
 def _text(attributes: Mapping[str, Any], name: str) -> str:
-    return bytes(_value(attributes, name)).decode()
+    value = _value(attributes, name)
+    if not isinstance(value, bytes):
+        raise InputError(f"{name} is no text but {quoted(value)}")
+    return value.decode()
 
 
 def _value(attributes: Mapping[str, Any], name: str) -> Any:
@@ -85,10 +96,17 @@ def _value(attributes: Mapping[str, Any], name: str) -> Any:
 
 def fixed_length(texts: Sequence[str]) -> npt.NDArray[np.bytes_]:
     """UTF-8 of one length, padded with zeros: no variable-length types in the file."""
-    encoded = [text.encode() for text in texts]
+    encoded = [text.encode(errors="backslashreplace") for text in texts]
     return np.array(encoded, f"S{max(map(len, encoded), default=1)}")
 
 
-def strings(encoded: npt.NDArray[np.bytes_]) -> tuple[str, ...]:
-    """The texts that `fixed_length` encoded."""
+def strings(encoded: object) -> tuple[str, ...]:
+    """The texts that `fixed_length` encoded.
+
+    Raises:
+        InputError: It is something else.
+        UnicodeDecodeError: A text is not UTF-8.
+    """
+    if not isinstance(encoded, np.ndarray) or encoded.dtype.kind != "S":
+        raise InputError(f"texts are {quoted(encoded)}")
     return tuple(text.decode() for text in encoded.tolist())

@@ -1,5 +1,9 @@
 """The two kinds of failure that a user is told of without a traceback."""
 
+LONGEST_MESSAGE = 1600
+_LONGEST_VALUE = 120
+_CUT = " [...] "
+
 
 class InputError(ValueError):
     """Input that cannot be used: a file, a configuration key, a sample, an argument.
@@ -11,3 +15,23 @@ class InputError(ValueError):
 
 class RunError(RuntimeError):
     """A run that cannot go on, for a reason that the message explains. Exit code 1."""
+
+
+def printable(message: str) -> str:
+    """A message as a terminal can show it, whatever names and values are in it.
+
+    Characters that are not text are escaped, and what is too long loses its middle: the place
+    is at the start and the way out at the end.
+    """
+    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in message)
+    if len(shown) <= LONGEST_MESSAGE:
+        return shown
+    return f"{shown[: 3 * LONGEST_MESSAGE // 4]}{_CUT}{shown[-LONGEST_MESSAGE // 4 :]}"
+
+
+def quoted(value: object) -> str:
+    """A value as it could be written in Python, for a message; a long one is cut."""
+    if isinstance(value, int) and value.bit_length() > 4 * _LONGEST_VALUE:
+        return "a number of hundreds of digits"  # Python refuses to write thousands of them
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}{_CUT}"

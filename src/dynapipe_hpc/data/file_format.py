@@ -5,6 +5,7 @@ from pathlib import Path
 import h5py
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import why_unreadable
 
 
 def format_of(path: Path) -> str:
@@ -13,17 +14,17 @@ def format_of(path: Path) -> str:
     Raises:
         InputError: It is missing, or not an HDF5 file.
     """
-    if not path.is_file():
+    if reason := why_unreadable(path):
         raise InputError(
-            f"{path}: no such file; dynapipe-hpc preprocess makes datasets and dynapipe-hpc "
-            "profile cost tables"
+            f"{path}: {reason}; dynapipe-hpc preprocess makes datasets and dynapipe-hpc profile "
+            "cost tables"
         )
     try:
         with h5py.File(path, "r", locking=False) as file:
             found = file.attrs.get("format", "")
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise InputError(
             f"{path}: not a complete HDF5 file ({error}); make it again with dynapipe-hpc "
             "preprocess or profile"
         ) from None
-    return found.decode() if isinstance(found, bytes) else str(found)
+    return found.decode(errors="replace") if isinstance(found, bytes) else str(found)

@@ -7,10 +7,11 @@ from typing import Annotated
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
 
-Batch = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+Batch = Annotated[list[Annotated[int, Field(ge=1, le=2**31 - 1)]], Field(min_length=1)]
 Lengths = Sequence[tuple[int, int]]
 
 
@@ -36,9 +37,7 @@ def read_lengths(path: Path, *, needs_targets: bool = False) -> list[Lengths]:
         InputError: The file cannot be read; names batch, sample and value where one is wrong.
     """
     try:
-        content = _Content.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        content = _Content.model_validate_json(read_input(path))
     except ValidationError as error:
         raise InputError(f"{path}: {_explain(error.errors()[0])}") from None
     if needs_targets and content.dec_batches is None:
@@ -73,5 +72,5 @@ def _explain(detail: ErrorDetails) -> str:
     names = zip(("batch", "sample"), places, strict=False)
     where = ", ".join([str(key), *(f"{name} {place}" for name, place in names)])
     value = detail["input"]
-    got = f"{value!r}: " if isinstance(value, int | float | str) and places else ""
+    got = f"{quoted(value)}: " if isinstance(value, int | float | str) and places else ""
     return f"{where}: {got}{detail['msg']}"

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import h5py
+import numpy as np
 
 from dynapipe_hpc.data.dataset_header import FORMAT, INDEX_VERSION, SCHEMA_VERSION
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import why_unreadable
+from dynapipe_hpc.data.stored_array import stored_array
 
 AGAIN = "make it again with dynapipe-hpc preprocess"
 
@@ -16,8 +19,8 @@ def open_dataset(path: Path) -> h5py.File:
     Raises:
         InputError: It is missing, incomplete, no dataset, or of another schema version.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such dataset; make it with dynapipe-hpc preprocess")
+    if reason := why_unreadable(path):
+        raise InputError(f"{path}: not a dataset: {reason}; make it with dynapipe-hpc preprocess")
     try:
         # Without a chunk cache HDF5 reads just the bytes asked for, not the chunk around them.
         file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
@@ -40,19 +43,18 @@ def array_of(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
     Raises:
         InputError: There is none.
     """
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset):
-        raise InputError(f"'{name}' is missing")
+    found = stored_array(file, name)
     if found.ndim != 1 or found.dtype.kind != kind:
         raise InputError(f"'{name}' has shape {found.shape} and type {found.dtype}")
     return found
 
 
 def _check_format(path: Path, file: h5py.File) -> None:
-    if file.attrs.get("format") != FORMAT.encode():
+    found = file.attrs.get("format")
+    if not isinstance(found, bytes) or found != FORMAT.encode():
         raise InputError(f"{path}: an HDF5 file, but not a dataset; {AGAIN}")
     version = file.attrs.get("schema_version")
-    if version not in (SCHEMA_VERSION, INDEX_VERSION):
+    if np.ndim(version) or version not in (SCHEMA_VERSION, INDEX_VERSION):
         raise InputError(
             f"{path}: has schema version {version}, but this dynapipe-hpc reads "
             f"{SCHEMA_VERSION} and {INDEX_VERSION}; {AGAIN}, or use the dynapipe-hpc that made it"

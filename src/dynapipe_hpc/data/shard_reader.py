@@ -59,7 +59,7 @@ class ShardReader:
         sizes: npt.NDArray[np.int64] = array_of(file, "shards/sizes", "i")[:]
         starts: npt.NDArray[np.int64] = array_of(file, "shards/starts", "i")[:]
         n_samples = len(offsets["inputs"]) - 1
-        if len(starts) == 0 or starts[0] != 0 or np.any(np.diff(starts) < 0):
+        if len(starts) == 0 or starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
             raise InputError("'shards/starts' does not rise from 0")
         if starts[-1] != n_samples:
             raise InputError(f"'shards/starts' ends at {starts[-1]} of {n_samples} samples")

@@ -4,10 +4,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 from dynapipe_hpc.data.errors import InputError
 
 BLOCK_BYTES = 1 << 17
+LONGEST_LINE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,23 @@ def _lines(part: TextPart) -> Iterator[bytes]:
     with part.path.open("rb") as file:
         if part.start:
             file.seek(part.start - 1)  # the line end before, if a line begins at `start`
-            position += len(file.readline()) - 1
-        while (part.end is None or position < part.end) and (line := file.readline()):
-            position += len(line)
+            position += _next_line(file)[1] - 1
+        while part.end is None or position < part.end:
+            line, n_bytes = _next_line(file)
+            if not line:
+                return
+            position += n_bytes
             yield line
+
+
+def _next_line(file: BinaryIO) -> tuple[bytes, int]:
+    """A line and its size; of one that is too long, which memory may not hold, the start."""
+    line = rest = file.readline(LONGEST_LINE_BYTES + 1)
+    n_bytes = len(line)
+    while n_bytes > LONGEST_LINE_BYTES and rest and not rest.endswith(b"\n"):
+        rest = file.readline(LONGEST_LINE_BYTES)
+        n_bytes += len(rest)
+    return line, n_bytes
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -1,16 +1,18 @@
 """From lines of JSON to a block of tokenized samples; runs in worker processes."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text_part import Lines, TextPart
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.text_part import LONGEST_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.data.tokenizers import Tokenizer
 
 DEFAULT_TASK = "default"
+MOST_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def _tokenize(texts: Sequence[_Text], tokenizer: Tokenizer) -> TokenBlock:
 
 
 def _parse(line: bytes) -> _Text:
+    if len(line) > LONGEST_LINE_BYTES:
+        raise InputError(f"longer than {LONGEST_LINE_BYTES:,} bytes")
     try:
         record = json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -107,7 +111,7 @@ def _parse(line: bytes) -> _Text:
 
 def _field(record: dict[str, Any], name: str, default: str | None = None) -> str:
     if name not in record and default is None:
-        raise InputError(f"field '{name}' is missing (found {', '.join(record) or 'no fields'})")
+        raise InputError(f"field '{name}' is missing (found {_listed(record)})")
     value = record.get(name, default)
     if not isinstance(value, str):
         raise InputError(f"field '{name}' is {_kind(value)}, not a string")
@@ -116,6 +120,12 @@ def _field(record: dict[str, Any], name: str, default: str | None = None) -> str
     except UnicodeEncodeError:
         raise InputError(f"field '{name}' holds half of a surrogate pair, not text") from None
     return value
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = ", ".join(map(quoted, islice(names, MOST_NAMES)))
+    more = len(names) - MOST_NAMES
+    return f"{shown}, {more} more" if more > 0 else shown or "no fields"
 
 
 def _kind(value: object) -> str:

@@ -12,6 +12,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_input
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
 """Names under which vocabularies keep their end-of-sequence token, the likeliest first."""
@@ -92,19 +93,12 @@ def load_tokenizer(paths: Sequence[Path], end_token: str | None = None) -> Token
         if end_token is not None:
             raise InputError(f"--eos {end_token}: the byte tokenizer has an end token of its own")
         return ByteTokenizer()
-    digest = hashlib.sha256(b"".join(_bytes_of(path) for path in paths)).hexdigest()
+    digest = hashlib.sha256(b"".join(read_input(path) for path in paths)).hexdigest()
     name = " ".join(path.name for path in paths)
     model = _load_model(paths)
     ids = model.get_vocab()
     eos_id = _end(ids, name, end_token)
     return VocabularyTokenizer(name, digest, max(ids.values()) + 1, eos_id, model)
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the tokenizer: {error.strerror}") from None
 
 
 def _load_model(paths: Sequence[Path]) -> tokenizers.Tokenizer:
@@ -123,8 +117,8 @@ def _load_model(paths: Sequence[Path]) -> tokenizers.Tokenizer:
 
 def _load_single_file(path: Path) -> tokenizers.Tokenizer:
     try:
-        content = json.loads(_bytes_of(path))
-    except ValueError as error:
+        content = json.loads(read_input(path))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a tokenizer file, which is JSON: {error}") from None
     if not isinstance(content, dict) or "model" not in content:
         raise InputError(

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.errors import InputError, RunError, printable
 from dynapipe_hpc.experiment.world import MPI
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Job:
         answers = [a for a in self.comm.allgather(answer) if a is not None]
         if answers and self.is_first:
             for message in dict.fromkeys(message for message, _ in answers):
-                sys.stderr.write(f"dynapipe-hpc: {message}\n")
+                sys.stderr.write(f"dynapipe-hpc: {printable(message)}\n")
         if answers:
             raise SystemExit(max(code for _, code in answers))
 

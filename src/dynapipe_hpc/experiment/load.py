@@ -10,10 +10,13 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
 
 Tables = dict[str, Any]
+MOST_BYTES = 1 << 16
+MOST_PARENTS = 32
 
 
 class ConfigError(InputError):
@@ -31,9 +34,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
         overrides: `table.key=value` each, with the value in TOML; they win over the file.
 
     Raises:
+        InputError: A file cannot be read.
         ConfigError: Names file, key, value and the way out.
     """
-    tables = _read(path, seen=())
+    tables = _read(path)
     for override in overrides:
         _merge(tables, _parse_override(override))
     try:
@@ -47,23 +51,28 @@ def to_toml(config: ExperimentConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _read(path: Path, seen: tuple[Path, ...]) -> Tables:
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+def _read(path: Path, seen: tuple[Path, ...] = ()) -> Tables:
+    tables = _parse(path)
     parent = tables.pop("extends", None)
     if parent is None:
         return tables
-    if not isinstance(parent, str):
-        raise ConfigError(f"{path}: extends must be the name of one file, got {parent!r}")
+    if not isinstance(parent, str) or not parent:
+        raise ConfigError(f"{path}: extends must be the name of one file, got {quoted(parent)}")
+    if path.resolve() in seen:
+        raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
+    if len(seen) == MOST_PARENTS:
+        raise ConfigError(f"{path}: is extended over {len(seen)} files, the most there may be")
     inherited = _read(path.parent / parent, (*seen, path.resolve()))
     _merge(inherited, tables)
     return inherited
+
+
+def _parse(path: Path) -> Tables:
+    text = read_text(path, MOST_BYTES)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # of numbers, and of tables in tables
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
 def _merge(below: Tables, above: Tables) -> None:
@@ -86,16 +95,22 @@ def _differs(inherited: Tables, table: Tables) -> bool:
 
 def _parse_override(override: str) -> Tables:
     key, separator, text = override.partition("=")
-    if not separator or not key.strip():
+    parts = [part.strip() for part in key.split(".")]
+    if not separator or not all(parts):
         raise ConfigError(f"--set {override}: expected table.key=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string: quoting it twice on a shell is a nuisance
-    for part in reversed(key.strip().split(".")):
+    value = _value(text)
+    for part in reversed(parts):
         value = {part: value}
     tables: Tables = value
     return tables
+
+
+def _value(text: str) -> Any:
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text  # a bare word is a string: quoting it twice on a shell is a nuisance
+    return found["value"] if len(found) == 1 else text
 
 
 def _explain(path: Path, detail: ErrorDetails) -> str:
@@ -108,7 +123,7 @@ def _explain(path: Path, detail: ErrorDetails) -> str:
         return f"{where} is missing"
     reason = detail["msg"].removeprefix("Value error, ")
     if isinstance(detail["input"], str | int | float | bool):
-        return f"{where} = {detail['input']!r}: {reason}"
+        return f"{where} = {quoted(detail['input'])}: {reason}"
     return f"{where}: {reason}"
 
 

@@ -15,13 +15,13 @@ class Link(ConfigTable):
 
     Attributes:
         latency_ms: Time of an empty transfer.
-        bytes_per_ms: Bandwidth; 1e6 is 1 GB/s.
+        bytes_per_ms: Bandwidth; 1e6 is 1 GB/s, inf a transfer that takes no longer for its size.
         full_duplex: Whether a rank sends to both neighbours at the same time. If not, its
             transfers in the two directions wait for each other, as in the paper's planner.
     """
 
     latency_ms: float = Field(default=0.02, ge=0, le=1e6)
-    bytes_per_ms: float = Field(default=2e6, ge=1)
+    bytes_per_ms: float = Field(default=2e6, ge=1, allow_inf_nan=True)
     full_duplex: bool = True
 
 
@@ -40,10 +40,10 @@ class Cluster(ConfigTable):
         link: Connection between neighbouring stages; a measured one of a cost table wins.
     """
 
-    n_replicas: int = Field(default=1, ge=1)
-    n_stages: int = Field(default=1, ge=1)
-    n_shards: int = Field(default=1, ge=1)
-    device_memory_bytes: int = Field(gt=0)
+    n_replicas: int = Field(default=1, ge=1, le=2**20)
+    n_stages: int = Field(default=1, ge=1, le=2**20)
+    n_shards: int = Field(default=1, ge=1, le=2**20)
+    device_memory_bytes: int = Field(gt=0, le=2**50)
     zero_stage: Literal[0, 1] = 0
     link: Link = Link()
 

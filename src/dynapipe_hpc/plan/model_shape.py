@@ -25,13 +25,13 @@ class ModelShape(ConfigTable):
     """
 
     family: Literal["gpt", "t5"] = "gpt"
-    n_layers: int = Field(ge=1)
-    hidden_size: int = Field(ge=1)
-    n_heads: int = Field(ge=1)
-    head_size: int | None = Field(default=None, ge=1)
-    ffn_size: int = Field(ge=1)
-    vocab_size: int = Field(ge=2)
-    max_tokens: int = Field(ge=1)
+    n_layers: int = Field(ge=1, le=10_000)
+    hidden_size: int = Field(ge=1, le=2**20)
+    n_heads: int = Field(ge=1, le=2**16)
+    head_size: int | None = Field(default=None, ge=1, le=2**16)
+    ffn_size: int = Field(ge=1, le=2**24)
+    vocab_size: int = Field(ge=2, le=2**31)
+    max_tokens: int = Field(ge=1, le=2**24)
     layers_per_stage: tuple[Annotated[int, Field(ge=1)], ...] | None = None
 
     @model_validator(mode="after")

@@ -13,4 +13,4 @@ class ReportConfig(ConfigTable):
             first; 0 writes none.
     """
 
-    trace_iterations: int = Field(default=20, ge=0)
+    trace_iterations: int = Field(default=20, ge=0, le=10**7)

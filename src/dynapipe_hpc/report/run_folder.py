@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_input, read_text
 from dynapipe_hpc.data.replacing import replacing, writing
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -156,17 +157,21 @@ def _prepare(path: Path) -> None:
 
 def _read_config(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         tomllib.loads(text)
-    except ValueError as error:
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}") from error
     return text
 
 
 def _read_machine(path: Path) -> dict[str, Fact]:
     try:
-        machine = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        machine = json.loads(read_input(path))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     if not isinstance(machine, dict):
         raise InputError(f"{path}: must hold an object of names and values")

@@ -17,6 +17,6 @@ class StoreConfig(ConfigTable):
         timeout_s: Longest wait for a plan.
     """
 
-    look_ahead: int = Field(default=4, ge=1)
-    plan_bytes: int = Field(default=1_000_000, ge=1024)
-    timeout_s: float = Field(default=300.0, gt=0)
+    look_ahead: int = Field(default=4, ge=1, le=4096)
+    plan_bytes: int = Field(default=1_000_000, ge=1024, le=2**31 - 1)
+    timeout_s: float = Field(default=300.0, gt=0, le=1e6)

@@ -29,8 +29,8 @@ class TrainingConfig(ConfigTable):
         threads: Processor threads of one rank's computations.
     """
 
-    iterations: int = Field(ge=1)
-    seed: int = 0
+    iterations: int = Field(ge=1, le=10**7)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     learning_rate: float = Field(default=3e-4, gt=0)
     warmup_iterations: int = Field(default=0, ge=0)
@@ -40,7 +40,7 @@ class TrainingConfig(ConfigTable):
     clip_norm: float = Field(default=1.0, gt=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     loss_weighting: LossWeighting = "token"
-    threads: int = Field(default=1, ge=1)
+    threads: int = Field(default=1, ge=1, le=4096)
 
     @model_validator(mode="after")
     def _warms_up_before_the_end(self) -> Self:

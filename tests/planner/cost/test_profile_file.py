@@ -58,7 +58,8 @@ def test_a_table_replaces_another_whole(tmp_path: Path) -> None:
 
 def test_a_missing_table_is_named_with_the_way_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"none.h5: no such cost table; .dynapipe-hpc profile CONFIG -o"
+        InputError,
+        match=r"none.h5: not a cost table: No such file or directory; .dynapipe-hpc profile CONF",
     ):
         read_table(tmp_path / "none.h5")
 
@@ -96,7 +97,9 @@ def test_a_missing_group_is_named(tmp_path: Path, name: str) -> None:
     write_table(linear_table(), path)
     with h5py.File(path, "a") as file:
         del file[name]
-    with pytest.raises(InputError, match=rf"costs.h5: damaged cost table: no '{name}'; .*profile"):
+    with pytest.raises(
+        InputError, match=rf"costs.h5: damaged cost table: '{name}' is missing; .*profile"
+    ):
         read_table(path)
 
 
@@ -110,7 +113,7 @@ def test_a_missing_attribute_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder, not a cost table"):
+    with pytest.raises(InputError, match="not a cost table: is a folder"):
         read_table(tmp_path)
 
 

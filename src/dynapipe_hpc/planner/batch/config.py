@@ -37,7 +37,7 @@ class DensePackingConfig(ConfigTable):
     """
 
     rule: Literal["dense_packing"]
-    rows_per_microbatch: int = Field(ge=1)
+    rows_per_microbatch: int = Field(ge=1, le=2**24)
 
 
 class NaivePaddingConfig(ConfigTable):
@@ -49,7 +49,7 @@ class NaivePaddingConfig(ConfigTable):
     """
 
     rule: Literal["naive_padding"]
-    rows_per_microbatch: int = Field(ge=1)
+    rows_per_microbatch: int = Field(ge=1, le=2**24)
 
 
 class TokenBudgetConfig(ConfigTable):
@@ -61,7 +61,7 @@ class TokenBudgetConfig(ConfigTable):
     """
 
     rule: Literal["token_budget"]
-    tokens_per_microbatch: int = Field(ge=1)
+    tokens_per_microbatch: int = Field(ge=1, le=2**40)
 
 
 class AuthorsConfig(ConfigTable):
@@ -77,8 +77,8 @@ class AuthorsConfig(ConfigTable):
     """
 
     rule: Literal["authors"]
-    interval_ms: float = Field(default=5.0, ge=0)
-    seed: int = Field(default=0, ge=0)
+    interval_ms: float = Field(default=5.0, ge=0, le=1e6)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
 
 
 BatchConfig = Annotated[

@@ -41,12 +41,12 @@ class AnalyticConfig(ModesConfig):
     """
 
     kind: Literal["analytic"] = "analytic"
-    flops_per_ms: float = Field(default=5e7, gt=0)
-    memory_bytes_per_ms: float = Field(default=1e7, gt=0)
-    launch_ms: float = Field(default=0.1, gt=0)
-    element_bytes: int = Field(default=4, ge=1)
-    state_factor: float = Field(default=4, ge=1)
-    reduction_bytes_per_ms: float = Field(default=1e6, gt=0)
+    flops_per_ms: float = Field(default=5e7, ge=1)
+    memory_bytes_per_ms: float = Field(default=1e7, ge=1)
+    launch_ms: float = Field(default=0.1, gt=0, le=1e6)
+    element_bytes: int = Field(default=4, ge=1, le=16)
+    state_factor: float = Field(default=4, ge=1, le=1000)
+    reduction_bytes_per_ms: float = Field(default=1e6, ge=1)
 
 
 class ProfiledConfig(ModesConfig):
@@ -62,7 +62,7 @@ class ProfiledConfig(ModesConfig):
 
     kind: Literal["profiled"] = "profiled"
     path: Path
-    state_factor: float | None = Field(default=None, ge=1)
+    state_factor: float | None = Field(default=None, ge=1, le=1000)
     accounting: Literal["measured", "authors"] = "measured"
 
 

@@ -2,12 +2,14 @@
 
 import csv
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.profile_table import (
     LayerKey,
@@ -88,12 +90,9 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
 
 def _read(path: Path, parse: Callable[[dict[str, str]], T]) -> list[T]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
-            found = [_parse(row, parse, f"{path}:{rows.line_num}") for row in rows]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+        rows = csv.DictReader(StringIO(read_text(path), newline=""))
+        found = [_parse(row, parse, f"{path}:{rows.line_num}") for row in rows]
+    except csv.Error as error:
         raise InputError(f"{path}: not a CSV file: {error}; name one of measurements") from None
     if not found:
         raise InputError(

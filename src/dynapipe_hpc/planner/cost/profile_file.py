@@ -7,10 +7,14 @@ from typing import Any
 
 import h5py
 import numpy as np
+from pydantic import ValidationError
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.data.stored_array import stored_array, stored_object
 from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.check_table import check_table
 from dynapipe_hpc.planner.cost.profile_table import (
     QUANTITIES,
     LayerKey,
@@ -69,22 +73,23 @@ def read_table(path: Path) -> ProfileTable:
     with _open(path) as file:
         _check_format(file, path)
         try:
-            return _read(file)
+            table = _read(file)
+            check_table(table)
         except KeyError as error:
             raise InputError(f"{path}: damaged cost table: no {error}; {_AGAIN}") from None
-        except (ValueError, TypeError, AttributeError, OSError) as error:
+        except ValidationError as error:
+            reason = "; ".join(f"link: {d['loc'][0]}: {d['msg']}" for d in error.errors())
+            raise InputError(f"{path}: damaged cost table: {reason}; {_AGAIN}") from None
+        except (ValueError, TypeError, AttributeError, OSError, RuntimeError) as error:
             raise InputError(f"{path}: damaged cost table: {error}; {_AGAIN}") from None
+    return table
 
 
 def _open(path: Path) -> h5py.File:
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder, not a cost table; name a file in it")
-    if not path.exists():
-        raise InputError(f"{path}: no such cost table; {_AGAIN}")
+    if reason := why_unreadable(path):
+        raise InputError(f"{path}: not a cost table: {reason}; {_AGAIN}")
     try:
-        return h5py.File(path, "r")
-    except PermissionError:
-        raise InputError(f"{path}: may not be read; change its permissions") from None
+        return h5py.File(path, "r", locking=False)
     except OSError:
         raise InputError(f"{path}: not a cost table: not a complete HDF5 file; {_AGAIN}") from None
 
@@ -96,7 +101,7 @@ def _check_format(file: h5py.File, path: Path) -> None:
         raise InputError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
     if name != FORMAT:
         raise InputError(f"{path}: is a {name}, not a cost table; {_AGAIN}")
-    if version != SCHEMA_VERSION:
+    if np.ndim(version) or version != SCHEMA_VERSION:
         raise InputError(
             f"{path}: is a cost table of version {version}, but this dynapipe-hpc reads "
             f"{SCHEMA_VERSION}; {_AGAIN}"
@@ -104,23 +109,16 @@ def _check_format(file: h5py.File, path: Path) -> None:
 
 
 def _read(file: h5py.File) -> ProfileTable:
-    attributes, update = _plain(file), _plain(_child(file, "update"))
+    attributes, update = _plain(file), _plain(stored_object(file, "update"))
     return ProfileTable(
-        model=_plain(_child(file, "model")),
-        layers=dict(_read_layers(_child(file, "layers"))),
+        model=_plain(stored_object(file, "model")),
+        layers=dict(_read_layers(stored_object(file, "layers"))),
         element_bytes=int(attributes["element_bytes"]),
         state_factor=float(attributes["state_factor"]),
         update=UpdateProfile(*(update[name] for name in UpdateProfile._fields)),
-        link=Link(**_plain(file["link"])) if "link" in file else None,
-        provenance=_plain(_child(file, "provenance")),
+        link=Link(**_plain(stored_object(file, "link"))) if "link" in file else None,
+        provenance=_plain(stored_object(file, "provenance")),
     )
-
-
-def _child(parent: h5py.Group, name: str) -> Any:
-    # HDF5's own error does not say the name alone.
-    if name not in parent:
-        raise KeyError(name)
-    return parent[name]
 
 
 def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
@@ -128,9 +126,17 @@ def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
         for group in mode.values():
             attributes = _plain(group)
             key = LayerKey(*(attributes[name] for name in LayerKey._fields))
-            axes = tuple(group[name][:] for name in AXES if name in group)
-            grids = {name: group[name][:] for name in (*QUANTITIES, *OPTIONAL) if name in group}
+            axes = tuple(_array(group, n, "iu") for n in AXES if n in group or n in AXES[:2])
+            names = [*QUANTITIES, *(name for name in OPTIONAL if name in group)]
+            grids = {name: _array(group, name, "f") for name in names}
             yield key, LayerProfile(float(attributes["parameter_bytes"]), axes, **grids)
+
+
+def _array(group: h5py.Group, name: str, kinds: str) -> Any:
+    found = stored_array(group, name)
+    if found.dtype.kind not in kinds or not found.ndim:
+        raise InputError(f"{group.name}/{name} has shape {found.shape} and type {found.dtype}")
+    return found[:]
 
 
 def _plain(group: h5py.Group) -> dict[str, Any]:

@@ -1,0 +1,153 @@
+"""Ways to spoil a file that hold for every kind of file."""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+Change = Callable[[Path], object]
+
+
+def be(content: bytes | str) -> Change:
+    """Something else."""
+    data = content.encode() if isinstance(content, str) else content
+    return lambda path: path.write_bytes(data)
+
+
+def be_missing(path: Path) -> None:
+    """No such file."""
+    path.unlink()
+
+
+def be_a_folder(path: Path) -> None:
+    """A folder of the name."""
+    path.unlink()
+    path.mkdir()
+
+
+def be_a_link_to_itself(path: Path) -> None:
+    """A loop of one."""
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def be_a_device(path: Path) -> None:
+    """Without an end."""
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def be_a_pipe(path: Path) -> None:
+    """That nobody writes."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def be_huge(path: Path) -> None:
+    """More than any memory holds, and nearly nothing on the disk."""
+    os.truncate(path, 1 << 40)
+
+
+NO_FILES: dict[str, tuple[Change, str]] = {
+    "missing": (be_missing, "[Nn]o such file"),
+    "folder": (be_a_folder, "is a folder"),
+    "link to itself": (be_a_link_to_itself, "Too many levels of symbolic links"),
+    "device": (be_a_device, "is no regular file"),
+    "pipe": (be_a_pipe, "is no regular file"),
+}
+
+
+def cut(path: Path, share: float) -> None:
+    """Keeps the start."""
+    os.truncate(path, int(share * path.stat().st_size))
+
+
+def flip(path: Path, draw: random.Random, n_bits: int = 1) -> None:
+    """Changes bits anywhere."""
+    data = bytearray(path.read_bytes())
+    for _ in range(n_bits):
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    path.write_bytes(data)
+
+
+def scramble(path: Path, draw: random.Random) -> None:
+    """Drops, repeats, swaps or replaces some pieces, as a slip of an editor or a disk may."""
+    data = path.read_bytes()
+    for _ in range(draw.randint(1, 4)):
+        start = draw.randrange(len(data) + 1)
+        end = min(len(data), start + draw.choice((1, 1, 2, 8, 100)))
+        piece = data[start:end]
+        other = draw.choice(
+            (b"", piece * 2, draw.randbytes(len(piece)), piece[::-1], draw.choice(TOKENS))
+        )
+        data = data[:start] + other + data[end:]
+    path.write_bytes(data)
+
+
+TOKENS = (
+    *(b'"', b"{", b"}", b"[", b"]", b",", b"=", b"\n", b"\x00", b"\xff", b"\\", b"null", b"-1"),
+    *(b"1e999", b"nan", b"0", b"9" * 30, b"true", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r", b".5"),
+)
+
+
+def in_hdf5(change: Callable[[h5py.File], object]) -> Change:
+    """Changes what an HDF5 file holds."""
+
+    def change_file(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            change(file)
+
+    return change_file
+
+
+def replaced(name: str, values: Any, **options: Any) -> Change:
+    """Other values of a dataset; `options` are those of `create_dataset`."""
+
+    def replace(file: h5py.File) -> None:
+        del file[name]
+        file.create_dataset(name, data=values, **options)
+
+    return in_hdf5(replace)
+
+
+def deleted(name: str) -> Change:
+    """A dataset or group less."""
+
+    def delete(file: h5py.File) -> None:
+        del file[name]
+
+    return in_hdf5(delete)
+
+
+def with_attribute(name: str, value: Any, group: str = "/") -> Change:
+    """Another value of an attribute; None for none."""
+
+    def put(file: h5py.File) -> None:
+        del file[group].attrs[name]
+        if value is not None:
+            file[group].attrs[name] = value
+
+    return in_hdf5(put)
+
+
+def huge(name: str, dtype: str, shape: tuple[int, ...] = (1 << 40,)) -> Change:
+    """A dataset of terabytes, none of which is in the file."""
+
+    def replace(file: h5py.File) -> None:
+        del file[name]
+        file.create_dataset(name, shape, dtype, chunks=tuple(min(n, 1024) for n in shape))
+
+    return in_hdf5(replace)
+
+
+def linked(name: str, link: Any) -> Change:
+    """A link in place of a dataset."""
+
+    def replace(file: h5py.File) -> None:
+        del file[name]
+        file[name] = link
+
+    return in_hdf5(replace)

@@ -1,0 +1,35 @@
+"""One process runs the verbs; the inputs are made once, and copied for each case."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.bad_input.good import write_good
+from tests.bad_input.oracle import COUNTS
+from tests.bad_input.worker import Worker
+
+
+@pytest.fixture(scope="session")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    running = Worker(tmp_path_factory.mktemp("worker"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def good_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_good(tmp_path_factory.mktemp("good"))
+
+
+@pytest.fixture
+def folder(good_inputs: Path, tmp_path: Path) -> Path:
+    """Good inputs, to change."""
+    return Path(shutil.copytree(good_inputs, tmp_path / "inputs"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(
+        f"bad input: {COUNTS['clear']} of {COUNTS['tried']} clear errors; "
+        f"{COUNTS['harmless']} random changes did no harm"
+    )

@@ -1,0 +1,219 @@
+"""Text to preprocess that cannot be used."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.bad_input.good import LINE, PREPROCESS
+from tests.bad_input.oracle import assert_refused
+from tests.bad_input.worker import Worker
+
+GOOD = LINE.encode()
+# The second line of in.jsonl, and what the message has to say of it.
+LINES: dict[str, tuple[bytes, str]] = {
+    "no JSON": (b"nonsense", "not JSON"),
+    "nothing but a brace": (b"{", "not JSON"),
+    "cut in a string": (b'{"inputs": "a', "not JSON"),
+    "cut in an escape": (b'{"inputs": "\\u12', "not JSON"),
+    "two objects": (
+        b'{"inputs": "a", "targets": "b"} {"inputs": "a", "targets": "b"}',
+        "Extra data",
+    ),
+    "a comma at the end": (b'{"inputs": "a", "targets": "b",}', "not JSON"),
+    "single quotes": (b"{'inputs': 'a', 'targets': 'b'}", "not JSON"),
+    "a comment": (b"// a comment", "not JSON"),
+    "a line in between that is empty": (b"", "not JSON"),
+    "a line of blanks": (b"   \t", "not JSON"),
+    "a control character in a string": (b'{"inputs": "a\tb", "targets": "b"}', "not JSON"),
+    "a NUL byte": (b'{"inputs": "a\x00", "targets": "b"}', "not JSON"),
+    "nothing but NUL bytes": (b"\x00" * 4096, "not JSON"),
+    "an escape sequence of a terminal": (b"\x1b[2J\x1b]0;x\x07", "not JSON"),
+    "a list": (b'["a", "b"]', "not a JSON object but a list"),
+    "a string": (b'"a"', "not a JSON object but a string"),
+    "a number": (b"1", "not a JSON object but a number"),
+    "null": (b"null", "not a JSON object but null"),
+    "NaN": (b"NaN", "not a JSON object but a number"),
+    "true": (b"true", "not a JSON object but true or false"),
+    "no fields": (b"{}", "'inputs' is missing .found no fields"),
+    "no inputs": (b'{"targets": "b"}', "'inputs' is missing .found 'targets'"),
+    "no targets": (b'{"inputs": "a"}', "'targets' is missing .found 'inputs'"),
+    "another spelling": (b'{"Inputs": "a", "targets": "b"}', "'inputs' is missing"),
+    "empty targets": (b'{"inputs": "a", "targets": ""}', "'targets' is empty"),
+    "inputs of a number": (b'{"inputs": 1, "targets": "b"}', "'inputs' is a number"),
+    "inputs of null": (b'{"inputs": null, "targets": "b"}', "'inputs' is null"),
+    "inputs in a list": (b'{"inputs": ["a"], "targets": "b"}', "'inputs' is a list"),
+    "targets of an object": (b'{"inputs": "a", "targets": {}}', "'targets' is an object"),
+    "targets of true": (b'{"inputs": "a", "targets": true}', "'targets' is true or false"),
+    "a task of a number": (b'{"inputs": "a", "targets": "b", "task": 7}', "'task' is a number"),
+    "a task of null": (b'{"inputs": "a", "targets": "b", "task": null}', "'task' is null"),
+    "a key twice, the last of a wrong type": (
+        b'{"inputs": "a", "targets": "b", "targets": 1}',
+        "'targets' is a number",
+    ),
+    "half of a surrogate pair": (
+        b'{"inputs": "\\ud800", "targets": "b"}',
+        "'inputs' holds half of a surrogate pair",
+    ),
+    "the other half": (
+        b'{"inputs": "a", "targets": "\\udfff"}',
+        "'targets' holds half of a surrogate pair",
+    ),
+    "a surrogate in a task": (
+        b'{"inputs": "a", "targets": "b", "task": "\\ud83d"}',
+        "'task' holds half of a surrogate pair",
+    ),
+    "a surrogate in a key": (b'{"\\ud800": "a"}', r"'inputs' is missing .found '.ud800'"),
+    "an escape sequence in a key": (b'{"\\u001b[2J": 1}', r"'inputs' is missing .found '.x1b"),
+    "many keys": (
+        b"{" + b",".join(b'"k%d": 1' % i for i in range(5000)) + b"}",
+        r"'inputs' is missing .found 'k0', .* more",
+    ),
+    "a long key": (b'{"' + b"k" * 10**6 + b'": 1}', "'inputs' is missing .found 'kkk"),
+    "Latin-1": (b'{"inputs": "caf\xe9", "targets": "b"}', "not UTF-8 at byte 16"),
+    "an overlong encoding": (b'{"inputs": "\xc0\x80", "targets": "b"}', "not UTF-8"),
+    "a surrogate in UTF-8": (b'{"inputs": "\xed\xa0\x80", "targets": "b"}', "not UTF-8"),
+    "UTF-16": ('{"inputs": "a", "targets": "b"}'.encode("utf-16-le"), "not (UTF-8|JSON)"),
+    "compressed": (b"\x1f\x8b\x08\x00\x00\x00\x00\x00", "not UTF-8"),
+    "a carriage return in a string": (b'{"inputs": "a\rb", "targets": "b"}', "not JSON"),
+    "a deep list": (b"[" * 200_000, "not JSON"),
+    "a deep object": (b'{"inputs":' * 200_000, "not JSON"),
+    "a long number": (b"1" * 100_000, "not JSON|not a JSON object"),
+    "a number in thousands of digits": (
+        b'{"inputs": ' + b"9" * 5000 + b', "targets": "b"}',
+        "not JSON .Exceeds the limit|'inputs' is a number",
+    ),
+    "a line beyond the limit": (
+        b'{"inputs": "' + b"a" * (17 << 20) + b'", "targets": "b"}',
+        "longer than 16,777,216 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_bad_line_is_named(worker: Worker, folder: Path, name: str) -> None:
+    line, words = LINES[name]
+    (folder / "in.jsonl").write_bytes(GOOD + line + b"\n" + GOOD)
+    assert_refused(worker, folder, PREPROCESS, rf"^dynapipe-hpc: in\.jsonl:2: .*({words})")
+
+
+def be_empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def be_missing(path: Path) -> None:
+    path.unlink()
+
+
+def be_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def be_a_link_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def be_a_link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nothing")
+
+
+def begin_with_a_mark(path: Path) -> None:
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD)
+
+
+def be_utf_16(path: Path) -> None:
+    path.write_bytes(GOOD.decode().encode("utf-16"))
+
+
+def be_one_array(path: Path) -> None:
+    path.write_bytes(b"[\n" + GOOD.strip() + b",\n" + GOOD.strip() + b"\n]\n")
+
+
+def end_in_the_middle(path: Path) -> None:
+    path.write_bytes((3 * GOOD)[:-20])
+
+
+def be_of_old_macs(path: Path) -> None:
+    path.write_bytes((3 * GOOD).replace(b"\n", b"\r"))
+
+
+def be_all_bad(path: Path) -> None:
+    path.write_bytes(b"nonsense\n" * 10)
+
+
+def be_hdf5(path: Path) -> None:
+    path.write_bytes((path.parent / "data.h5").read_bytes())
+
+
+def be_the_disk(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (be_empty, "in.jsonl: no sample to write"),
+        (be_missing, "in.jsonl: no such file"),
+        (be_a_folder, "in.jsonl: .*(is a folder|Is a directory)"),
+        (be_a_link_to_itself, "in.jsonl: "),
+        (be_a_link_to_nothing, "in.jsonl: no such file"),
+        (begin_with_a_mark, "in.jsonl:1: .*BOM"),
+        (be_utf_16, "in.jsonl:1: not UTF-8"),
+        (be_one_array, r"in.jsonl:1: not JSON"),
+        (end_in_the_middle, r"in.jsonl:3: not JSON"),
+        (be_of_old_macs, "in.jsonl:1: not JSON"),
+        (be_all_bad, "in.jsonl:1: not JSON"),
+        (be_hdf5, "in.jsonl:1: not UTF-8"),
+        (be_the_disk, "in.jsonl: no sample to write"),
+    ],
+)
+def test_a_bad_file_is_named(
+    worker: Worker, folder: Path, change: Callable[[Path], None], words: str
+) -> None:
+    change(folder / "in.jsonl")
+    assert_refused(worker, folder, PREPROCESS, words)
+
+
+def test_one_of_several_files_is_named(worker: Worker, folder: Path) -> None:
+    (folder / "more.jsonl").write_bytes(GOOD + b"{}\n")
+    arguments = ("preprocess", "in.jsonl", "more.jsonl", "out.h5", "--workers", "1")
+    assert_refused(worker, folder, arguments, "more.jsonl:2: field 'inputs' is missing")
+
+
+def test_a_line_far_into_a_file_is_numbered(worker: Worker, folder: Path) -> None:
+    (folder / "in.jsonl").write_bytes(20_000 * GOOD + b"{}\n" + 20_000 * GOOD)
+    assert_refused(worker, folder, PREPROCESS, "in.jsonl:20001: field 'inputs' is missing")
+
+
+def test_leaving_out_every_line_leaves_nothing(worker: Worker, folder: Path) -> None:
+    (folder / "in.jsonl").write_bytes(b"{}\n[]\n")
+    words = "in.jsonl: no sample to write .*in.jsonl:1: field 'inputs' is missing"
+    assert_refused(worker, folder, (*PREPROCESS, "--skip-bad"), words)
+
+
+@pytest.mark.parametrize("line", [b'{"\\ud800": 1}', b'{"\\u001b[2J": 1}', b"[" * 200_000])
+def test_what_is_left_out_is_shown_as_text(worker: Worker, folder: Path, line: bytes) -> None:
+    (folder / "in.jsonl").write_bytes(GOOD + line + b"\n")
+    ended = worker.call(folder, (*PREPROCESS, "--skip-bad"))
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert "skipped 1 bad lines, the first: in.jsonl:2: " in ended.stdout
+    assert ended.stdout.replace("\n", "").isprintable()
+
+
+def test_lines_may_end_as_on_windows(worker: Worker, folder: Path) -> None:
+    (folder / "in.jsonl").write_bytes((3 * GOOD).replace(b"\n", b"\r\n"))
+    assert worker.call(folder, PREPROCESS).stdout.startswith("out.h5: 3 samples")
+
+
+def test_the_name_of_a_file_need_not_be_text(worker: Worker, folder: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.jsonl")
+    (folder / "in.jsonl").rename(folder / name)
+    written = worker.call(folder, ("preprocess", name, "out.h5", "--workers", "1"))
+    assert (written.exit_code, written.stderr) == (0, "")
+    shown = worker.call(folder, ("inspect", "out.h5"))
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "sources    caf" in shown.stdout
