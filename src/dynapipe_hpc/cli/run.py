@@ -15,7 +15,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     add_config_arguments(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", type=_folder, required=True, help="new run folder"
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        type=_folder,
+        required=True,
+        help="run folder; one with checkpoints goes on",
     )
     parser.set_defaults(run=run)
 
@@ -33,5 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
 def _folder(name: str) -> Path:
     # A path would take an empty name for the folder that one is in.
     if not name:
-        raise argparse.ArgumentTypeError("is empty; name a new folder")
+        raise argparse.ArgumentTypeError("is empty; name a folder")
     return Path(name)

@@ -24,6 +24,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profile_file import read_table
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
@@ -37,12 +38,14 @@ class Worker:
     Attributes:
         loader: Reads the tokens of the iteration that it was started with.
         stage: The layers.
+        state: Of their training.
         channels: To the other ranks.
         clock: Of the device.
     """
 
     loader: TokenLoader[Any]
     stage: ModuleStage[Any]
+    state: TrainingState
     channels: Channels
     clock: Clock[Any]
 
@@ -103,11 +106,13 @@ def build_worker(config: ExperimentConfig, source: Source, job: Job, place: Plac
     weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
     loader = TokenLoader(source.dataset, source.dataset.eos_id, weighting, collate)
-    stage = ModuleStage(module, loader, build_optimizer(config, module, channels.collectives))
+    optimizer = build_optimizer(config, module, channels.collectives)
+    stage = ModuleStage(module, loader, optimizer)
+    state = TrainingState(module, optimizer, channels.collectives)
     clock = HostClock() if place.device.type == "cpu" else CudaClock()
     with job.agreeing():
         reserve_memory(place, config)
-    return Worker(loader, stage, channels, clock)
+    return Worker(loader, stage, state, channels, clock)
 
 
 def _say_shortage(job: Job, threads: int) -> None:

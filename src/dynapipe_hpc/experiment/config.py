@@ -12,6 +12,7 @@ from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.store.config import StoreConfig
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.config import TrainingConfig
 
 
@@ -25,6 +26,7 @@ class ExperimentConfig(ConfigTable):
     training: TrainingConfig
     store: StoreConfig = StoreConfig()
     report: ReportConfig = ReportConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
 
     @model_validator(mode="after")
     def _samples_fit_the_model(self) -> Self:

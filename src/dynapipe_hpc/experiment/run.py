@@ -16,6 +16,7 @@ from dynapipe_hpc.experiment.assemble import (
     check_size,
     check_split_backward,
 )
+from dynapipe_hpc.experiment.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
@@ -24,6 +25,12 @@ from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.placed import placed
 from dynapipe_hpc.experiment.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.record import Execution, RankReport, line_of, record_of
+from dynapipe_hpc.experiment.resume import (
+    facts_of,
+    find_resume_point,
+    n_repeatable,
+    samples_of,
+)
 from dynapipe_hpc.experiment.same_plans import check_same_plans
 from dynapipe_hpc.experiment.source import Source, open_source
 from dynapipe_hpc.plan.codec import decode, plans_hash
@@ -32,6 +39,7 @@ from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 
 
 def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path) -> None:
@@ -41,7 +49,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         job: The ranks, as many as the configuration needs.
         path: The configuration.
         overrides: As `load_config` takes them.
-        output: The run folder to create.
+        output: The run folder to create, or to go on with from its newest checkpoint.
 
     Raises:
         SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or a
@@ -58,26 +66,48 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     config = job.broadcast(config)
     with job.agreeing():
         source = open_source(config)
-        log = _Log(config, output, job.size) if job.is_first else None
+    folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
+    facts = {**facts_of(config), **samples_of(source)}
+    point = find_resume_point(job, folder, facts)
+    n_done = point.description.n_done if point else 0
+    if n_done >= config.training.iterations:
+        _say_complete(job, output, n_done)
+        return
+    with job.agreeing():
+        log = _Log(config, output, job.size, n_done) if job.is_first else None
     with job.agreeing():
         place = find_place(job, config)
     worker = build_worker(config, source, job, place)
-    store = MpiPlanStore(job.comm, config.store.look_ahead, config.store.plan_bytes)
+    if point:
+        point.restore(job, worker.state)
+    checkpoints = Checkpoints(job, config.checkpoint, folder, worker.state, facts)
+    store = MpiPlanStore(job.comm, config.store.look_ahead, config.store.plan_bytes, n_done)
     with (
-        _planning(config, source, store, job) as planning,
+        _planning(config, source, store, job, n_done) as planning,
         closing(log) if log is not None else nullcontext(),
     ):
-        _train(_Rank(job, config, worker, store, planning), source.sampler, log)
+        rank = _Rank(job, config, worker, store, planning)
+        _train(rank, source.sampler, checkpoints, log, n_done)
     # Not after an error: closing takes all ranks, and the others may be elsewhere.
     store.close()
     worker.channels.close()
 
 
-def _planning(config: ExperimentConfig, source: Source, store: PlanStore, job: Job) -> PlanAhead:
+def _say_complete(job: Job, output: Path, n_done: int) -> None:
+    if job.is_first:
+        print(
+            f"{output}: all {n_done} iterations are done; to go on, raise training.iterations",
+            flush=True,
+        )
+
+
+def _planning(
+    config: ExperimentConfig, source: Source, store: PlanStore, job: Job, n_done: int
+) -> PlanAhead:
     def make_plans(iteration: int) -> list[RankPlan]:
         return source.planner.make_plans(iteration, source.sampler.iteration(iteration))
 
-    iterations = range(config.training.iterations)
+    iterations = range(n_done, config.training.iterations)
     mine = [k for k in iterations if store.planner_of(k) == job.rank]
     plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
     return PlanAhead(make_plans, store, mine, plan_of_rank)
@@ -118,8 +148,13 @@ class _Rank:
 class _Log:
     """What the first rank keeps of the run."""
 
-    def __init__(self, config: ExperimentConfig, output: Path, n_ranks: int) -> None:
-        self._folder = RunFolder.create(output, to_toml(config), machine_facts(n_ranks))
+    def __init__(self, config: ExperimentConfig, output: Path, n_ranks: int, n_done: int) -> None:
+        facts = (output, to_toml(config), machine_facts(n_ranks))
+        if n_done:
+            print(f"{output}: goes on after {n_done} iterations", flush=True)
+            self._folder = RunFolder.resume(*facts, n_done)
+        else:
+            self._folder = RunFolder.create(*facts, n_repeatable(output, config))
 
     def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
         """Adds an iteration, with plans and traces of the first shard's ranks or of none."""
@@ -133,8 +168,14 @@ class _Log:
         self._folder.close()
 
 
-def _train(rank: _Rank, sampler: TokenBudgetSampler, log: _Log | None) -> None:
-    for iteration in range(rank.config.training.iterations):
+def _train(
+    rank: _Rank,
+    sampler: TokenBudgetSampler,
+    checkpoints: Checkpoints,
+    log: _Log | None,
+    n_done: int,
+) -> None:
+    for iteration in range(n_done, rank.config.training.iterations):
         started_s = time.perf_counter()
         samples = sampler.iteration(iteration)
         execution = rank.run(iteration, samples)
@@ -146,3 +187,5 @@ def _train(rank: _Rank, sampler: TokenBudgetSampler, log: _Log | None) -> None:
         if log is not None:
             # The shards of a stage go through their plan side by side: one stands for all.
             log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])
+        checkpoints.after_iteration(iteration + 1)
+    checkpoints.save_now(rank.config.training.iterations)

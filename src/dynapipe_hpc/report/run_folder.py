@@ -19,6 +19,7 @@ from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 
 Fact = str | int | float
+TRACE = "trace.json"
 
 
 class RunFolder:
@@ -37,22 +38,47 @@ class RunFolder:
         self.path = path
         self.config = config
         self.machine = machine
-        self._trace = TraceFile(path / "trace.json")
+        self._trace = TraceFile(path / TRACE)
 
     @classmethod
-    def create(cls, path: Path, config_toml: str, machine: Mapping[str, Fact]) -> Self:
+    def create(
+        cls, path: Path, config_toml: str, machine: Mapping[str, Fact], n_repeatable: int = 0
+    ) -> Self:
         """Starts the folder of a new run.
 
+        Args:
+            path: The folder.
+            config_toml: See `config`.
+            machine: See `machine`.
+            n_repeatable: A run that was there before may have done fewer iterations than these.
+
         Raises:
-            InputError: The folder holds a finished iteration or other files, or cannot be made.
+            InputError: The folder holds more of a run, or other files, or cannot be made.
             RunError: The file system refuses, as when the disk is full.
         """
-        _prepare(path)
+        _prepare(path, n_repeatable)
+        (path / TRACE).unlink(missing_ok=True)
         # First, because it tells a run that failed early, whose folder may be used again.
         write_whole(path / "iterations.csv", ",".join(COLUMNS) + "\n")
-        write_whole(path / "config.toml", config_toml)
-        write_whole(path / "machine.json", json.dumps(dict(machine), indent=2) + "\n")
-        return cls(path, config_toml, machine)
+        folder = cls(path, config_toml, machine)
+        folder._write_facts()
+        return folder
+
+    @classmethod
+    def resume(cls, path: Path, config_toml: str, machine: Mapping[str, Fact], n_done: int) -> Self:
+        """Goes on with the folder of a run, of which the first `n_done` iterations count.
+
+        Raises:
+            InputError: The folder is no run folder, or damaged.
+            RunError: The file system refuses, as when the disk is full.
+        """
+        folder = cls(path, config_toml, machine)
+        kept = [record for record in folder.records() if record.iteration < n_done]
+        lines = [",".join(COLUMNS), *map(_line, kept)]
+        write_whole(path / "iterations.csv", "".join(f"{line}\n" for line in lines))
+        folder._trace.cut(n_done)
+        folder._write_facts()
+        return folder
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -83,10 +109,9 @@ class RunFolder:
         Raises:
             RunError: The file system refuses, as when the disk is full.
         """
-        line = ",".join(repr(value) for value in astuple(record))
         file = self.path / "iterations.csv"
         with writing(file), file.open("a", encoding="utf-8") as lines:
-            lines.write(line + "\n")
+            lines.write(_line(record) + "\n")
 
     def add_trace(self, plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> None:
         """Writes an iteration's plans as text and adds its timelines to trace.json.
@@ -106,6 +131,10 @@ class RunFolder:
         """Ends trace.json, so that it is one JSON array."""
         with writing(self._trace.path):
             self._trace.close()
+
+    def _write_facts(self) -> None:
+        write_whole(self.path / "config.toml", self.config)
+        write_whole(self.path / "machine.json", json.dumps(dict(self.machine), indent=2) + "\n")
 
     def records(self) -> list[IterationRecord]:
         """All iterations so far; a last line still being written is left out.
@@ -130,22 +159,28 @@ class RunFolder:
         return self._trace.timelines()
 
 
+def _line(record: IterationRecord) -> str:
+    return ",".join(repr(value) for value in astuple(record))
+
+
 def write_whole(path: Path, text: str) -> None:
     """Writes a file beside its place and renames it, so that nobody sees half of it."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
-def _prepare(path: Path) -> None:
-    """Makes an empty folder, or takes one whose run finished no iteration."""
+def _prepare(path: Path, n_repeatable: int) -> None:
+    """Makes an empty folder, or takes one whose run finished no iteration, or few."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         lines = path / "iterations.csv"
         if lines.exists():
             # An unfinished line does not end.
-            if lines.read_bytes().count(b"\n") != 1:
+            n_done = lines.read_bytes().count(b"\n") - 1
+            if n_done and n_done >= n_repeatable:
                 raise InputError(
-                    f"{path} already holds a run; name another folder or remove this one"
+                    f"{path} already holds a run, of {n_done} iterations, and no checkpoint to go "
+                    "on from; name another folder or remove this one"
                 )
         elif any(path.iterdir()):
             raise InputError(f"{path} holds files of something else; name a new folder")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 
 Event = dict[str, Any]  # the format is an open JSON object
@@ -38,6 +39,22 @@ class TraceFile:
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("]\n")
+
+    def cut(self, n_kept: int) -> None:
+        """Leaves out iterations from `n_kept` on, and goes on behind those before.
+
+        Raises:
+            InputError: A line is damaged.
+        """
+        kept = [timeline for timeline in self.timelines() if timeline.iteration < n_kept]
+        if not kept:
+            self.path.unlink(missing_ok=True)
+            return
+        with replacing(self.path) as beside:
+            new = TraceFile(beside)
+            for timeline in kept:
+                new.add(timeline)
+        self._end_ms = new._end_ms
 
     def timelines(self) -> list[IterationTimeline]:
         """All iterations; a last line still being written is left out.

@@ -17,15 +17,17 @@ class LocalPlanStore:
     for what only a process boundary can tell: who is calling.
     """
 
-    def __init__(self, capacity: int, plan_bytes: int, n_ranks: int = 1) -> None:
+    def __init__(
+        self, capacity: int, plan_bytes: int, n_ranks: int = 1, first_iteration: int = 0
+    ) -> None:
         """Serves `n_ranks` ranks, `capacity` plans of up to `plan_bytes` bytes ahead."""
-        self._turns = Turns(n_ranks, capacity)
+        self._turns = Turns(n_ranks, capacity, first_iteration)
         self._plan_bytes = plan_bytes
         self._changed = threading.Condition()
         self._waiting: dict[tuple[int, int], _Message] = {}  # by (iteration, rank)
         self._n_put: defaultdict[tuple[int, int], int] = defaultdict(int)  # by (planner, rank)
         self._n_taken: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._next_take = [0] * n_ranks
+        self._next_take = [first_iteration] * n_ranks
         self._closed = False
 
     @property

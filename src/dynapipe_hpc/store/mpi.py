@@ -32,22 +32,25 @@ class MpiPlanStore:
     and the executing one.
     """
 
-    def __init__(self, comm: MPI.Intracomm, capacity: int, plan_bytes: int) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm, capacity: int, plan_bytes: int, first_iteration: int = 0
+    ) -> None:
         """Opens the store on all ranks of `comm` together.
 
         Args:
             comm: The ranks of the job.
             capacity: Iterations to plan ahead; `Turns.capacity` says how it is rounded up.
             plan_bytes: Largest plan of one rank.
+            first_iteration: The one that is planned first.
 
         Raises:
             PlanStoreError: MPI does not allow several threads to communicate.
         """
-        self._turns = Turns(comm.Get_size(), capacity)
+        self._turns = Turns(comm.Get_size(), capacity, first_iteration)
         self._layout = RingLayout(self._turns.n_slots, plan_bytes)
         self._rank = comm.Get_rank()
         self._n_put = [0] * self._turns.n_ranks
-        self._next_take = 0
+        self._next_take = first_iteration
         n_rings = self._turns.n_ranks if self._rank in self._turns.planners else 0
         self._memory = MpiMemory(comm, n_rings * self._layout.ring_bytes)
         self._set_counts_to_zero(n_rings)

@@ -20,7 +20,7 @@ class PlannerFailedError(PlanStoreError):
 class PlanStore(Protocol):
     """A bounded queue of plan bytes per executing rank, in order of iterations.
 
-    Contract: every plan is delivered once, in order, unchanged, starting with iteration 0;
+    Contract: every plan is delivered once, in order, unchanged, starting with a given iteration;
     `put` of iteration k waits until the rank has taken iteration k - capacity; both give up
     with a reason after `timeout_s`, may then be tried again, and leave the store as it was.
     """

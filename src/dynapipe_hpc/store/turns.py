@@ -13,10 +13,12 @@ class Turns:
     Attributes:
         n_ranks: Ranks of the job.
         look_ahead: Iterations that should be planned ahead.
+        first: The iteration that is planned first.
     """
 
     n_ranks: int
     look_ahead: int
+    first: int = 0
 
     def __post_init__(self) -> None:
         """Checks that there is a turn to take."""
@@ -51,8 +53,9 @@ class Turns:
 
     def position_of(self, iteration: int) -> int:
         """How many iterations the same planner plans before this one."""
-        return iteration // self.n_planners
+        return (iteration - self.first) // self.n_planners
 
     def iteration_at(self, position: int, like: int) -> int:
         """The iteration at a position of the planner that also plans the iteration `like`."""
-        return position * self.n_planners + like % self.n_planners
+        earliest = self.first + (like - self.first) % self.n_planners
+        return earliest + position * self.n_planners

@@ -22,13 +22,14 @@ class LossScale:
 
     Attributes:
         value: A power of two, so scaling does not round.
+        n_steps: Steps since it last changed.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
         """Scales the losses of a model that computes in `dtype`."""
         self._is_dynamic = dtype is torch.float16
         self.value = FIRST_SCALE if self._is_dynamic else 1.0
-        self._n_steps = 0
+        self.n_steps = 0
 
     def shrink(self, norm: float, step: int) -> None:
         """Reacts to a gradient that is not finite, whose step is left out.
@@ -42,11 +43,11 @@ class LossScale:
                 "training.learning_rate or raise training.warmup_iterations"
             )
         self.value /= FACTOR
-        self._n_steps = 0
+        self.n_steps = 0
 
     def count_step(self) -> None:
         """Notes a step; after many the scale may grow."""
-        self._n_steps += 1
-        if self._is_dynamic and self._n_steps == STEPS_TO_GROW:
+        self.n_steps += 1
+        if self._is_dynamic and self.n_steps == STEPS_TO_GROW:
             self.value *= FACTOR
-            self._n_steps = 0
+            self.n_steps = 0

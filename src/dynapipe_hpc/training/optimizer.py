@@ -10,6 +10,13 @@ from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.loss_scale import LossScale
+from dynapipe_hpc.training.optimizer_state import (
+    Counters,
+    FlatState,
+    count_updates,
+    flat_state,
+    set_updates,
+)
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, borrowed
 
 
@@ -115,6 +122,25 @@ class Optimizer:
         self.loss_scale.count_step()
         return Step(norm, learning_rate(step, self._config))
 
+    def state(self) -> FlatState:
+        """Weights, as exact as they are kept, and moments of what this rank updates."""
+        first = self._collectives.replica * len(self._gradients) if self._shares_state else 0
+        return flat_state(self._adamw, self._exact_weights, first)
+
+    @property
+    def counters(self) -> Counters:
+        """The rest of the state, which all ranks hold alike."""
+        n_updates = count_updates(self._adamw)
+        return Counters(self._n_steps, n_updates, self.loss_scale.value, self.loss_scale.n_steps)
+
+    def resume(self, counters: Counters) -> None:
+        """Goes on from `counters`, and from what `state` was set to; all ranks together."""
+        self._n_steps = counters.n_steps
+        self.loss_scale.value = counters.loss_scale
+        self.loss_scale.n_steps = counters.n_scaled_steps
+        set_updates(self._adamw, counters.n_updates)
+        self._spread_weights()
+
     def _update(self) -> None:
         self._gradients.mul_(
             (self._config.clip_norm / self._norm).clamp(max=1) / self.loss_scale.value
@@ -124,6 +150,10 @@ class Optimizer:
         # As torch's own loss scaler does it: the kernel looks whether to do nothing.
         self._adamw.found_inf = (~self._norm.isfinite()).float()  # type: ignore[attr-defined]
         self._adamw.step()
+        self._spread_weights()
+
+    def _spread_weights(self) -> None:
+        """Gives updated weights to all that compute with them."""
         if self._weights is not self._exact_weights:
             self._weights.copy_(self._exact_weights)
         if self._shares_state:

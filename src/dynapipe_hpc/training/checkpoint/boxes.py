@@ -1,0 +1,70 @@
+"""Where a piece of a flat, cut weight lies in the whole one: boxes of indices."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dynapipe_hpc.models.split import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A block of a tensor's numbers.
+
+    Attributes:
+        offsets: Its first index, per dimension.
+        sizes: Its shape.
+    """
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+def boxes_of(shape: Sequence[int], start: int, stop: int) -> Iterator[Box]:
+    """Numbers `start` to `stop` of a tensor, row by row, as boxes in the same order.
+
+    A part of a row, whole rows, a part of a row: at most 2 x dimensions - 1 boxes.
+    """
+    if len(shape) == 1:
+        yield Box((start,), (stop - start,))
+        return
+    n = prod(shape[1:])
+    while start < stop:
+        row, column = divmod(start, n)
+        n_rows = (stop - start) // n if column == 0 else 0
+        if n_rows:
+            yield Box((row, *(0 for _ in shape[1:])), (n_rows, *shape[1:]))
+            start += n_rows * n
+            continue
+        end = min(stop, (row + 1) * n)
+        for box in boxes_of(shape[1:], column, column + end - start):
+            yield Box((row, *box.offsets), (1, *box.sizes))
+        start = end
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """A box of a shard, and where it is in the whole weight."""
+
+    of_shard: Box
+    of_whole: Box
+
+
+def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[Whereabouts]:
+    """A box of a shard of the given shape, cut so that each part is a box of the whole weight."""
+    d = split.dimension
+    width = shape[d] // split.n_blocks
+    for block in range(split.n_blocks):
+        start = max(box.offsets[d], block * width)
+        stop = min(box.offsets[d] + box.sizes[d], (block + 1) * width)
+        if start < stop:
+            before = block * width * (split.n_shards - 1) + split.shard * width
+            of_shard = _along(box, d, start, stop - start)
+            yield Whereabouts(of_shard, _along(box, d, before + start, stop - start))
+
+
+def _along(box: Box, dimension: int, offset: int, size: int) -> Box:
+    """The box with another extent along a dimension."""
+    offsets, sizes = list(box.offsets), list(box.sizes)
+    offsets[dimension], sizes[dimension] = offset, size
+    return Box(tuple(offsets), tuple(sizes))

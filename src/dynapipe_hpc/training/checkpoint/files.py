@@ -1,0 +1,95 @@
+"""The small files of a checkpoint: JSON that tells when it is damaged."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.replacing import writing
+
+Fields = Mapping[str, Any]  # JSON objects are open
+CHUNK_BYTES = 1 << 24
+
+
+class DamagedError(InputError):
+    """A checkpoint that cannot be used as it is."""
+
+
+def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
+    """Writes an object with its own checksum, for good.
+
+    Returns:
+        The checksum.
+
+    Raises:
+        RunError: The file system refuses, as when the disk is full.
+    """
+    whole = {"format": f"dynapipe-hpc {kind}", "schema_version": version, **fields}
+    checksum = _checksum(whole)
+    with writing(path), path.open("w", encoding="utf-8") as file:
+        json.dump({**whole, "checksum": checksum}, file)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return checksum
+
+
+def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
+    """What `write_fields` wrote, `checksum` included.
+
+    Raises:
+        DamagedError: It is not that any more, or of another version.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        checksum = found.pop("checksum")
+    except OSError as error:
+        raise DamagedError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"{path}: is damaged: {error}") from None
+    if checksum != _checksum(found):
+        raise DamagedError(f"{path}: is damaged: its checksum differs")
+    if (found.get("format"), found.get("schema_version")) != (f"dynapipe-hpc {kind}", version):
+        raise DamagedError(
+            f"{path}: is '{found.get('format')}' of version {found.get('schema_version')}, but "
+            f"this program reads 'dynapipe-hpc {kind}' of version {version}"
+        )
+    return {**found, "checksum": checksum}
+
+
+def checksum_of(path: Path) -> str:
+    """Of a file's bytes.
+
+    Raises:
+        DamagedError: It cannot be read.
+    """
+    found = new_checksum()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(CHUNK_BYTES):
+                found.update(block)
+    except OSError as error:
+        raise DamagedError(f"{path}: cannot be read: {error.strerror}") from None
+    return found.hexdigest()
+
+
+def new_checksum() -> hashlib.blake2b:
+    """Of nothing so far; the hash that plans have, too."""
+    return hashlib.blake2b(digest_size=8)
+
+
+def sync_folder(path: Path) -> None:
+    """Waits until the names in a folder are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _checksum(fields: Fields) -> str:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

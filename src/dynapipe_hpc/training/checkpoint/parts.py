@@ -1,0 +1,84 @@
+"""The parts of a model's state that a rank holds, by the names of the unsplit model."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dynapipe_hpc.models.split import WHOLE, Split, splits_of
+from dynapipe_hpc.training.checkpoint.boxes import boxes_of, placed
+from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.optimizer_state import FlatState, Segment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A block of a tensor of the unsplit model.
+
+    Attributes:
+        name: Kind of state and name of the weight, as in `weight/head.norm.bias`.
+        whole_shape: Of the tensor.
+        offsets: First index of the block, per dimension.
+        values: The block; a view.
+    """
+
+    name: str
+    whole_shape: torch.Size
+    offsets: torch.Size
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a weight of this rank is in the flat buffer.
+
+    Attributes:
+        name: As in the unsplit model.
+        start: Place of its first number.
+        shape: Of this rank's shard of it.
+        split: How it is cut over shards.
+    """
+
+    name: str
+    start: int
+    shape: torch.Size
+    split: Split
+
+    def parts(self, kind: str, segment: Segment) -> Iterator[Part]:
+        """What a segment holds of the weight."""
+        start = max(self.start, segment.start)
+        stop = min(self.start + self.shape.numel(), segment.start + len(segment.values))
+        if start >= stop:
+            return
+        rest = segment.values[start - segment.start : stop - segment.start]
+        for box in boxes_of(self.shape, start - self.start, stop - self.start):
+            n = torch.Size(box.sizes).numel()
+            values, rest = rest[:n].view(box.sizes), rest[n:]
+            for found in placed(box, self.split, self.shape):
+                d, inner = self.split.dimension, found.of_shard
+                block = values.narrow(d, inner.offsets[d] - box.offsets[d], inner.sizes[d])
+                offsets = torch.Size(found.of_whole.offsets)
+                whole = self.split.whole_shape(self.shape)
+                yield Part(f"{kind}/{self.name}", whole, offsets, block)
+
+
+def placements(module: nn.Module, flat: FlatParameters) -> list[Placement]:
+    """The weights of a module that are in a flat buffer."""
+    cut = {name: split for name, split in splits_of(module).items() if split.n_shards > 1}
+    return [
+        Placement(name, int(weight.storage_offset()), weight.shape, cut.get(name, WHOLE))
+        for name, weight in module.named_parameters()
+        if weight in flat.gradient_of
+    ]
+
+
+def parts_of(placed_weights: Sequence[Placement], state: FlatState) -> list[Part]:
+    """All parts that a state consists of."""
+    return [
+        part
+        for kind, segments in state.items()
+        for segment in segments
+        for weight in placed_weights
+        for part in weight.parts(kind, segment)
+    ]

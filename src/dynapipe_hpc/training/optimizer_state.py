@@ -1,0 +1,85 @@
+"""What an optimizer remembers from step to step, apart from the layout of its buffers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}  # as AdamW calls them
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Numbers that belong to weights next to each other in `FlatParameters`.
+
+    Attributes:
+        start: Place of the first of those weights.
+        values: Shape (n,), not a copy.
+    """
+
+    start: int
+    values: Tensor
+
+
+FlatState = Mapping[str, Sequence[Segment]]  # by kind: "weight" and the moments
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The state that is not per weight.
+
+    Attributes:
+        n_steps: Steps so far, which the learning rate follows.
+        n_updates: Those that were not left out, which AdamW counts.
+        loss_scale: What losses are multiplied by.
+        n_scaled_steps: Steps since the loss scale changed.
+    """
+
+    n_steps: int
+    n_updates: int
+    loss_scale: float
+    n_scaled_steps: int
+
+
+def flat_state(adamw: torch.optim.AdamW, weights: Tensor, first: int) -> FlatState:
+    """The weights that an optimizer updates, and their moments.
+
+    Args:
+        adamw: Its groups have one parameter each, pieces of `weights` in their order.
+        weights: Shape (n,).
+        first: Place of the first weight.
+    """
+    found: dict[str, list[Segment]] = {"weight": [Segment(first, weights)]}
+    for kind, key in MOMENTS.items():
+        start = first
+        found[kind] = []
+        for piece in _pieces(adamw):
+            found[kind].append(Segment(start, _state(adamw, piece)[key]))
+            start += len(piece)
+    return found
+
+
+def count_updates(adamw: torch.optim.AdamW) -> int:
+    """The updates so far."""
+    return int(_state(adamw, _pieces(adamw)[0])["step"].item())
+
+
+def set_updates(adamw: torch.optim.AdamW, n_updates: int) -> None:
+    """Lets AdamW go on after so many updates."""
+    for piece in _pieces(adamw):
+        _state(adamw, piece)["step"].fill_(n_updates)
+
+
+def _pieces(adamw: torch.optim.AdamW) -> list[Tensor]:
+    return [piece for group in adamw.param_groups for piece in group["params"]]
+
+
+def _state(adamw: torch.optim.AdamW, piece: Tensor) -> dict[str, Tensor]:
+    """As AdamW would make it at the first step."""
+    if piece not in adamw.state:
+        step = torch.zeros((), dtype=torch.float32, device=piece.device)
+        moments = {key: torch.zeros_like(piece) for key in MOMENTS.values()}
+        adamw.state[piece] = {"step": step, **moments}
+    state: dict[str, Tensor] = adamw.state[piece]
+    return state

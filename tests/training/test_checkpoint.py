@@ -1,0 +1,311 @@
+"""A state that one layout of ranks wrote is what any other layout reads."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.training_case import SHAPE, T5_SHAPE
+from torch import Tensor
+
+from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, placed
+from dynapipe_hpc.training.checkpoint.files import DamagedError
+from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.checkpoint.transfer import read_parts, read_whole, write_parts
+from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.optimizer_state import MOMENTS, Counters
+
+Result = TypeVar("Result")
+KINDS = ("weight", *MOMENTS)
+FIRST_STEPS = (1.0, -0.5, 2.0)
+
+
+def cluster(
+    n_stages: int = 1, n_replicas: int = 1, n_shards: int = 1, *, zero: bool = False
+) -> Cluster:
+    return Cluster(
+        n_stages=n_stages,
+        n_replicas=n_replicas,
+        n_shards=n_shards,
+        zero_stage=1 if zero else 0,
+        device_memory_bytes=1,
+    )
+
+
+ONE = cluster()
+LAYOUTS = {
+    "2 stages x 2 replicas": cluster(2, 2),
+    "the same with shared state": cluster(2, 2, zero=True),
+    "4 stages": cluster(4),
+    "4 replicas": cluster(1, 4),
+    "4 replicas with shared state": cluster(1, 4, zero=True),
+    "one": ONE,
+    "2 shards": cluster(n_shards=2),
+    "2 stages x 2 shards with shared state": cluster(2, 2, 2, zero=True),
+}
+
+
+@dataclass
+class Rank:
+    """A rank with nothing but its state."""
+
+    module: torch.nn.Module
+    optimizer: Optimizer
+    state: TrainingState
+
+    @classmethod
+    def of(
+        cls, shape: ModelShape, layout: Cluster, collectives: LocalCollectives, dtype: torch.dtype
+    ) -> "Rank":
+        stage = collectives.stage
+        module = family_of(shape)(
+            shape,
+            shape.layers_of_stage(stage, layout.n_stages),
+            first=stage == 0,
+            last=stage == layout.n_stages - 1,
+            shards=collectives,
+            seed=5,
+            dtype=dtype,
+        )
+        tied = tied_weights(shape, layout.n_stages)
+        config = TrainingConfig(iterations=100, learning_rate=1e-2)
+        shares_state = layout.zero_stage == 1
+        optimizer = Optimizer(module, config, collectives, shares_state=shares_state, tied=tied)
+        return cls(module, optimizer, TrainingState(module, optimizer, collectives))
+
+    def step(self, value: float) -> None:
+        """Trains with gradients that only depend on the place in the whole weight."""
+        for parameter, gradient in self.optimizer.parameters.gradient_of.items():
+            gradient.copy_(value * parameter.detach().cos())
+        self.optimizer.step()
+        self.optimizer.read_step()
+
+
+def on_ranks(
+    layout: Cluster, shape: ModelShape, dtype: torch.dtype, work: Callable[[int, Rank], Result]
+) -> list[Result]:
+    world = LocalWorld(layout.n_ranks)
+    sums = LocalSums(world, layout)
+    return world.run(
+        lambda rank: work(rank, Rank.of(shape, layout, LocalCollectives(sums, rank), dtype))
+    )
+
+
+def trained(
+    folder: Path,
+    layout: Cluster = ONE,
+    shape: ModelShape = SHAPE,
+    dtype: torch.dtype = torch.float32,
+) -> Written:
+    """Writes a checkpoint after a few steps."""
+    folder.mkdir()
+
+    def work(rank: int, own: Rank) -> Counters:
+        for value in FIRST_STEPS:
+            own.step(value)
+        checksum = write_parts(folder, rank, own.state.snapshot())
+        check_part(folder, rank, checksum)
+        return own.state.counters
+
+    counters = on_ranks(layout, shape, dtype, work)
+    assert len(set(counters)) == 1
+    return Written(folder, layout.n_ranks, counters[0], shape, dtype)
+
+
+@dataclass
+class Written:
+    """A checkpoint, and what it was made of."""
+
+    folder: Path
+    n_parts: int
+    counters: Counters
+    shape: ModelShape
+    dtype: torch.dtype
+
+    def rewrite(self, target: Path, layout: Cluster) -> None:
+        """Reads the checkpoint into another layout, and writes it from there."""
+        target.mkdir()
+        weights = read_whole(self.folder, self.n_parts)
+
+        def work(rank: int, own: Rank) -> Counters:
+            read_parts(self.folder, self.n_parts, own.state.to_restore())
+            own.state.resume(self.counters)
+            write_parts(target, rank, own.state.snapshot())
+            splits = splits_of(own.module)
+            for name, parameter in own.module.named_parameters():
+                expected = splits.get(name, WHOLE).part_of(weights[name]).to(self.dtype)
+                assert torch.equal(parameter, expected), name
+            return own.state.counters
+
+        assert set(on_ranks(layout, self.shape, self.dtype, work)) == {self.counters}
+
+
+def everything(folder: Path, n_parts: int) -> dict[str, Tensor]:
+    return {
+        f"{kind}/{name}": tensor
+        for kind in KINDS
+        for name, tensor in read_whole(folder, n_parts, kind).items()
+    }
+
+
+def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
+    return found.keys() == expected.keys() and all(
+        torch.equal(found[name], tensor) for name, tensor in expected.items()
+    )
+
+
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
+@pytest.mark.parametrize("source", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_every_layout_reads_what_every_other_wrote(
+    tmp_path: Path, source: str, shape: ModelShape, dtype: torch.dtype
+) -> None:
+    written = trained(tmp_path / "first", LAYOUTS[source], shape, dtype)
+    expected = everything(tmp_path / "first", written.n_parts)
+    for name, layout in LAYOUTS.items():
+        written.rewrite(tmp_path / name, layout)
+        assert same(everything(tmp_path / name, layout.n_ranks), expected), name
+
+
+def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    written = trained(tmp_path / "first")
+
+    def go_on(_: int, own: Rank) -> Tensor:
+        for value in (0.3, -1.0):
+            own.step(value)
+        return own.optimizer.parameters.weights.clone()
+
+    def undisturbed(rank: int, own: Rank) -> Tensor:
+        for value in FIRST_STEPS:
+            own.step(value)
+        return go_on(rank, own)
+
+    def resumed(rank: int, own: Rank) -> Tensor:
+        read_parts(written.folder, 1, own.state.to_restore())
+        own.state.resume(written.counters)
+        return go_on(rank, own)
+
+    found = on_ranks(ONE, SHAPE, torch.float32, resumed)[0]
+    assert torch.equal(found, on_ranks(ONE, SHAPE, torch.float32, undisturbed)[0])
+
+
+def test_a_snapshot_does_not_change_while_training_goes_on(tmp_path: Path) -> None:
+    tmp_path.joinpath("a").mkdir()
+
+    def work(rank: int, own: Rank) -> None:
+        own.step(1.0)
+        before = own.optimizer.parameters.weights.clone()
+        snapshot = own.state.snapshot()
+        own.step(1.0)
+        write_parts(tmp_path / "a", rank, snapshot)
+        assert not torch.equal(before, own.optimizer.parameters.weights)
+        found = read_whole(tmp_path / "a", 1)
+        for name, parameter in own.module.named_parameters():
+            start = int(parameter.storage_offset())
+            old = before[start : start + parameter.numel()].view_as(parameter)
+            assert torch.equal(found[name], old), name
+
+    on_ranks(ONE, SHAPE, torch.float32, work)
+
+
+@pytest.mark.parametrize("name", ["part-00000.bin", "part-00000.json"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_a_changed_byte_is_noticed(tmp_path: Path, name: str, share: float) -> None:
+    (tmp_path / "a").mkdir()
+    checksum = on_ranks(
+        ONE,
+        SHAPE,
+        torch.float32,
+        lambda r, own: write_parts(tmp_path / "a", r, own.state.snapshot()),
+    )[0]
+    check_part(tmp_path / "a", 0, checksum)
+    path = tmp_path / "a" / name
+    data = bytearray(path.read_bytes())
+    data[int(share * len(data))] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(DamagedError, match=rf"{name}: is damaged"):
+        check_part(tmp_path / "a", 0, checksum)
+
+
+@pytest.mark.parametrize("name", ["part-00000.bin", "part-00000.json"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    trained(tmp_path / "a")
+    (tmp_path / "a" / name).unlink()
+    with pytest.raises(DamagedError, match=rf"{name}: cannot be read: No such file"):
+        check_part(tmp_path / "a", 0, "")
+
+
+def test_a_missing_rank_is_noticed(tmp_path: Path) -> None:
+    trained(tmp_path / "a", cluster(2))
+    with pytest.raises(DamagedError, match=r"holds no weight/"):
+        read(tmp_path / "a", SHAPE)
+    trained(tmp_path / "b", cluster(1, 2))
+    with pytest.raises(DamagedError, match=r"holds \d+ of the \d+ numbers of"):
+        read_whole(tmp_path / "b", 1)
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    trained(tmp_path / "a")
+    wider = SHAPE.model_copy(update={"ffn_size": 64})
+    with pytest.raises(DamagedError, match=r"float32 of shape \[32, 16\], not .* \[64, 16\]"):
+        read(tmp_path / "a", wider)
+
+
+def read(folder: Path, shape: ModelShape) -> None:
+    on_ranks(
+        ONE, shape, torch.float32, lambda _, own: read_parts(folder, 1, own.state.to_restore())
+    )
+
+
+SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3)
+
+
+@given(SHAPES, st.data())
+def test_boxes_hold_a_range_of_numbers_in_its_order(shape: list[int], data: st.DataObject) -> None:
+    n = math.prod(shape)
+    start = data.draw(st.integers(0, n - 1))
+    stop = data.draw(st.integers(start + 1, n))
+    numbers = np.arange(n).reshape(shape)
+    boxes = list(boxes_of(shape, start, stop))
+    found = np.concatenate([numbers[window(box)].ravel() for box in boxes])
+    assert found.tolist() == list(range(start, stop))
+    assert len(boxes) <= 2 * len(shape) - 1
+
+
+@given(st.integers(0, 1), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.data())
+def test_a_box_of_a_shard_is_found_in_the_whole(
+    dimension: int, n_blocks: int, n_shards: int, width: int, data: st.DataObject
+) -> None:
+    split = Split(dimension, n_blocks, data.draw(st.integers(0, n_shards - 1)), n_shards)
+    shape = [2, 3]
+    shape[dimension] = n_blocks * width
+    whole_shape = split.whole_shape(torch.Size(shape))
+    whole = torch.arange(whole_shape.numel()).view(whole_shape)
+    shard = split.part_of(whole).view(shape)
+    offsets = tuple(data.draw(st.integers(0, size - 1)) for size in shape)
+    sizes = tuple(data.draw(st.integers(1, s - o)) for s, o in zip(shape, offsets, strict=True))
+    box = Box(offsets, sizes)
+    found = list(placed(box, split, shape))
+    for place in found:
+        assert torch.equal(shard[window(place.of_shard)], whole[window(place.of_whole)])
+    held = torch.cat([shard[window(place.of_shard)].flatten() for place in found])
+    assert sorted(held.tolist()) == sorted(shard[window(box)].flatten().tolist())
+
+
+def window(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(o, o + size) for o, size in zip(box.offsets, box.sizes, strict=True))
