@@ -111,7 +111,7 @@ def trained(
     layout: Cluster = ONE,
     shape: ModelShape = SHAPE,
     dtype: torch.dtype = torch.float32,
-) -> Written:
+) -> "Written":
     """Writes a checkpoint after a few steps."""
     folder.mkdir()
 
@@ -170,9 +170,16 @@ def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
-@pytest.mark.parametrize("source", LAYOUTS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_every_layout_reads_what_every_other_wrote(
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [
+        ("2 stages x 2 replicas", torch.float32),
+        ("2 stages x 2 shards with shared state", torch.bfloat16),
+        ("4 replicas with shared state", torch.float16),
+    ],
+    ids=str,
+)
+def test_every_layout_reads_what_another_wrote(
     tmp_path: Path, source: str, shape: ModelShape, dtype: torch.dtype
 ) -> None:
     written = trained(tmp_path / "first", LAYOUTS[source], shape, dtype)
@@ -223,16 +230,19 @@ def test_a_snapshot_does_not_change_while_training_goes_on(tmp_path: Path) -> No
     on_ranks(ONE, SHAPE, torch.float32, work)
 
 
+def written_as_it_begins(folder: Path) -> str:
+    folder.mkdir()
+
+    def work(rank: int, own: Rank) -> str:
+        return write_parts(folder, rank, own.state.snapshot())
+
+    return on_ranks(ONE, SHAPE, torch.float32, work)[0]
+
+
 @pytest.mark.parametrize("name", ["part-00000.bin", "part-00000.json"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
 def test_a_changed_byte_is_noticed(tmp_path: Path, name: str, share: float) -> None:
-    (tmp_path / "a").mkdir()
-    checksum = on_ranks(
-        ONE,
-        SHAPE,
-        torch.float32,
-        lambda r, own: write_parts(tmp_path / "a", r, own.state.snapshot()),
-    )[0]
+    checksum = written_as_it_begins(tmp_path / "a")
     check_part(tmp_path / "a", 0, checksum)
     path = tmp_path / "a" / name
     data = bytearray(path.read_bytes())
@@ -244,10 +254,10 @@ def test_a_changed_byte_is_noticed(tmp_path: Path, name: str, share: float) -> N
 
 @pytest.mark.parametrize("name", ["part-00000.bin", "part-00000.json"])
 def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
-    trained(tmp_path / "a")
+    checksum = written_as_it_begins(tmp_path / "a")
     (tmp_path / "a" / name).unlink()
     with pytest.raises(DamagedError, match=rf"{name}: cannot be read: No such file"):
-        check_part(tmp_path / "a", 0, "")
+        check_part(tmp_path / "a", 0, checksum)
 
 
 def test_a_missing_rank_is_noticed(tmp_path: Path) -> None:

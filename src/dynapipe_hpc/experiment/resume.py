@@ -52,9 +52,10 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
     """
     training = config.training.model_dump(mode="json")
     data = config.data.model_dump(mode="json", exclude={"dataset"})
+    model = config.model.model_dump(mode="json", exclude={"layers_per_stage"})
     return {
         **{f"data.{key}": value for key, value in data.items()},
-        **{f"model.{key}": value for key, value in config.model.model_dump(mode="json").items()},
+        **{f"model.{key}": value for key, value in model.items()},
         **{f"training.{key}": training[key] for key in FIXED_TRAINING},
     }
 
