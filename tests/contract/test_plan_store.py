@@ -20,15 +20,15 @@ from dynapipe_hpc.store.plan_store import (
 CAPACITY = 2
 PLAN_BYTES = 1001
 
-STORES: dict[str, Callable[[], PlanStore]] = {
-    "local": lambda: LocalPlanStore(CAPACITY, PLAN_BYTES),
-    "mpi": lambda: MpiPlanStore(MPI.COMM_SELF, CAPACITY, PLAN_BYTES),
+STORES: dict[str, Callable[[int], PlanStore]] = {
+    "local": lambda first: LocalPlanStore(CAPACITY, PLAN_BYTES, first_iteration=first),
+    "mpi": lambda first: MpiPlanStore(MPI.COMM_SELF, CAPACITY, PLAN_BYTES, first),
 }
 
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest) -> Iterator[PlanStore]:
-    store = STORES[request.param]()
+    store = STORES[request.param](0)
     yield store
     store.close()
 
@@ -37,6 +37,17 @@ def test_plans_arrive_unchanged_and_in_order(store: PlanStore) -> None:
     store.put(0, 0, b"zero", timeout_s=1)
     store.put(1, 0, b"one", timeout_s=1)
     assert [store.take(k, 0, timeout_s=1) for k in (0, 1)] == [b"zero", b"one"]
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_may_begin_with_a_later_iteration(kind: str) -> None:
+    store = STORES[kind](7)
+    with pytest.raises(PlanStoreError, match="cannot put iteration 6 of rank 0: iteration 7 is"):
+        store.put(6, 0, b"", timeout_s=1)
+    for iteration in (7, 8, 9, 10):
+        store.put(iteration, 0, b"plan", timeout_s=1)
+        assert store.take(iteration, 0, timeout_s=1) == b"plan"
+    store.close()
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 8, PLAN_BYTES])

@@ -58,7 +58,9 @@ def test_a_line_still_being_written_is_left_out(tmp_path: Path) -> None:
 
 def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 1)
-    with pytest.raises(InputError, match="x already holds a run; name another folder"):
+    with pytest.raises(
+        InputError, match=r"x already holds a run, of 1 iterations, .*; name another"
+    ):
         RunFolder.create(tmp_path / "x", "", {})
 
 
@@ -181,3 +183,32 @@ def test_a_run_without_a_trace_has_no_trace_file(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 3, n_traced=0)
     assert folder.timelines() == []
     assert not (tmp_path / "trace.json").exists()
+
+
+def test_a_run_that_got_not_far_can_be_begun_again(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", 3, n_traced=3)
+    assert RunFolder.create(tmp_path / "x", "", {}, n_repeatable=4).records() == []
+    assert not (tmp_path / "x" / "trace.json").exists()
+
+
+@pytest.mark.parametrize("n_done", [1, 2, 3])
+def test_a_run_goes_on_behind_what_counts(tmp_path: Path, n_done: int) -> None:
+    write_run(tmp_path / "whole", 3, n_traced=3)
+    write_run(tmp_path / "x", 3, n_traced=3)
+    RunFolder.resume(tmp_path / "x", "a = 2\n", {"host": "n2"}, n_done)
+    found = RunFolder.open(tmp_path / "x")
+    whole = RunFolder.open(tmp_path / "whole")
+    assert found.records() == whole.records()[:n_done]
+    assert found.timelines() == whole.timelines()[:n_done]
+    assert (found.config, found.machine) == ("a = 2\n", {"host": "n2"})
+
+
+def test_what_follows_is_as_if_nothing_had_been_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path / "whole", 3, n_traced=3)
+    write_run(tmp_path / "x", 3, n_traced=3)
+    folder = RunFolder.resume(tmp_path / "x", "", {}, 2)
+    folder.add(record(2))
+    folder.add_trace(example_plans(2), example_traces(2))
+    folder.close()
+    for name in ("iterations.csv", "trace.json"):
+        assert (tmp_path / "x" / name).read_text() == (tmp_path / "whole" / name).read_text()

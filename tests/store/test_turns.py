@@ -3,7 +3,9 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.store.turns import Turns
 
-TURNS = st.builds(Turns, n_ranks=st.integers(1, 40), look_ahead=st.integers(1, 40))
+TURNS = st.builds(
+    Turns, n_ranks=st.integers(1, 40), look_ahead=st.integers(1, 40), first=st.integers(0, 50)
+)
 
 
 def test_every_rank_plans_if_the_look_ahead_covers_all() -> None:
@@ -31,7 +33,12 @@ def test_planners_are_different_ranks_of_the_job(turns: Turns) -> None:
 
 
 @given(TURNS, st.integers(0, 1000))
-def test_a_planners_positions_count_its_iterations(turns: Turns, iteration: int) -> None:
-    own = [k for k in range(iteration) if turns.planner_of(k) == turns.planner_of(iteration)]
+def test_a_planners_positions_count_its_iterations(turns: Turns, number: int) -> None:
+    iteration = turns.first + number
+    own = [
+        k
+        for k in range(turns.first, iteration)
+        if turns.planner_of(k) == turns.planner_of(iteration)
+    ]
     assert turns.position_of(iteration) == len(own)
     assert turns.iteration_at(len(own), like=iteration) == iteration
