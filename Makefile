@@ -14,12 +14,13 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup build demo demo-t5 test test-python test-cpp test-mpi test-mpich exactness fuzz bad-input-test check format clean
+.PHONY: help setup build demo demo-t5 test test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz bad-input-test check format clean
 
 help:
 	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
 	@echo "make demo-t5  the same for a T5, in two ways"
 	@echo "make test     all tests: C++, Python, MPI on 1, 2 and 4 ranks"
+	@echo "make slurm-test jobs under a real Slurm with four nodes, installed if that may be done"
 	@echo "make exactness every way to train against the unsplit model"
 	@echo "make fuzz     N random plans, and changes to them: is the check right? (N=100000, minutes)"
 	@echo "make bad-input-test is every bad input refused with a clear error?"
@@ -103,6 +104,12 @@ bad-input-test: setup
 test-mpich: .venv-mpich/.ready
 	PYTHONPATH=src .venv-mpich/bin/python -m pytest tests/contract/test_plan_store.py
 	PYTEST_ARGS=tests/mpi/test_plan_store.py tests/mpi/run.sh .venv-mpich/bin 1 2 4
+
+# Jobs under a private Slurm controller with four nodes; as root.
+SLURM_TESTS ?= tests/slurm
+slurm-test: setup .venv-mpich/.ready
+	tests/slurm/install.sh
+	$(BIN)/python -m pytest -m slurm $(SLURM_TESTS)
 
 .venv-mpich/.ready: constraints.txt
 	$(PYTHON) -m venv .venv-mpich

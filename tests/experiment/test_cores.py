@@ -11,5 +11,5 @@ def test_a_core_per_thread_and_one_for_the_planner_suffice(n_cores: int, threads
 def test_missing_cores_are_asked_for() -> None:
     said = shortage(2, 2)
     assert said is not None
-    assert "2 cores" in said
+    assert "each rank has 2 of the 3 cores" in said
     assert "--cpus-per-task=3" in said

@@ -14,6 +14,7 @@ def shortage(n_cores: int, threads: int) -> str | None:
     if n_cores >= wanted:
         return None
     return (
-        f"each rank may use {n_cores} cores, but has {threads} threads (training.threads) and its "
-        f"planner, which will delay each other; give it {wanted} (--cpus-per-task={wanted})"
+        f"each rank has {n_cores} of the {wanted} cores that its threads (training.threads = "
+        f"{threads}) and its planner need, and they will delay each other; ask for more "
+        f"(--cpus-per-task={wanted})"
     )

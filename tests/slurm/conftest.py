@@ -1,0 +1,139 @@
+"""The cluster and the project that the tests submit jobs to and about."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.slurm.cluster import Cluster, missing
+
+ROOT = Path(__file__).parents[2]
+OPEN_MPI = Path(sys.prefix) / "bin"
+MPICH = ROOT / ".venv-mpich" / "bin"
+NODES = ("n0", "n1", "n2", "n3")
+
+CONFIG = """
+[data]
+dataset = "corpus.h5"
+max_tokens = 128
+tokens_per_batch = 512
+
+[model]
+n_layers = 4
+hidden_size = 32
+n_heads = 4
+ffn_size = 64
+vocab_size = 257
+max_tokens = 128
+
+[cluster]
+n_replicas = 2
+n_stages = 2
+device_memory_bytes = 100_000_000
+
+[planner.cost]
+kind = "analytic"
+
+[planner.batch]
+rule = "dynamic"
+
+[training]
+iterations = 3
+learning_rate = 1e-3
+"""
+
+# The packages of this environment, with another MPI.
+BORROWED = """\
+#!{python}
+import site
+import sys
+
+site.addsitedir("{packages}")
+
+from dynapipe_hpc.cli.main import main
+
+sys.exit(main())
+"""
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Four nodes; all their processes end with the tests."""
+    why_not = missing()
+    if why_not:
+        pytest.skip(why_not)
+    # Not pytest's folder: the paths of sockets must be short.
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    started = Cluster(folder, NODES)
+    try:
+        started.start()
+        yield started
+    finally:
+        started.stop()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
+    """After every test, no process of any job is left."""
+    yield
+    cluster.end_jobs()
+    assert cluster.processes() == []
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a configuration for 4 ranks and its dataset."""
+    path = tmp_path_factory.mktemp("project")
+    for verb in (
+        "demo-corpus corpus.jsonl --samples 200 --seed 3",
+        "preprocess corpus.jsonl corpus.h5",
+    ):
+        subprocess.run([OPEN_MPI / "dynapipe-hpc", *verb.split()], cwd=path, check=True)
+    (path / "config.toml").write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def folder(project: Path, tmp_path: Path) -> Path:
+    """Where a job of one test runs."""
+    for name in ("corpus.jsonl", "corpus.h5", "config.toml"):
+        (tmp_path / name).symlink_to(project / name)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def open_mpi() -> dict[str, str]:
+    """The environment of jobs with Open MPI."""
+    return {
+        "PATH": f"{OPEN_MPI}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        # The nodes have one address, that of the machine with itself.
+        "OMPI_MCA_btl_tcp_if_include": "lo",
+        # Under srun it does not find the settings of its environment.
+        "OMPI_MCA_osc": "^ucx",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        # Open MPI 5 rarely crashes under the PMIx of Slurm while it starts in the background.
+        "OMPI_MCA_async_mpi_init": "0",
+        "OMPI_MCA_pmix_base_async_modex": "0",
+    }
+
+
+@pytest.fixture(scope="session")
+def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of jobs with MPICH."""
+    if not MPICH.exists():
+        pytest.skip("no .venv-mpich: make .venv-mpich/.ready")
+    programs = tmp_path_factory.mktemp("mpich")
+    command = programs / "dynapipe-hpc"
+    packages = sysconfig.get_path("purelib")
+    command.write_text(BORROWED.format(python=MPICH / "python", packages=packages))
+    command.chmod(0o755)
+    return {"PATH": f"{programs}:{MPICH}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,52 @@
+"""What Slurm itself says of the scripts; it reads them, and runs nothing."""
+
+import os
+import subprocess
+
+import pytest
+from tests.slurm.cluster import Cluster
+from tests.slurm.jobs import SCRIPTS
+
+pytestmark = pytest.mark.slurm
+
+SIZES = ["--nodes=4", "--ntasks-per-node=2", "--cpus-per-task=1", "--time=01:00:00"]
+
+
+def validate(cluster: Cluster, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["sbatch", "--test-only", *words],
+        env={**os.environ, **cluster.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("preprocess", []),
+        ("profile", ["--gpus-per-node=2"]),
+        ("run", ["--gpus-per-node=2"]),
+        ("grid_search", ["--gpus-per-node=2", "--array=1-3"]),
+    ],
+)
+def test_slurm_accepts_every_script(cluster: Cluster, script: str, options: list[str]) -> None:
+    answer = validate(cluster, *SIZES, *options, str(SCRIPTS / f"{script}.sbatch"), "a", "b")
+    assert answer.returncode == 0, answer.stderr
+    assert "to start at" in answer.stderr
+
+
+@pytest.mark.parametrize("impossible", ["--gpus-per-node=3", "--nodes=5", "--cpus-per-task=3"])
+def test_slurm_refuses_what_the_nodes_do_not_have(cluster: Cluster, impossible: str) -> None:
+    answer = validate(cluster, *SIZES, impossible, str(SCRIPTS / "run.sbatch"), "a")
+    assert answer.returncode != 0
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sbatch")), ids=lambda path: path.stem)
+def test_scripts_are_valid_and_short(script: str) -> None:
+    lines = (SCRIPTS / script).read_text().splitlines()
+    subprocess.run(["bash", "-n", script], check=True)
+    assert len(lines) <= 25
+    assert sum(line.startswith("exec ") for line in lines) == 1
