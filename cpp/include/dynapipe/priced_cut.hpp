@@ -33,9 +33,10 @@ class PricedCutter {
     /// The cheapest cut, exactly: dynamic programming over the samples.
     ///
     /// @param longest_ms  most work of a window of several samples; may be infinite.
-    /// @param n_ends      windows among the last samples that each lead or close a pipeline and
-    ///                    count with half of their fill, too: all but the slowest stage wait for
-    ///                    the first micro-batch to come and the last to go.
+    /// @param n_ends      windows of up to 24 of the last samples that each lead or close a
+    ///                    pipeline, where all but the slowest stage wait for the first
+    ///                    micro-batch to come and the last to go. They cost work_ms + fill_ms / 2
+    ///                    in the mode that is cheapest at the price.
     ///
     /// Time O(n_windows + n_samples * m) for windows of up to m samples.
     Cut cut(double price, double longest_ms, std::size_t n_ends);
