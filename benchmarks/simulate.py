@@ -2,9 +2,8 @@
 
     python benchmarks/simulate.py [--json OUT.json]
 
-Times in microseconds of processor time, medians of one thread. `simulated` is one simulation of
-many within the kernel, without the border to Python; `simulate kernel` is one call across it;
-then the functions around them, which take and return schedules.
+Times in microseconds of processor time, medians of one thread: of kernels, across the border to
+Python, and of the functions around them, which take and return schedules.
 """
 
 import argparse
@@ -27,7 +26,6 @@ from dynapipe_hpc.planner.schedule.simulate import simulate
 
 SIZES = ((13, 4), (35, 4), (115, 4), (32, 8))  # (n_microbatches, n_stages)
 LINK = Link()
-N_AT_ONCE = 1000
 
 
 def drawn_costs(n_microbatches: int, n_stages: int) -> StageCosts:
@@ -61,11 +59,7 @@ def measure(n_microbatches: int, n_stages: int) -> dict[str, float]:
     schedule = cyclic(costs, limit)
     codes = encode_passes(schedule)
     link = (static, LINK.latency_ms, LINK.bytes_per_ms, LINK.full_duplex)
-    many = np.stack([codes] * N_AT_ONCE)
-    way = (LINK.latency_ms, LINK.bytes_per_ms, LINK.full_duplex)
-    all_us = median_us(lambda: _kernels.simulate_all(many, costs.table, *way), n_calls=5)
     return {
-        "simulated": all_us / N_AT_ONCE,
         "simulate kernel": median_us(lambda: _kernels.simulate(codes, costs.table, *link)),
         "simulate": median_us(lambda: simulate(schedule, costs, LINK, static)),
         "cyclic kernel": median_us(lambda: _kernels.cyclic_schedule(costs.table, limit)),

@@ -39,26 +39,6 @@ std::tuple<Matrix, Matrix, Matrix, Matrix, Vector, Vector, Counts, double> simul
             found.makespan_ms};
 }
 
-Vector simulate_all(const Codes& orders, const Doubles& table, double latency_ms,
-                    double bytes_per_ms, bool full_duplex) {
-    const dynapipe::StageCosts costs = arrays::costs_of(table);
-    const py::ssize_t n_orders = orders.ndim() == 0 ? 0 : orders.shape(0);
-    const std::size_t n_passes =
-        arrays::check_orders(orders, {n_orders, table.shape(1)}, costs.n_microbatches());
-    const auto codes = arrays::entries_of(orders);
-    std::vector<double> makespans_ms(static_cast<std::size_t>(n_orders));
-    {
-        py::gil_scoped_release release;  // planner threads run side by side
-        const std::vector<double> nothing(costs.n_stages, 0.0);
-        dynapipe::Simulator simulator(costs, nothing, {latency_ms, bytes_per_ms, full_duplex});
-        const std::size_t size = costs.n_stages * n_passes;
-        for (std::size_t k = 0; k < makespans_ms.size(); ++k) {
-            makespans_ms[k] = simulator.run(codes.subspan(k * size, size)).makespan_ms;
-        }
-    }
-    return arrays::vector(makespans_ms);
-}
-
 }  // namespace
 
 void bind_simulate(py::module_& m) {
@@ -68,9 +48,4 @@ void bind_simulate(py::module_& m) {
           "Runs a schedule in time; see dynapipe/simulate.hpp.\n\n"
           "Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, "
           "n_started, makespan_ms).");
-    m.def("simulate_all", &simulate_all, py::arg("orders").noconvert(),
-          py::arg("costs").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
-          py::arg("full_duplex"),
-          "Runs schedules of the same micro-batches in time.\n\n"
-          "Returns the makespan of each; infinite if deadlocked.");
 }

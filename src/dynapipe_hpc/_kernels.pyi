@@ -88,16 +88,6 @@ def simulate(
     float,
 ]: ...
 
-# `orders` has shape (n_orders, n_stages, n_passes). Returns makespans of shape (n_orders,),
-# infinite where stages wait for each other.
-def simulate_all(
-    orders: npt.NDArray[np.int32],
-    costs: npt.NDArray[np.float64],
-    latency_ms: float,
-    bytes_per_ms: float,
-    full_duplex: bool,
-) -> npt.NDArray[np.float64]: ...
-
 # Returns pass codes of the shape of `order`.
 def refine_schedule(
     order: npt.NDArray[np.int32],

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.measured_layers import SHAPE, linear_table
 from tests.oracles.shared_folder import shared_folder
 from tests.oracles.tiny_experiment import tiny_experiment
@@ -14,7 +15,6 @@ from tests.oracles.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
@@ -76,7 +76,7 @@ def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: 
             rows = np.array([len(m["samples"]) for m in replica["microbatches"]])
             tokens = np.array([m["input_tokens"] for m in replica["microbatches"]])
             schedule = parse_schedule("\n".join(replica["orders"]))
-            costs = cost.stage_costs(Shapes.of_rows(rows, tokens))
+            costs = cost.stage_costs(decoder_shapes(rows, tokens))
             timeline = simulate(schedule, costs, link, cost.static_bytes)
             assert replica["makespan_ms"] == timeline.makespan_ms
             assert replica["peak_bytes"] == timeline.peak_bytes.tolist()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
 from dynapipe_hpc.data.microbatch import Recompute
@@ -49,7 +50,7 @@ def shapes_of(cost: CostModel, sizes: list[Size]) -> Shapes:
     """Without targets where the model has none."""
     n_rows, row_tokens, target_tokens = np.array(sizes).T.copy()
     if not cost.is_encoder_decoder:
-        return Shapes.of_rows(n_rows, row_tokens)
+        return decoder_shapes(n_rows, row_tokens)
     return Shapes(n_rows, row_tokens, target_tokens)
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.event_simulation import EventSimulation
+from tests.oracles.splits_backward import splits_backward
 from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
 
 from dynapipe_hpc.plan.cluster import Link
@@ -41,7 +42,7 @@ def peaks_by_clock(schedule: Schedule, costs: StageCosts) -> list[float]:
 @given(costs=drawn_costs())
 def test_every_stage_runs_every_pass_once(rule: ScheduleRule, costs: StageCosts) -> None:
     schedule = rule(costs, no_limit(costs))
-    kinds = list(PassKind)[: 3 if schedule.splits_backward else 2]
+    kinds = list(PassKind)[: 3 if splits_backward(schedule) else 2]
     every = {Pass(kind, i) for kind in kinds for i in range(costs.n_microbatches)}
     for passes in schedule.passes:
         assert len(passes) == len(every)
@@ -100,5 +101,5 @@ def test_what_cannot_run_at_all_is_refused_even_without_a_limit(rule: ScheduleRu
 def test_a_single_microbatch_goes_there_and_back(rule: ScheduleRule) -> None:
     costs = equal_stages([1], n_stages=3)
     schedule = rule(costs, np.ones(3))
-    passes = "F0 B0 W0" if schedule.splits_backward else "F0 B0"
+    passes = "F0 B0 W0" if splits_backward(schedule) else "F0 B0"
     assert format_schedule(schedule).split("\n") == [passes] * 3

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.tiny_experiment import tiny_experiment
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook
@@ -27,7 +28,6 @@ from dynapipe_hpc.experiment.profile_stack import (
 )
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profile_file import write_table
 from dynapipe_hpc.planner.cost.profile_table import LayerKey, ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
@@ -63,7 +63,7 @@ def table() -> ProfileTable:
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
     cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, ProfiledConfig(path=Path("t.h5")))
-    costs = cost.stage_costs(Shapes.of_rows(np.array([1, 3, 5]), np.array([24, 16, 16])))
+    costs = cost.stage_costs(decoder_shapes(np.array([1, 3, 5]), np.array([24, 16, 16])))
     assert (costs.work_ms[:2] > 0).all()
     assert np.isfinite(costs.work_ms[:2]).all()
     assert np.isinf(costs.work_ms[2]).all()
@@ -85,7 +85,7 @@ def test_memory_is_what_a_stage_of_a_run_needs(
         needed = Stack(CONFIG, stack, loader).memory(MicroBatch(((0,), (0,)), 32, mode))
     modes = ProfiledConfig(path=Path("t.h5"), recompute=("none", "selective", "full"))
     cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, modes)
-    costs = cost.stage_costs(Shapes.of_rows(np.array([2]), np.array([32])), mode)
+    costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])), mode)
     assert costs.stored_bytes[0, stage] == pytest.approx(needed.stored_bytes, rel=1e-9)
     forward, backward = costs.forward_transient_bytes, costs.backward_transient_bytes
     assert forward[0, stage] >= needed.forward_transient_bytes

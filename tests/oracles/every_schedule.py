@@ -28,12 +28,12 @@ def least_makespan_ms(
         [order for order in orders.tolist() if _fits(order, costs, stage, limit_bytes)]
         for stage in range(costs.n_stages)
     ]
-    schedules = np.array(list(product(*rows)), np.int32)
-    shape = (-1, costs.n_stages, orders.shape[1])
-    ends_ms = _kernels.simulate_all(
-        schedules.reshape(shape), costs.table, link.latency_ms, link.bytes_per_ms, link.full_duplex
+    way = (np.zeros(costs.n_stages), link.latency_ms, link.bytes_per_ms, link.full_duplex)
+    timelines = (
+        _kernels.simulate(np.array(schedule, np.int32), costs.table, *way)
+        for schedule in product(*rows)
     )
-    return float(ends_ms.min(initial=np.inf))
+    return min((makespan_ms for *_, makespan_ms in timelines), default=np.inf)
 
 
 @cache

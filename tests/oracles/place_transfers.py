@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from tests.oracles.receive_slots import ReceiveSlots
+from tests.oracles.splits_backward import splits_backward
 
 from dynapipe_hpc.plan.instruction import (
     Backward,
@@ -39,7 +40,7 @@ def place_transfers(
             if stage + 1 < len(stages):
                 stages[stage + 1].receive(i, Payload.ACTIVATION, peers[stage])
         elif kind is PassKind.BACKWARD:
-            stages[stage].backward(i, schedule.splits_backward)
+            stages[stage].backward(i, splits_backward(schedule))
             if stage > 0:
                 stages[stage - 1].receive(i, Payload.GRADIENT, peers[stage])
         else:

@@ -36,7 +36,6 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
         [COSTS, CELLS, ROWS, ROOM, *LINK, False, [[WINDOWS]], 500, 0],
     ),
     "simulate": (_kernels.simulate, [ORDER, COSTS[:2], ROOM, *LINK]),
-    "simulate_all": (_kernels.simulate_all, [ORDER[None], COSTS[:2], *LINK]),
     "refine_schedule": (_kernels.refine_schedule, [ORDER, COSTS[:2], ROOM, *LINK, 20, 0]),
     "window_shapes": (
         _kernels.window_shapes,

@@ -1,7 +1,6 @@
 """The memory of a GPU: what activations take of it, and how it is reserved."""
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -80,25 +79,6 @@ class LiveAllocations:
     def restart(self) -> None:
         """Starts a new peak at what is allocated now."""
         torch.cuda.reset_peak_memory_stats(self._device)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceCalls:
-    """Calls to the device's own allocator, which wait for it.
-
-    Attributes:
-        n_allocations: Since the process began.
-        n_frees: Likewise.
-    """
-
-    n_allocations: int
-    n_frees: int
-
-    @classmethod
-    def until_now(cls, device: torch.device) -> "DeviceCalls":
-        """As the allocator counts them."""
-        counts = torch.cuda.memory_stats(device)
-        return cls(counts["num_device_alloc"], counts["num_device_free"])
 
 
 def reserve(device: torch.device, limit_bytes: int) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 from tests.oracles.shared_folder import shared_folder
@@ -70,9 +71,8 @@ def test_a_share_of_memory_leaves_out_windows_that_keep_more_but_no_sample_alone
     room = Cluster(n_stages=2, device_memory_bytes=192)
     choice = candidates(samples, LinearCost(token_bytes=2.0), room)
     assert (choice.cells >= 0).tolist() == [[[True] * 2 + [False] * 2, [True] * 4]]
-    few = choice.with_share(0.2)  # 38.4 bytes
-    assert (few.cells >= 0).tolist() == [[[True] + [False] * 3, [True, True] + [False] * 2]]
-    np.testing.assert_array_equal(choice.cheapest(0.2).work_ms, few.cheapest().work_ms)
+    few = choice.cheapest(0.2)  # 38.4 bytes
+    assert np.isfinite(few.work_ms).tolist() == [[True] + [False] * 3, [True, True] + [False] * 2]
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12)
@@ -167,7 +167,7 @@ def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> li
     table = []
     for length in dict.fromkeys(row_tokens.tolist()):
         n_rows = np.arange(1, np.count_nonzero(row_tokens <= length) + 1)
-        costs = cost.stage_costs(Shapes.of_rows(n_rows, np.full_like(n_rows, length)))
+        costs = cost.stage_costs(decoder_shapes(n_rows, np.full_like(n_rows, length)))
         transient = np.maximum(costs.forward_transient_bytes, costs.backward_transient_bytes)
         fits = (costs.stored_bytes + transient <= room).all(axis=1)
         fits &= (costs.stored_bytes <= share * room).all(axis=1) | (n_rows == 1)
@@ -183,7 +183,7 @@ def test_nothing_that_fits_is_missed_on_a_measured_table(share: float) -> None:
     lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
     samples = order_samples(samples_of(lengths["batches"][0]))
 
-    found = work_ms(candidates(samples, cost, A100S).with_share(share), 0)
+    found = candidates(samples, cost, A100S).cheapest(share).work_ms
     for row, expected in zip(found, costs_one_by_one(samples, cost, share), strict=True):
         padding = [np.inf] * (len(samples) - len(row))
         missing = [np.inf] * (len(samples) - len(expected))

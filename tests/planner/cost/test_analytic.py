@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.measured_layers import SHAPE, T5_SHAPE
 
 from dynapipe_hpc.data.microbatch import Recompute
@@ -19,7 +20,7 @@ COMPUTE = AnalyticConfig(flops_per_ms=1.0, memory_bytes_per_ms=1e30, launch_ms=1
 
 def costs_of(config: AnalyticConfig, n_rows: int, row_tokens: int) -> StageCosts:
     model = AnalyticCost(SHAPE, THREE_STAGES, config)
-    return model.stage_costs(Shapes.of_rows(np.array([n_rows]), np.array([row_tokens])))
+    return model.stage_costs(decoder_shapes(np.array([n_rows]), np.array([row_tokens])))
 
 
 def test_it_says_that_it_is_an_estimate() -> None:
@@ -63,7 +64,7 @@ def test_static_memory_counts_every_parameter_of_the_model() -> None:
 
 def test_a_shard_computes_and_keeps_its_part_and_adds_up_with_the_others() -> None:
     shards = THREE_STAGES.model_copy(update={"n_shards": 2})
-    sizes = Shapes.of_rows(np.array([3]), np.array([10]))
+    sizes = decoder_shapes(np.array([3]), np.array([10]))
     rate = COMPUTE.reduction_bytes_per_ms
     whole = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE).stage_costs(sizes)
     half = AnalyticCost(SHAPE, shards, COMPUTE).stage_costs(sizes)
@@ -98,7 +99,7 @@ def of_modes(shape: ModelShape, sizes: Shapes) -> dict[str, StageCosts]:
 
 
 def test_what_is_not_kept_is_computed_again() -> None:
-    modes = of_modes(SHAPE, Shapes.of_rows(np.array([2]), np.array([16])))
+    modes = of_modes(SHAPE, decoder_shapes(np.array([2]), np.array([16])))
     tokens, attention, feed_forward = 32, 8 * 64 + 4 * 8 * 16, 4 * 8 * 32
     for mode, repeated in (
         ("none", 0),
@@ -131,7 +132,7 @@ def test_a_decoder_attends_to_both_sides_and_makes_keys_of_the_inputs() -> None:
 def test_a_mode_that_the_configuration_leaves_out_is_not_estimated() -> None:
     model = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE)
     with pytest.raises(ValueError, match="recomputation 'full' is not estimated"):
-        model.stage_costs(Shapes.of_rows(np.array([1]), np.array([8])), Recompute.FULL)
+        model.stage_costs(decoder_shapes(np.array([1]), np.array([8])), Recompute.FULL)
 
 
 def test_replicas_add_the_reduction_of_gradients_to_the_update() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.measured_layers import SHAPE, linear_layer, linear_table
 from tests.oracles.published_plans import LINK, Family, Published, published_plans
 
@@ -65,7 +66,7 @@ def table_with_stack_peaks() -> ProfileTable:
 def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     cost = ProfiledCost(table_with_stack_peaks(), SHAPE, cluster, AUTHORS)
-    costs = cost.stage_costs(Shapes.of_rows(np.array([2]), np.array([32])))
+    costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])))
     peak = costs.stored_bytes + costs.forward_transient_bytes
     assert peak.tolist() == [[640 * (2 - 1 + 3.5)] * 3]
     assert costs.backward_transient_bytes.tolist() == [[0.0] * 3]
@@ -74,7 +75,7 @@ def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack(
 def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     cost = ProfiledCost(table_with_stack_peaks(), SHAPE, cluster, AUTHORS)
-    assert cost.stage_costs(Shapes.of_rows(np.array([2]), np.array([32]))).forward_ms.tolist() == [
+    assert cost.stage_costs(decoder_shapes(np.array([2]), np.array([32]))).forward_ms.tolist() == [
         [64 * 2.0, 64 * 2.0, 64 * 5.0]
     ]
     assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 300]

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.shared_folder import shared_folder
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profile_table import LayerKey, ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
@@ -137,7 +137,7 @@ def test_a100_layers_need_the_same_on_top_per_row_however_many_layers_fitted(
 def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
     cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
     cost = ProfiledCost(a100, GPT, cluster, ProfiledConfig(path=Path("a100.h5")))
-    costs = cost.stage_costs(Shapes.of_rows(np.array([1, 2]), np.array([2048, 8192])))
+    costs = cost.stage_costs(decoder_shapes(np.array([1, 2]), np.array([2048, 8192])))
     assert costs.forward_ms[0].tolist() == pytest.approx([46.24, 46.24, 46.24, 52.59], rel=1e-3)
     assert np.isinf(costs.forward_ms[1]).all()
     assert cost.static_bytes == pytest.approx(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.measured_layers import (
     ROW_TOKENS,
     ROWS,
@@ -16,7 +17,7 @@ from tests.oracles.measured_layers import (
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
@@ -25,7 +26,7 @@ THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 
 def costs_of(n_rows: int, row_tokens: int, cost: ProfiledCost | None = None) -> StageCosts:
     model = cost or ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
-    return model.stage_costs(Shapes.of_rows(np.array([n_rows]), np.array([row_tokens])))
+    return model.stage_costs(decoder_shapes(np.array([n_rows]), np.array([row_tokens])))
 
 
 def test_stages_add_up_their_layers_with_embedding_first_and_head_last() -> None:
@@ -88,7 +89,7 @@ def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
     rng = np.random.default_rng(0)
     n_rows, row_tokens = rng.integers(1, 12, 200), rng.integers(1, 80, 200)
     cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
-    together = cost.stage_costs(Shapes.of_rows(n_rows, row_tokens)).work_ms
+    together = cost.stage_costs(decoder_shapes(n_rows, row_tokens)).work_ms
     alone = [
         costs_of(int(r), int(t), cost).work_ms[0] for r, t in zip(n_rows, row_tokens, strict=True)
     ]
@@ -98,7 +99,7 @@ def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
 def test_no_micro_batches_cost_nothing() -> None:
     nothing = np.array([], dtype=np.int64)
     cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
-    assert cost.stage_costs(Shapes.of_rows(nothing, nothing)).forward_ms.shape == (0, 3)
+    assert cost.stage_costs(decoder_shapes(nothing, nothing)).forward_ms.shape == (0, 3)
 
 
 def test_static_memory_is_weights_times_the_state_factor() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.oracles.decoder_shapes import decoder_shapes
 from tests.oracles.measured_layers import (
     ROW_TOKENS,
     ROWS,
@@ -18,7 +19,6 @@ from tests.oracles.measured_layers import (
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, at_points, on_three_axes
 from dynapipe_hpc.planner.cost.profile_table import LayerKey
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
@@ -85,7 +85,7 @@ def test_modes_share_the_times_without_recomputation() -> None:
     table = replace(plain, layers={**plain.layers, **full.layers, **twice})
     config = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))
     cost = ProfiledCost(table, SHAPE, Cluster(n_stages=3, device_memory_bytes=10**9), config)
-    shapes = Shapes.of_rows(np.array([2, 3]), np.array([32, 20]))
+    shapes = decoder_shapes(np.array([2, 3]), np.array([32, 20]))
     of_mode = [cost.stage_costs(shapes, mode) for mode in (Recompute.NONE, Recompute.FULL)]
     np.testing.assert_allclose(of_mode[0].weight_ms, of_mode[1].weight_ms)
     np.testing.assert_allclose(2 * of_mode[0].backward_ms, of_mode[1].backward_ms)

@@ -12,6 +12,7 @@ from tests.oracles.every_plan import every_padded_plan
 from tests.oracles.every_schedule import least_makespan_ms, tiny_costs
 from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
+from tests.oracles.splits_backward import splits_backward
 from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
@@ -51,7 +52,7 @@ def test_no_schedule_of_the_micro_batches_is_shorter(
 ) -> None:
     schedule = rule(costs, no_limit(costs), link)
     timeline = simulate(schedule, costs, link, np.zeros(costs.n_stages))
-    bound_ms = replica_bound_ms(costs, link, may_split=schedule.splits_backward)
+    bound_ms = replica_bound_ms(costs, link, may_split=splits_backward(schedule))
     assert bound_ms <= timeline.makespan_ms * ROUNDING
 
 
@@ -72,7 +73,7 @@ def test_a_micro_batch_alone_takes_as_long_as_its_bound(
     alone = costs.take(np.array([0]))
     schedule = rule(alone, no_limit(alone))
     timeline = simulate(schedule, alone, link, np.zeros(alone.n_stages))
-    bound_ms = replica_bound_ms(alone, link, may_split=schedule.splits_backward)
+    bound_ms = replica_bound_ms(alone, link, may_split=splits_backward(schedule))
     assert bound_ms == pytest.approx(timeline.makespan_ms)
 
 

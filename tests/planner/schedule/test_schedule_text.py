@@ -21,10 +21,6 @@ def test_a_schedule_is_printed_as_it_is_read(picture: str) -> None:
     assert format_schedule(parse_schedule(picture)) == picture
 
 
-def test_a_schedule_knows_whether_it_splits_backward_passes() -> None:
-    assert [parse_schedule(p).splits_backward for p in (PICTURE, SPLIT)] == [False, True]
-
-
 def test_a_pass_is_three_times_its_microbatch_plus_its_kind() -> None:
     codes = encode_passes(parse_schedule(PICTURE))
     assert codes.dtype == np.int32

@@ -11,7 +11,6 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.config import RULES, SPLIT_RULES
-from dynapipe_hpc.planner.schedule.pass_codes import encode_passes
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
@@ -198,16 +197,3 @@ def test_the_kernel_copies_nothing_silently() -> None:
     costs, order, static = np.ones((1, 2, 7)), np.array([[0, 1], [0, 1]]), np.zeros(2)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         _kernels.simulate(order, costs, static, 0.0, 1.0, True)
-
-
-@given(cases())
-def test_many_schedules_at_once_end_as_each_of_them(
-    case: tuple[Schedule, StageCosts, Link],
-) -> None:
-    schedule, costs, link = case
-    codes = encode_passes(schedule)
-    ends_ms = _kernels.simulate_all(
-        np.stack([codes] * 2), costs.table, link.latency_ms, link.bytes_per_ms, link.full_duplex
-    )
-    alone = simulate(schedule, costs, link, np.zeros(costs.n_stages))
-    assert ends_ms.tolist() == [alone.makespan_ms] * 2

@@ -60,11 +60,6 @@ class Candidates:
     costs: StageCosts
     ratings: Ratings
 
-    def with_share(self, memory_share: float) -> Self:
-        """Without windows of several samples that keep more than a share of a stage's memory."""
-        share = np.append(self.ratings.memory_share, np.inf)  # the last is that of cell -1
-        return replace(self, cells=np.where(share[self.cells] <= memory_share, self.cells, -1))
-
     def of_at_most(self, max_samples: int) -> Self:
         """Those of at most `max_samples` samples."""
         return replace(self, cells=np.ascontiguousarray(self.cells[..., :max_samples]))

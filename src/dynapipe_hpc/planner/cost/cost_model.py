@@ -30,11 +30,6 @@ class Shapes(NamedTuple):
     target_tokens: IntArray
 
     @classmethod
-    def of_rows(cls, n_rows: IntArray, row_tokens: IntArray) -> Self:
-        """Of a decoder-only model."""
-        return cls(n_rows, row_tokens, np.zeros_like(row_tokens))
-
-    @classmethod
     def of(cls, microbatches: Sequence[MicroBatch]) -> Self:
         """Those of micro-batches."""
         sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in microbatches]

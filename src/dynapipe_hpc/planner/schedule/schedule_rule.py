@@ -54,11 +54,6 @@ class Schedule:
 
     passes: tuple[tuple[Pass, ...], ...]
 
-    @property
-    def splits_backward(self) -> bool:
-        """Whether gradients of weights have passes of their own."""
-        return any(p.kind is PassKind.WEIGHT for p in self.passes[0])
-
 
 class ScheduleRule(Protocol):
     """Orders the passes of a replica's micro-batches.

@@ -1,0 +1,8 @@
+"""Tells schedules with split backward passes from others."""
+
+from dynapipe_hpc.planner.schedule.schedule_rule import PassKind, Schedule
+
+
+def splits_backward(schedule: Schedule) -> bool:
+    """Whether gradients of weights have passes of their own."""
+    return any(p.kind is PassKind.WEIGHT for p in schedule.passes[0])
