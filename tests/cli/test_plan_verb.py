@@ -149,6 +149,16 @@ def test_costs_come_from_the_profile_that_is_named(
     assert plans[0] == plans[1] != plans[2]
 
 
+def test_an_explanation_names_the_measurements_as_the_user_does(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = tmp_path / "a.csv"
+    profile.write_text(PROFILE)
+    (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
+    text = shown(tmp_path, config, capsys, "--explain", "--profile", str(profile))
+    assert f"costs measured, from {profile}; noise" in text
+
+
 def test_the_mode_of_recomputation_is_written(tmp_path: Path, config: str, lengths: str) -> None:
     full = "".join(PROFILE.splitlines(keepends=True)[1:]).replace("1,none", "1,full")
     (tmp_path / "a.csv").write_text(PROFILE + full)
@@ -262,6 +272,7 @@ def test_an_explanation_lists_the_candidates_and_marks_the_best(
     assert int(moves.replace(",", "")) > 1_000
     assert float(won_ms) <= min(map(float, constructed))
     assert re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", rules)
+    assert "\nthe same micro-batches in 1F1B: " in text
 
 
 def test_an_iteration_below_zero_is_refused(

@@ -47,16 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.plan_lengths import plan_lengths
     from dynapipe_hpc.experiment.show_plan import show_plan
-    from dynapipe_hpc.experiment.use_profile import using_profile
+    from dynapipe_hpc.experiment.use_profile import with_profile
 
     _check(arguments)
     config = load_config(arguments.config, arguments.overrides)
-    with using_profile(config, arguments.profile) as profiled:
-        if arguments.lengths is None:
-            print(show_plan(profiled, arguments.iteration, arguments.explain))
-            return 0
-        for line in plan_lengths(profiled, arguments.lengths, arguments.json, arguments.force):
-            print(line)
+    if arguments.profile is not None:
+        config = with_profile(config, arguments.profile)
+    if arguments.lengths is None:
+        print(show_plan(config, arguments.iteration, arguments.explain))
+        return 0
+    for line in plan_lengths(config, arguments.lengths, arguments.json, arguments.force):
+        print(line)
     return 0
 
 

@@ -87,9 +87,9 @@ def _measure(arguments: argparse.Namespace) -> int:
 
 def _import(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.experiment.use_profile import parameters_beside
     from dynapipe_hpc.planner.cost.describe_table import describe_table
     from dynapipe_hpc.planner.cost.import_csv import import_csv
+    from dynapipe_hpc.planner.cost.load_table import parameters_beside
     from dynapipe_hpc.planner.cost.profile_file import write_table
 
     config = load_config(arguments.config, arguments.overrides)

@@ -22,7 +22,7 @@ from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.profile_file import read_table
+from dynapipe_hpc.planner.cost.load_table import load_table
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
@@ -88,7 +88,8 @@ def check_costs(config: ExperimentConfig) -> None:
     if not isinstance(cost, ProfiledConfig):
         return
     used = config.training.dtype
-    measured = read_table(cost.path).provenance.get("dtype", used)  # imported ones do not know
+    table = load_table(cost.path, config.model)
+    measured = table.provenance.get("dtype", used)  # imported ones do not know
     if measured != used:
         raise InputError(
             f"{cost.path}: was measured with dtype {measured}, but training.dtype is {used}; "

@@ -54,7 +54,7 @@ class ProfiledConfig(ModesConfig):
 
     Attributes:
         kind: Says that this is the table's variant.
-        path: The table (HDF5).
+        path: The table (HDF5), or measurements as CSV with NAME_parameters.csv beside NAME.csv.
         state_factor: As in `AnalyticConfig`; without it, what the table says.
         accounting: measured, or authors, which leaves out what the authors of the paper do, to
             compare with their plans; it divides the optimizer's state over replicas (ZeRO-1).
