@@ -8,6 +8,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain_choice import explain_choice
+from dynapipe_hpc.experiment.explain_gain import explain_gain
 from dynapipe_hpc.experiment.explain_split import explain_split
 from dynapipe_hpc.experiment.placed import placed
 from dynapipe_hpc.experiment.source import open_source
@@ -15,6 +16,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.choice import Choice
+from dynapipe_hpc.planner.make_plans import Planner
 
 
 def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -> str:
@@ -41,13 +43,18 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
             _layers(config),
             *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
-            *(explain_choice(choice) if explain else ()),
-            *(explain_split(samples, planner.cost, planner.cluster) if explain else ()),
+            *(_explanation(planner, choice, samples) if explain else ()),
             *_microbatches(plans),
             *_ranks(plans, choice, config.cluster),
             grid(plans),
         ]
     )
+
+
+def _explanation(planner: Planner, choice: Choice, samples: Sequence[Sample]) -> Iterator[str]:
+    yield from explain_choice(choice)
+    yield explain_gain(choice, planner.cost, planner.cluster)
+    yield from explain_split(samples, planner.cost, planner.cluster)
 
 
 def prediction_text(iteration_ms: float, bound_ms: float) -> str:
