@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.oracles.pipeline_training import MODES, equal, gradients, three_steps
+from tests.oracles.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.oracles.training_case import (
     padded,
     random_samples,
@@ -12,6 +12,7 @@ from tests.oracles.training_case import (
     unsplit_gradients,
     unsplit_training,
 )
+from tests.oracles.training_clusters import clusters, each_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.collate import TokenBatch
@@ -20,25 +21,18 @@ from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.token_loader import TokenLoader
 
-CLUSTERS = [
-    Cluster(n_stages=stages, n_replicas=replicas, n_shards=shards, device_memory_bytes=1_000_000)
-    for stages, replicas, shards in (
-        (1, 1, 1),
-        (1, 2, 1),
-        (2, 1, 1),
-        (2, 2, 1),
-        (4, 1, 1),
-        (4, 2, 1),
-        (1, 1, 2),
-        (1, 1, 4),
-        (2, 2, 2),
-    )
-]
-every_cluster = pytest.mark.parametrize(
-    "cluster",
-    CLUSTERS,
-    ids=lambda c: f"{c.n_stages} stages x {c.n_replicas} replicas x {c.n_shards} shards",
+CLUSTERS = clusters(
+    (1, 1, 1),
+    (1, 2, 1),
+    (2, 1, 1),
+    (2, 2, 1),
+    (4, 1, 1),
+    (4, 2, 1),
+    (1, 1, 2),
+    (1, 1, 4),
+    (2, 2, 2),
 )
+every_cluster = each_of(CLUSTERS)
 every_schedule = pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
 
 
@@ -50,7 +44,7 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
 ) -> None:
     samples = random_samples(seed)
     found = gradients(cluster, schedule, samples, random_split(samples, 6, seed))
-    equal(found, unsplit_gradients(samples, padded(samples)))
+    assert_equal(found, unsplit_gradients(samples, padded(samples)))
 
 
 @every_cluster
@@ -60,7 +54,7 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
 ) -> None:
     batches = [random_samples(seed) for seed in (4, 5, 6)]
     found = three_steps(cluster, schedule, batches, MODES["mixed"])
-    equal(found, unsplit_training(batches))
+    assert_equal(found, unsplit_training(batches))
 
 
 @pytest.mark.parametrize(("n_stages", "n_shards"), [(1, 1), (2, 1), (1, 2), (1, 4)])
@@ -83,7 +77,7 @@ def test_sharing_out_the_optimizers_state_does_not_change_a_bit(
 def test_other_weights_of_the_loss_are_exact_too(weighting: LossWeighting) -> None:
     samples = random_samples(7)
     found = gradients(CLUSTERS[3], "1f1b", samples, random_split(samples, 6, 7), weighting)
-    equal(found, unsplit_gradients(samples, padded(samples), weighting))
+    assert_equal(found, unsplit_gradients(samples, padded(samples), weighting))
 
 
 @every_schedule
@@ -94,7 +88,7 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> 
     rows += [tuple(short[i : i + 2]) for i in range(0, len(short), 2)]
     microbatches = [MicroBatch(tuple(rows[i::4]), 24) for i in range(4)]
     found = gradients(CLUSTERS[3], schedule, samples, microbatches)
-    equal(found, unsplit_gradients(samples, MicroBatch(tuple(rows), 24)))
+    assert_equal(found, unsplit_gradients(samples, MicroBatch(tuple(rows), 24)))
 
 
 def random_padding(loader: TokenLoader[TokenBatch]) -> Callable[[MicroBatch], TokenBatch]:

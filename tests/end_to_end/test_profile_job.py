@@ -1,12 +1,11 @@
 """Profiling as a user starts it on several ranks, and what can go wrong before it measures."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.oracles.command_line import finish
 from tests.oracles.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.load import to_toml
@@ -14,27 +13,14 @@ from dynapipe_hpc.planner.cost.profile_file import read_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-BIN = Path(sys.prefix) / "bin"
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-
 START_S = 15
 
 
 def profile(
-    folder: Path, n_ranks: int, *arguments: str, limit_s: float | None = None
+    folder: Path, n_ranks: int, *arguments: str, limit_s: float = 100
 ) -> "subprocess.CompletedProcess[str]":
     (folder / "config.toml").write_text(to_toml(tiny_experiment(n_stages=2)))
-    launch = [str(BIN / "mpiexec"), "-n", str(n_ranks)]
-    return subprocess.run(
-        [*launch, str(BIN / "dynapipe-hpc"), "profile", "config.toml", *arguments],
-        check=False,
-        timeout=limit_s,
-        cwd=folder,
-        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    return finish(folder, n_ranks, "profile", "config.toml", *arguments, limit_s=limit_s)
 
 
 def test_the_ranks_of_a_run_make_one_table(tmp_path: Path) -> None:

@@ -1,18 +1,13 @@
 """Recomputation from measurements to a run, as a user goes about it, where memory is tight."""
 
-import csv
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.oracles.command_line import call, columns
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-BIN = Path(sys.prefix) / "bin"
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 TIGHT = "cluster.device_memory_bytes=13_000_000"
 
 CONFIG = """
@@ -48,33 +43,13 @@ dtype = "float64"
 """
 
 
-def call(folder: Path, n_ranks: int, *arguments: str) -> str:
-    launch = [str(BIN / "mpiexec"), "-n", str(n_ranks)] if n_ranks > 1 else []
-    job = subprocess.run(
-        [*launch, str(BIN / "dynapipe-hpc"), *arguments],
-        cwd=folder,
-        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert job.returncode == 0, job.stderr
-    return job.stdout
-
-
-def columns(run: Path, *names: str) -> list[list[float]]:
-    with (run / "iterations.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    return [[float(row[name]) for row in rows] for name in names]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration, its dataset and a table that was measured in two goes."""
     path = tmp_path_factory.mktemp("recompute")
     (path / "config.toml").write_text(CONFIG)
-    call(path, 1, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
-    call(path, 1, "preprocess", "corpus.jsonl", "corpus.h5")
+    call(path, None, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
+    call(path, None, "preprocess", "corpus.jsonl", "corpus.h5")
     profile = ["profile", "config.toml", "--microbatch-tokens", "512", "-o", "costs.h5"]
     first = call(path, 2, *profile, "--set", "planner.cost.recompute=['none']")
     assert "recompute=full" not in first
@@ -83,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_plan_mixes_modes_where_memory_is_tight(folder: Path) -> None:
-    plan = call(folder, 1, "plan", "config.toml", "--set", TIGHT)
+    plan = call(folder, None, "plan", "config.toml", "--set", TIGHT)
     modes = {mode or "none" for mode in re.findall(r"\d+:\d+x\d+(?: (\w+))?", plan)}
     assert len(modes) >= 2
 
@@ -93,7 +68,7 @@ def test_a_run_that_recomputes_has_the_losses_of_the_unsplit_model(folder: Path)
     one = ["--set", "cluster.n_stages=1", "--set", "planner.cost={kind='analytic'}"]
     naive = ["--set", "planner.batch={rule='naive_padding', rows_per_microbatch=100}"]
     memory = ["--set", "cluster.device_memory_bytes=10_000_000_000"]
-    call(folder, 1, "run", "config.toml", *one, *naive, *memory, "-o", "unsplit")
+    call(folder, None, "run", "config.toml", *one, *naive, *memory, "-o", "unsplit")
     tight, unsplit = (
         columns(folder / run, "loss", "gradient_norm") for run in ("tight", "unsplit")
     )

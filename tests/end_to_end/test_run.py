@@ -1,21 +1,19 @@
 """The main job as a user starts it: real ranks, a real dataset, and everything that goes wrong."""
 
-import csv
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import h5py
 import pytest
+from tests.oracles import command_line
+from tests.oracles.command_line import call
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-BIN = Path(sys.prefix) / "bin"
 LONGEST_END_S = 10
 
 CONFIG = """
@@ -53,37 +51,22 @@ learning_rate = 1e-3
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration and its dataset."""
     path = tmp_path_factory.mktemp("job")
-    for verb in (
-        "demo-corpus corpus.jsonl --samples 200 --seed 3",
-        "preprocess corpus.jsonl corpus.h5",
-    ):
-        subprocess.run([str(BIN / "dynapipe-hpc"), *verb.split()], cwd=path, check=True)
+    call(path, None, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
+    call(path, None, "preprocess", "corpus.jsonl", "corpus.h5")
     (path / "config.toml").write_text(CONFIG)
     return path
 
 
-def start(folder: Path, n_ranks: int, *arguments: str) -> "subprocess.Popen[str]":
-    launch = [str(BIN / "mpiexec"), "-n", str(n_ranks)]
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return subprocess.Popen(
-        [*launch, str(BIN / "dynapipe-hpc"), "run", "config.toml", *arguments],
-        cwd=folder,
-        env={**os.environ, **root, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(folder: Path, n_ranks: int | None, *arguments: str) -> "subprocess.Popen[str]":
+    return command_line.start(folder, n_ranks, "run", "config.toml", *arguments)
 
 
 def run(folder: Path, n_ranks: int, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    with start(folder, n_ranks, *arguments) as job:
-        out, err = job.communicate(timeout=120)
-    return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+    return command_line.finish(folder, n_ranks, "run", "config.toml", *arguments)
 
 
 def losses(run_folder: Path) -> list[float]:
-    with (run_folder / "iterations.csv").open() as file:
-        return [float(row["loss"]) for row in csv.DictReader(file)]
+    return command_line.columns(run_folder, "loss")[0]
 
 
 def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -> None:
@@ -201,10 +184,7 @@ def test_an_interruption_ends_all_ranks_soon(
 def test_a_process_started_alone_says_why_it_was_ended(folder: Path, tmp_path: Path) -> None:
     sizes = ["--set", "cluster.n_stages=1", "--set", "cluster.n_replicas=1"]
     arguments = [*sizes, "--set", "training.iterations=100000", "-o", str(tmp_path / "run")]
-    command = [str(BIN / "dynapipe-hpc"), "run", "config.toml", *arguments]
-    with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as job:
+    with start(folder, None, *arguments) as job:
         assert job.stdout is not None
         job.stdout.readline()
         job.send_signal(signal.SIGINT)

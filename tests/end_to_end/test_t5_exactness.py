@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.oracles.pipeline_training import MODES, equal, gradients, three_steps
+from tests.oracles.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.oracles.training_case import (
     T5_SHAPE,
     padded,
@@ -13,6 +13,7 @@ from tests.oracles.training_case import (
     unsplit_gradients,
     unsplit_training,
 )
+from tests.oracles.training_clusters import clusters, each_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.collate_pairs import PairBatch
@@ -20,27 +21,20 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.token_loader import TokenLoader
 
-CLUSTERS = [
-    Cluster(n_stages=stages, n_replicas=replicas, n_shards=shards, device_memory_bytes=1_000_000)
-    for stages, replicas, shards in (
-        (1, 1, 1),
-        (1, 2, 1),
-        (2, 1, 1),
-        (2, 2, 1),
-        (3, 1, 1),
-        (3, 2, 1),
-        (4, 1, 1),
-        (4, 2, 1),
-        (6, 1, 1),
-        (1, 1, 2),
-        (3, 1, 2),
-    )
-]
-every_cluster = pytest.mark.parametrize(
-    "cluster",
-    CLUSTERS,
-    ids=lambda c: f"{c.n_stages} stages x {c.n_replicas} replicas x {c.n_shards} shards",
+CLUSTERS = clusters(
+    (1, 1, 1),
+    (1, 2, 1),
+    (2, 1, 1),
+    (2, 2, 1),
+    (3, 1, 1),
+    (3, 2, 1),
+    (4, 1, 1),
+    (4, 2, 1),
+    (6, 1, 1),
+    (1, 1, 2),
+    (3, 1, 2),
 )
+every_cluster = each_of(CLUSTERS)
 
 
 @every_cluster
@@ -51,14 +45,14 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
     samples = random_samples(1)
     microbatches = random_split(samples, 6, 1, MODES["mixed"], T5_SHAPE)
     found = gradients(cluster, schedule, samples, microbatches, shape=T5_SHAPE)
-    equal(found, unsplit_gradients(samples, padded(samples, T5_SHAPE), shape=T5_SHAPE))
+    assert_equal(found, unsplit_gradients(samples, padded(samples, T5_SHAPE), shape=T5_SHAPE))
 
 
 @every_cluster
 def test_three_steps_of_the_optimizer_give_the_unsplit_weights(cluster: Cluster) -> None:
     batches = [random_samples(seed) for seed in (4, 5, 6)]
     found = three_steps(cluster, "adaptive", batches, MODES["mixed"], shape=T5_SHAPE)
-    equal(found, unsplit_training(batches, T5_SHAPE))
+    assert_equal(found, unsplit_training(batches, T5_SHAPE))
 
 
 @pytest.mark.parametrize("n_stages", [1, 3])
@@ -79,7 +73,7 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit() -> None:
     whole = MicroBatch(rows, 48, target_tokens=48)
     microbatches = [MicroBatch(rows[i::4], 48, target_tokens=48) for i in range(4)]
     found = gradients(CLUSTERS[5], "1f1b", samples, microbatches, shape=T5_SHAPE)
-    equal(found, unsplit_gradients(samples, whole, shape=T5_SHAPE))
+    assert_equal(found, unsplit_gradients(samples, whole, shape=T5_SHAPE))
 
 
 SAMPLES = {sample.sample_id: sample for sample in random_samples(9)}

@@ -1,17 +1,11 @@
 """A T5 from measurements to runs, as a user goes about it."""
 
-import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.oracles.command_line import call, columns
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-BIN = Path(sys.prefix) / "bin"
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 CONFIG = """
 [data]
@@ -47,33 +41,13 @@ dtype = "float64"
 """
 
 
-def call(folder: Path, n_ranks: int, *arguments: str) -> str:
-    launch = [str(BIN / "mpiexec"), "-n", str(n_ranks)] if n_ranks > 1 else []
-    job = subprocess.run(
-        [*launch, str(BIN / "dynapipe-hpc"), *arguments],
-        cwd=folder,
-        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert job.returncode == 0, job.stderr
-    return job.stdout
-
-
-def columns(run: Path, *names: str) -> list[list[float]]:
-    with (run / "iterations.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    return [[float(row[name]) for row in rows] for name in names]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration, its dataset and a table."""
     path = tmp_path_factory.mktemp("t5")
     (path / "config.toml").write_text(CONFIG)
-    call(path, 1, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
-    call(path, 1, "preprocess", "corpus.jsonl", "corpus.h5")
+    call(path, None, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
+    call(path, None, "preprocess", "corpus.jsonl", "corpus.h5")
     told = call(path, 2, "profile", "config.toml", "-o", "costs.h5")
     assert "decoder" in told
     return path
@@ -81,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_over_two_stages_has_the_losses_of_one(folder: Path) -> None:
     call(folder, 2, "run", "config.toml", "-o", "two")
-    call(folder, 1, "run", "config.toml", "--set", "cluster.n_stages=1", "-o", "one")
+    call(folder, None, "run", "config.toml", "--set", "cluster.n_stages=1", "-o", "one")
     two, one = (columns(folder / run, "loss", "gradient_norm") for run in ("two", "one"))
     for found, expected in zip(two, one, strict=True):
         assert found == pytest.approx(expected, rel=1e-9)

@@ -5,7 +5,7 @@ from itertools import product
 from typing import Literal
 
 import pytest
-from tests.oracles.pipeline_training import MODES, equal, three_steps
+from tests.oracles.pipeline_training import MODES, assert_equal, three_steps
 from tests.oracles.training_case import (
     SHAPE,
     T5_SHAPE,
@@ -56,4 +56,4 @@ def test_three_steps_give_the_unsplit_losses_and_weights(
         zero_stage=zero_stage,
     )
     found = three_steps(cluster, schedule, BATCHES, MODES[mode], shape=shape)
-    equal(found, unsplit(shape))
+    assert_equal(found, unsplit(shape))

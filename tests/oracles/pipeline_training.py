@@ -36,7 +36,7 @@ MODES: dict[str, tuple[Recompute, ...]] = {mode.text: (mode,) for mode in Recomp
 MODES["mixed"] = tuple(Recompute)
 
 
-def equal(found: Outcome, expected: Outcome) -> None:
+def assert_equal(found: Outcome, expected: Outcome) -> None:
     """Compares losses, norms where known, and tensors, in float64 to rounding."""
     assert found.losses == pytest.approx(expected.losses, rel=1e-10)
     if expected.norms:

@@ -1,0 +1,50 @@
+"""`dynapipe-hpc` as a user starts it, and what a run leaves behind."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+BIN = Path(sys.prefix) / "bin"
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def start(folder: Path, n_ranks: int | None, *arguments: str) -> "subprocess.Popen[str]":
+    """Starts a verb in a folder: on ranks of mpiexec, or as a process alone."""
+    launch = [] if n_ranks is None else [str(BIN / "mpiexec"), "-n", str(n_ranks)]
+    return subprocess.Popen(
+        [*launch, str(BIN / "dynapipe-hpc"), *arguments],
+        cwd=folder,
+        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(
+    folder: Path, n_ranks: int | None, *arguments: str, limit_s: float = 250
+) -> "subprocess.CompletedProcess[str]":
+    """As `start`, to the end."""
+    with start(folder, n_ranks, *arguments) as job:
+        try:
+            out, err = job.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            raise
+    return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+
+
+def call(folder: Path, n_ranks: int | None, *arguments: str) -> str:
+    """What a verb prints that succeeds."""
+    job = finish(folder, n_ranks, *arguments)
+    assert job.returncode == 0, job.stderr
+    return job.stdout
+
+
+def columns(run: Path, *names: str) -> list[list[float]]:
+    """Of the iterations of a run folder."""
+    with (run / "iterations.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [[float(row[name]) for row in rows] for name in names]

@@ -1,0 +1,24 @@
+"""Clusters that a tiny model is trained on, by their sizes."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from dynapipe_hpc.plan.cluster import Cluster
+
+
+def clusters(*sizes: tuple[int, int, int]) -> list[Cluster]:
+    """Of so many stages, replicas and shards each."""
+    return [
+        Cluster(n_stages=stages, n_replicas=replicas, n_shards=shards, device_memory_bytes=10**6)
+        for stages, replicas, shards in sizes
+    ]
+
+
+def each_of(those: Sequence[Cluster]) -> pytest.MarkDecorator:
+    """A test for every one of some clusters, as its argument `cluster`."""
+    return pytest.mark.parametrize(
+        "cluster",
+        those,
+        ids=lambda c: f"{c.n_stages} stages x {c.n_replicas} replicas x {c.n_shards} shards",
+    )
