@@ -16,16 +16,21 @@ PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> l
                            const Link& link)
     : windows_(windows),
       ratings_(windows.costs.n_microbatches()),
-      cost_(windows.n_rows() * windows.max_samples),
-      mode_(cost_.size()),
       longest_(windows.n_rows()),
       front_(windows.n_samples() + 1) {
-    const std::size_t n_stages = windows.costs.n_stages;
+    rate(limit_bytes, link);
+    collect_uses();
+    cost_.resize(begin_.back());
+    mode_.resize(begin_.back());
+}
+
+void PricedCutter::rate(std::span<const double> limit_bytes, const Link& link) {
+    const std::size_t n_stages = windows_.costs.n_stages;
     for (std::size_t i = 0; i < ratings_.size(); ++i) {
         Rating& rating = ratings_[i];
         double all_ms = 0.0;
         for (std::size_t s = 0; s < n_stages; ++s) {
-            const PassCosts& cost = windows.costs.at(i, s);
+            const PassCosts& cost = windows_.costs.at(i, s);
             const double stage_ms = cost.forward_ms + cost.backward_ms;
             rating.work_ms = std::max(rating.work_ms, stage_ms);
             all_ms += stage_ms;
@@ -38,14 +43,55 @@ PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> l
         }
         rating.fill_ms = all_ms - rating.work_ms;
     }
-    for (std::uint32_t mode = 0; mode < windows.n_modes; ++mode) {
-        for (std::uint32_t place = 0; place < cost_.size(); ++place) {
-            const std::int32_t cell = windows.cells[mode * cost_.size() + place];
-            if (cell >= 0) {
-                uses_.push_back({place, static_cast<std::uint32_t>(cell), mode});
+}
+
+void PricedCutter::collect_uses() {
+    std::vector<std::size_t> first(windows_.n_rows());
+    std::vector<std::size_t> n_sharing(windows_.n_rows());
+    for (std::size_t i = windows_.n_samples(); i-- > 0;) {
+        const auto row = static_cast<std::size_t>(windows_.row_of_sample[i]);
+        first[row] = i;
+        ++n_sharing[row];
+    }
+    begin_.push_back(0);
+    for (std::size_t row = 0; row < first.size(); ++row) {
+        // What follows a window differs between samples that share a row, so all are looked at.
+        add_uses(first[row], n_sharing[row] > 1);
+    }
+}
+
+void PricedCutter::add_uses(std::size_t first, bool all) {
+    std::size_t longest = 0;
+    const std::size_t most = std::min(windows_.max_samples, windows_.n_samples() - first);
+    for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+        for (std::size_t size = 1; size <= most; ++size) {
+            const std::int32_t cell = windows_.cell(first, size, mode);
+            if (cell >= 0 && (all || is_worth_a_look(first, size, mode))) {
+                uses_.push_back({static_cast<std::uint32_t>(begin_.back() + size - 1),
+                                 static_cast<std::uint32_t>(cell), mode, size == 1});
+                longest = std::max(longest, size);
             }
         }
     }
+    begin_.push_back(begin_.back() + longest);
+}
+
+/// Whether a window may be at an end, or is cheaper than its halves at some price.
+bool PricedCutter::is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const {
+    if (size <= kMostOfAnEnd) {
+        return true;
+    }
+    const std::size_t half = size / 2;
+    const std::int32_t before = windows_.cell(first, half, mode);
+    const std::int32_t behind = windows_.cell(first + half, size - half, mode);
+    if (before < 0 || behind < 0) {
+        return true;
+    }
+    const Rating& a = ratings_[static_cast<std::size_t>(before)];
+    const Rating& b = ratings_[static_cast<std::size_t>(behind)];
+    const Rating& whole = ratings_[static_cast<std::size_t>(windows_.cell(first, size, mode))];
+    return a.work_ms + b.work_ms >= whole.work_ms ||
+           std::max(a.kept_share, b.kept_share) > whole.kept_share;
 }
 
 Cut PricedCutter::cut(double price, double longest_ms, std::size_t n_ends) {
@@ -98,8 +144,7 @@ void PricedCutter::choose_mode(Window& window, double price) const {
 
 /// Of the window at an end; infinite if it may not be used.
 double PricedCutter::end_ms(std::size_t first, std::size_t size) const {
-    const auto row = static_cast<std::size_t>(windows_.row_of_sample[first]);
-    if (cost_[row * windows_.max_samples + size - 1] == kNever) {
+    if (cost_[place(first, size)] == kNever) {
         return kNever;
     }
     const Window end = window(first, size);
@@ -107,9 +152,8 @@ double PricedCutter::end_ms(std::size_t first, std::size_t size) const {
 }
 
 Window PricedCutter::window(std::size_t first, std::size_t size) const {
-    const auto row = static_cast<std::size_t>(windows_.row_of_sample[first]);
     return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(size),
-            mode_[row * windows_.max_samples + size - 1]};
+            mode_[place(first, size)]};
 }
 
 /// Most samples of a window that begins with a sample.
@@ -123,16 +167,14 @@ void PricedCutter::price_windows(double price, double longest_ms) {
     for (const Use& use : uses_) {
         const Rating& rating = ratings_[use.microbatch];
         const double cost = rating.work_ms * (1 + price * rating.kept_share);
-        const bool is_alone = use.place % windows_.max_samples == 0;
-        if (cost < cost_[use.place] && (is_alone || rating.work_ms <= longest_ms)) {
+        if (cost < cost_[use.place] && (use.is_alone || rating.work_ms <= longest_ms)) {
             cost_[use.place] = cost;
             mode_[use.place] = use.mode;
         }
     }
     for (std::size_t row = 0; row < longest_.size(); ++row) {
-        longest_[row] = windows_.max_samples;
-        while (longest_[row] > 0 &&
-               cost_[row * windows_.max_samples + longest_[row] - 1] == kNever) {
+        longest_[row] = begin_[row + 1] - begin_[row];
+        while (longest_[row] > 0 && cost_[begin_[row] + longest_[row] - 1] == kNever) {
             --longest_[row];
         }
     }
@@ -143,8 +185,7 @@ void PricedCutter::cut_from_front() {
     std::fill(front_.begin(), front_.end(), kNever);
     front_[0] = 0.0;
     for (std::size_t i = 0; i < windows_.n_samples(); ++i) {
-        const auto row = static_cast<std::size_t>(windows_.row_of_sample[i]);
-        const double* cost = &cost_[row * windows_.max_samples];
+        const double* cost = cost_.data() + place(i, 1);
         const double before = front_[i];
         double* after = &front_[i + 1];
         const std::size_t n = longest_window(i);
@@ -178,7 +219,7 @@ std::vector<Window> PricedCutter::body_up_to(std::size_t end) const {
         const auto reaches = [&](std::size_t first) {
             const auto row = static_cast<std::size_t>(windows_.row_of_sample[first]);
             return size <= longest_[row] &&
-                   front_[first] + cost_[row * windows_.max_samples + size - 1] == front_[end];
+                   front_[first] + cost_[begin_[row] + size - 1] == front_[end];
         };
         while (!reaches(end - size)) {
             ++size;

@@ -23,6 +23,7 @@ constexpr dynapipe::Link kLink{0.25, 40.0, true};
 /// Sorted samples, of two lengths each if there is a decoder, and what their windows cost.
 struct Problem {
     std::size_t n_modes = 3;
+    double launch_ms;
     std::vector<double> limit_bytes;
     std::vector<PassCosts> costs;
     std::vector<std::int32_t> cells;
@@ -30,7 +31,8 @@ struct Problem {
     std::size_t max_samples = 0;
 
     Problem(std::size_t n_samples, std::size_t n_stages, bool has_decoder, double limit,
-            dynapipe::Random& random) {
+            dynapipe::Random& random)
+        : launch_ms(n_samples < 10 ? 1 : 40) {  // so that long windows pay where they fit
         std::vector<std::pair<std::int64_t, std::int64_t>> samples(n_samples);
         for (auto& [input, target] : samples) {
             input = static_cast<std::int64_t>(8 * (1 + random.below(6)));
@@ -70,15 +72,15 @@ struct Problem {
         std::replace_if(cells.begin(), cells.end(), [&](std::int32_t c) { return !fits(c); }, -1);
     }
 
-    /// Every mode takes longer and keeps less than the one before.
+    /// Every mode takes longer and keeps less than the one before, but for noise.
     void add_costs(const dynapipe::Shapes& shapes, std::size_t i, double mode,
                    dynapipe::Random& random) {
         const auto rows = static_cast<double>(shapes.n_rows[i]);
         const double tokens =
             rows * static_cast<double>(shapes.row_tokens[i] + shapes.target_tokens[i]);
         for (std::size_t stage = 0; stage < limit_bytes.size(); ++stage) {
-            const double ms = 1 + tokens * (0.9 + 0.2 * random.share()) / 16;
-            const double stored = mode == 2 ? 0 : tokens / (1 + 3 * mode);
+            const double ms = launch_ms + tokens * (0.5 + random.share()) / 16;
+            const double stored = mode == 2 ? 0 : tokens * (0.5 + random.share()) / (1 + 3 * mode);
             costs.push_back({ms, (2 + mode / 2) * ms, ms, tokens, stored, tokens / 8, tokens / 4});
         }
     }
@@ -193,6 +195,36 @@ double least_of_every_cut(const Prices& prices, std::size_t n_samples, std::size
     return least_ms;
 }
 
+/// What the samples from one on cost, given what those behind its window cost.
+template <typename WindowMs>
+double least_of_windows(const Prices& prices, std::uint32_t first,
+                        const std::vector<double>& rest_ms, const WindowMs& window_ms) {
+    double least_ms = kNever;
+    for (std::uint32_t size = 1; first + size < rest_ms.size(); ++size) {
+        const Window window = prices.best_mode({first, size, 0});
+        least_ms = std::min(least_ms, window_ms(window) + rest_ms[first + size]);
+    }
+    return least_ms;
+}
+
+/// The same, sample by sample from the last: for more samples than one can enumerate.
+double least_by_recurrence(const Prices& prices, std::size_t n_samples, std::size_t n_ends) {
+    std::vector<double> rest_ms(n_samples + 1, kNever);
+    rest_ms.back() = 0;
+    for (std::size_t end = 0; end < n_ends; ++end) {
+        for (std::uint32_t i = 0; i <= n_samples; ++i) {
+            rest_ms[i] = least_of_windows(prices, i, rest_ms,
+                                          [&](const Window& w) { return prices.end_ms(w); });
+        }
+    }
+    for (auto i = static_cast<std::uint32_t>(n_samples); i-- > 0;) {
+        const double ms = least_of_windows(prices, i, rest_ms,
+                                           [&](const Window& w) { return prices.body_ms(w); });
+        rest_ms[i] = std::min(rest_ms[i], ms);
+    }
+    return rest_ms.front();
+}
+
 bool holds_samples_in_order(const Cut& cut, std::size_t n_samples) {
     std::size_t next = 0;
     for (const auto& windows : {cut.body, cut.ends}) {
@@ -209,7 +241,11 @@ bool holds_samples_in_order(const Cut& cut, std::size_t n_samples) {
 /// Returns whether there is a cut.
 bool check_cut(dynapipe::PricedCutter& cutter, const Prices& prices, std::size_t n_ends) {
     const std::size_t n_samples = prices.problem.row_of_sample.size();
-    const double least_ms = least_of_every_cut(prices, n_samples, n_ends);
+    const double least_ms = least_by_recurrence(prices, n_samples, n_ends);
+    if (n_samples < 10) {
+        const double found_ms = least_of_every_cut(prices, n_samples, n_ends);
+        CHECK(found_ms == least_ms || std::abs(found_ms - least_ms) <= 1e-12 * least_ms);
+    }
     const Cut found = cutter.cut(prices.price, prices.longest_ms, n_ends);
     if (least_ms == kNever) {
         CHECK(found.body.empty() && found.ends.empty());
@@ -233,10 +269,11 @@ void cuts_cost_least() {
     std::size_t n_checked = 0;
     for (int i = 0; i < 60; ++i) {
         const double limit = std::vector{60.0, 150.0, 1000.0, kNever}[random.below(4)];
-        const Problem problem(1 + random.below(9), 1 + random.below(3), i % 2 == 1, limit, random);
+        const std::size_t n_samples = i % 6 < 2 ? 30 + random.below(40) : 1 + random.below(9);
+        const Problem problem(n_samples, 1 + random.below(3), i % 2 == 1, limit, random);
         dynapipe::PricedCutter cutter(problem.windows(), problem.limit_bytes, kLink);
         for (const double price : {0.0, 0.3, 1.0, 3.0, 100.0, 0.0}) {
-            for (const double longest_ms : {kNever, 40.0}) {
+            for (const double longest_ms : {kNever, 40 * problem.launch_ms}) {
                 for (const std::size_t n_ends : {0U, 2U, 4U}) {
                     ++n_checked;
                     n_found += check_cut(cutter, {problem, price, longest_ms}, n_ends) ? 1 : 0;

@@ -38,7 +38,8 @@ class PricedCutter {
     ///                    micro-batch to come and the last to go. They cost work_ms + fill_ms / 2
     ///                    in the mode that is cheapest at the price.
     ///
-    /// Time O(n_windows + n_samples * m) for windows of up to m samples.
+    /// Time O(n_windows + n_samples * m) for windows of up to m samples that are worth a look:
+    /// not those whose halves work less together, and keep no more, at any price.
     Cut cut(double price, double longest_ms, std::size_t n_ends);
 
     /// Gives a window the mode that costs least at a price.
@@ -59,15 +60,23 @@ class PricedCutter {
         double kept_share;
     };
 
-    /// A micro-batch that may be used, and its place in tables of (n_rows, max_samples).
+    /// A micro-batch that may be used, and its place in the tables.
     struct Use {
         std::uint32_t place;
         std::uint32_t microbatch;
         std::uint32_t mode;
+        bool is_alone;  ///< the only sample of its window
     };
 
     [[nodiscard]] const Rating& of(const Window& window) const {
         return ratings_[microbatch(window)];
+    }
+    void rate(std::span<const double> limit_bytes, const Link& link);
+    void collect_uses();
+    void add_uses(std::size_t first, bool all);
+    [[nodiscard]] bool is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const;
+    [[nodiscard]] std::size_t place(std::size_t first, std::size_t size) const {
+        return begin_[static_cast<std::size_t>(windows_.row_of_sample[first])] + size - 1;
     }
     [[nodiscard]] double end_ms(std::size_t first, std::size_t size) const;
     [[nodiscard]] Window window(std::size_t first, std::size_t size) const;
@@ -80,8 +89,9 @@ class PricedCutter {
     WindowCosts windows_;
     std::vector<Rating> ratings_;  ///< of every micro-batch
     std::vector<Use> uses_;
-    std::vector<double> cost_;               ///< (n_rows, max_samples), in the cheapest mode
-    std::vector<std::uint32_t> mode_;        ///< (n_rows, max_samples), the cheapest
+    std::vector<std::size_t> begin_;         ///< per row, its first place in the tables
+    std::vector<double> cost_;               ///< per window by row and size, in the cheapest mode
+    std::vector<std::uint32_t> mode_;        ///< as long, the cheapest
     std::vector<std::size_t> longest_;       ///< per row, most samples of a window
     std::vector<double> front_;              ///< (n_samples + 1,): least cost of the samples before
     std::vector<std::vector<double>> ends_;  ///< (n_ends + 1, n_samples - first_end_ + 1)
