@@ -194,8 +194,8 @@ def test_plans_ahead_counts_what_can_be_taken(store: PlanStore) -> None:
 
 
 @pytest.mark.parametrize("make_store", STORES.values(), ids=STORES)
-def test_a_closed_store_is_not_used(make_store: Callable[[], PlanStore]) -> None:
-    store = make_store()
+def test_a_closed_store_is_not_used(make_store: Callable[[int], PlanStore]) -> None:
+    store = make_store(0)
     store.close()
     with pytest.raises(PlanStoreError, match="the plan store is closed"):
         store.put(0, 0, b"", timeout_s=1)
