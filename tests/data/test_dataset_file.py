@@ -1,6 +1,7 @@
 """Reading datasets, good ones and others."""
 
 import fcntl
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,17 @@ def test_a_sample_ends_where_the_next_begins(tmp_path: Path) -> None:
     dataset = DatasetFile(write_samples(tmp_path / "x.h5"))
     with dataset, pytest.raises(ValueError, match="sequence 0 has 3 tokens, not 4"):
         dataset.read(0, 4, 1)
+
+
+def test_a_file_that_is_cut_while_it_is_open_gives_no_zeros(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "x.h5")
+    with DatasetFile(path) as dataset:
+        dataset.read(0, 3, 2)
+        os.truncate(path, 1000)
+        with pytest.raises(
+            InputError, match=r"x.h5: cannot read sample 2: the file has been cut to"
+        ):
+            dataset.read(2, 1, 4)
 
 
 def test_lengths_outlive_the_file(tmp_path: Path) -> None:

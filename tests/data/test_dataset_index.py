@@ -19,7 +19,7 @@ from dynapipe_hpc.data.dataset_index import write_index
 from dynapipe_hpc.data.describe_dataset import describe_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sampler import TokenBudgetSampler
-from dynapipe_hpc.data.shard_reader import MOST_OPEN
+from dynapipe_hpc.data.shard_reader import MOST_OPEN, ShardError
 from dynapipe_hpc.data.verify_dataset import verify_dataset
 
 
@@ -69,6 +69,16 @@ def test_shards_read_like_one_file(
         assert one.task_names == other.task_names
         assert one.task_ids.tolist() == other.task_ids.tolist()
     assert verify_dataset(index) == verify_dataset(whole)
+
+
+def test_a_shard_that_is_cut_while_it_is_open_is_named(tmp_path: Path) -> None:
+    with DatasetFile(write_shards(tmp_path, many_samples(5), many_samples(5))) as dataset:
+        dataset.read(7, 1, 1)
+        os.truncate(tmp_path / "s" / "1.h5", 1000)
+        with pytest.raises(
+            ShardError, match=r"shard s/1.h5 .* cannot be read: the file has been cut"
+        ):
+            dataset.read(7, 1, 1)
 
 
 def test_batches_are_those_of_one_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset_header import INDEX_VERSION, read_header, strings
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.open_dataset import AGAIN, array_of, open_dataset
+from dynapipe_hpc.data.open_dataset import AGAIN, array_of, open_dataset, read_tokens
 from dynapipe_hpc.data.shard_reader import ShardError, ShardReader
 from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
 
@@ -202,6 +202,7 @@ class DatasetFile:
 class _OwnTokens:
     """Tokens in the dataset's own file."""
 
+    file: h5py.File
     arrays: dict[str, h5py.Dataset]
 
     @classmethod
@@ -213,11 +214,10 @@ class _OwnTokens:
                     f"'{group}/offsets' ends at {offsets[group][-1]}, but '{group}/tokens' holds "
                     f"{len(tokens)}"
                 )
-        return cls(arrays)
+        return cls(file, arrays)
 
     def read(self, group: str, _: int, start: int, end: int) -> TokenArray:
-        found: TokenArray = self.arrays[group][start:end]
-        return found
+        return read_tokens(self.file, self.arrays[group], start, end)
 
     def close(self) -> None:
         """The arrays close with their file."""

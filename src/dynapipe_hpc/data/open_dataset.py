@@ -1,5 +1,6 @@
 """Opens HDF5 files of datasets, and says what is wrong with others."""
 
+import os
 from pathlib import Path
 
 import h5py
@@ -9,6 +10,7 @@ from dynapipe_hpc.data.dataset_header import FORMAT, INDEX_VERSION, SCHEMA_VERSI
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.stored_array import stored_array
+from dynapipe_hpc.data.token_block import TokenArray
 
 AGAIN = "make it again with dynapipe-hpc preprocess"
 
@@ -46,6 +48,20 @@ def array_of(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
     found = stored_array(file, name)
     if found.ndim != 1 or found.dtype.kind != kind:
         raise InputError(f"'{name}' has shape {found.shape} and type {found.dtype}")
+    return found
+
+
+def read_tokens(file: h5py.File, array: h5py.Dataset, start: int, end: int) -> TokenArray:
+    """Numbers of an array of an open file.
+
+    Raises:
+        OSError: They cannot be read, or the file has been cut since it was opened: behind its end
+            HDF5 would read zeros.
+    """
+    found: TokenArray = array[start:end]
+    n_bytes = os.fstat(file.id.get_vfd_handle()).st_size
+    if n_bytes < file.id.get_filesize():
+        raise OSError(f"the file has been cut to {n_bytes:,} bytes since it was opened")
     return found
 
 

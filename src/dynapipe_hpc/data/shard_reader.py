@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset_header import read_header, strings
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.open_dataset import array_of, open_dataset
+from dynapipe_hpc.data.open_dataset import array_of, open_dataset, read_tokens
 from dynapipe_hpc.data.token_block import TokenArray
 
 
@@ -84,8 +84,11 @@ class ShardReader:
         """
         k = int(np.searchsorted(self.starts, sample_id, side="right")) - 1
         before = self.offsets[group][self.starts[k]]
-        found: TokenArray = self._shard(k)[f"{group}/tokens"][start - before : end - before]
-        return found
+        shard = self._shard(k)
+        try:
+            return read_tokens(shard, shard[f"{group}/tokens"], start - before, end - before)
+        except OSError as error:
+            raise self._unusable(k, f"cannot be read: {error}") from None
 
     def close(self) -> None:
         """Closes the shards."""
