@@ -1,5 +1,6 @@
 """Runs side by side."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def test_one_run_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
     table = text_table(compare([write_run(tmp_path / "x", 2)]))
     assert "speed-up" not in table
     assert "difference" not in table
+
+
+def test_updates_that_were_left_out_are_counted_where_there_are_any(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "well", 3), write_run(tmp_path / "ill", 3, gradient_norm=math.nan)]
+    (line,) = (line for line in text_table(compare(runs)).splitlines() if "left out" in line)
+    assert line.split() == ["updates", "left", "out", "0", "3"]
 
 
 def test_the_first_run_is_the_baseline(tmp_path: Path) -> None:

@@ -88,6 +88,25 @@ def test_a_gradient_that_is_no_number_ends_training(value: float) -> None:
     assert module.weight.tolist() == before
 
 
+def test_updates_may_be_skipped_until_too_many_in_a_row_were() -> None:
+    module = small_module()
+    config = CONFIG.model_copy(update={"max_skipped_updates": 2})
+    optimizer = Optimizer(module, config, SingleRankCollectives())
+
+    def step(gradient: float) -> Step:
+        optimizer.parameters.gradients.fill_(gradient)
+        optimizer.step()
+        return optimizer.read_step()
+
+    before = module.weight.tolist()
+    assert [step(math.nan).learning_rate for _ in range(2)] == [0, 0]
+    assert module.weight.tolist() == before
+    assert step(0.1).learning_rate > 0
+    assert [step(math.inf).learning_rate for _ in range(2)] == [0, 0]
+    with pytest.raises(DivergedError, match="norm is nan in step 5, after 2 updates left out"):
+        step(math.nan)
+
+
 def one_step(dtype: torch.dtype, gradient: float) -> tuple[nn.Linear, Optimizer, Step]:
     module = small_module().to(dtype)
     optimizer = Optimizer(module, CONFIG, SingleRankCollectives())

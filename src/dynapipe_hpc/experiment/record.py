@@ -124,7 +124,7 @@ def line_of(record: IterationRecord) -> str:
     """The record in one line for the log."""
     tokens_per_s = 1e3 * record.real_tokens / record.measured_ms
     is_finite = math.isfinite(record.gradient_norm)
-    skipped = "" if is_finite else ", update left out: a gradient overflowed"
+    skipped = "" if is_finite else ", update left out: a gradient is not finite"
     return (
         f"iteration {record.iteration}: loss {record.loss:.4f}, "
         f"{tokens_per_s:,.0f} real tokens/s, "

@@ -146,6 +146,8 @@ def _loss(comparison: Comparison) -> list[Row]:
         Row("loss, first", "", tuple(f"{r.first_loss:.4f}" for r in runs)),
         Row("loss, last", "", tuple(f"{r.last_loss:.4f}" for r in runs)),
     ]
+    if any(r.n_skipped for r in runs):
+        rows.insert(2, Row("  updates left out", "", tuple(f"{r.n_skipped:,}" for r in runs)))
     if len(runs) > 1:
         unit = f"relative to {comparison.names[comparison.baseline]}"
         cells = tuple(_difference(comparison, index) for index in range(len(runs)))

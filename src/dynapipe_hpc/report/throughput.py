@@ -16,6 +16,7 @@ class RunSummary:
         name: The run.
         n_iterations: Iterations recorded.
         n_steady: Iterations after the warm-up.
+        n_skipped: Iterations whose update was left out, as a gradient was not a finite number.
         real_tokens_per_s: Median throughput, padding not counted.
         padding_efficiency: Median share of the computed tokens that are real.
         n_microbatches: Median micro-batches of an iteration.
@@ -37,6 +38,7 @@ class RunSummary:
     name: str
     n_iterations: int
     n_steady: int
+    n_skipped: int
     real_tokens_per_s: float
     padding_efficiency: float
     n_microbatches: float
@@ -75,6 +77,7 @@ def summarise(name: str, records: Sequence[IterationRecord]) -> RunSummary:
         name=name,
         n_iterations=len(records),
         n_steady=len(steady),
+        n_skipped=sum(not math.isfinite(r.gradient_norm) for r in records),
         real_tokens_per_s=typical(real_tokens_per_s),
         padding_efficiency=typical(padding_efficiency),
         n_microbatches=typical(lambda r: r.n_microbatches),

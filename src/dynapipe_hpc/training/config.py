@@ -23,6 +23,9 @@ class TrainingConfig(ConfigTable):
         weight_decay: Of matrices; biases and norms do not decay.
         betas: Of AdamW's averages of gradients and of their squares.
         clip_norm: Largest norm of the gradient of the whole model.
+        max_skipped_updates: Updates in a row that may be left out because a gradient is not a
+            finite number. With 0 the first one ends the run; updates that float16 leaves out while
+            it looks for its loss scale do not count.
         device: Where ranks compute: "cpu", "cuda", each rank on a GPU of its host, or "auto", on
             GPUs where there are any. Ranks that share one exchange tensors through the host.
         loss_weighting: What counts alike in the loss: target tokens, samples or tasks.
@@ -38,6 +41,7 @@ class TrainingConfig(ConfigTable):
     weight_decay: float = Field(default=0.1, ge=0)
     betas: tuple[float, float] = (0.9, 0.95)
     clip_norm: float = Field(default=1.0, gt=0)
+    max_skipped_updates: int = Field(default=0, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     loss_weighting: LossWeighting = "token"
     threads: int = Field(default=1, ge=1, le=4096)

@@ -70,7 +70,7 @@ class Optimizer:
         not_own = borrowed(tied, collectives.stage)
         self.parameters = FlatParameters(module, self._n_shares, not_own)
         self._copies = TiedCopies(module, tied, self.parameters, collectives)
-        self.loss_scale = LossScale(self.parameters.weights.dtype)
+        self.loss_scale = LossScale(self.parameters.weights.dtype, config.max_skipped_updates)
         self._config = config
         self._collectives = collectives
         self._weights = self._own(self.parameters.weights)
@@ -113,7 +113,8 @@ class Optimizer:
         """What the last step did, once the device has done it; called once after each.
 
         Raises:
-            DivergedError: A gradient is not a finite number, and no smaller loss scale can help.
+            DivergedError: A gradient is not a finite number, no smaller loss scale can help, and
+                no further update may be left out.
         """
         norm, step = self._norm.item(), self._n_steps - 1
         if not math.isfinite(norm):
@@ -131,13 +132,15 @@ class Optimizer:
     def counters(self) -> Counters:
         """The rest of the state, which all ranks hold alike."""
         n_updates = count_updates(self._adamw)
-        return Counters(self._n_steps, n_updates, self.loss_scale.value, self.loss_scale.n_steps)
+        scale = self.loss_scale
+        return Counters(self._n_steps, n_updates, scale.value, scale.n_steps, scale.n_skipped)
 
     def resume(self, counters: Counters) -> None:
         """Goes on from `counters`, and from what `state` was set to; all ranks together."""
         self._n_steps = counters.n_steps
         self.loss_scale.value = counters.loss_scale
         self.loss_scale.n_steps = counters.n_scaled_steps
+        self.loss_scale.n_skipped = counters.n_skipped_steps
         set_updates(self._adamw, counters.n_updates)
         self._spread_weights()
 
