@@ -31,8 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.run import run_experiment
 
     with open_job() as job:
-        run_experiment(job, arguments.config, arguments.overrides, arguments.output)
-    return 0
+        return run_experiment(job, arguments.config, arguments.overrides, arguments.output)
 
 
 def _folder(name: str) -> Path:

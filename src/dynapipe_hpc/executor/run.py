@@ -2,8 +2,10 @@
 
 from typing import Any, Generic, assert_never
 
-from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.executor.clock import Clock, HostClock
+from dynapipe_hpc.executor.place import place_of
+from dynapipe_hpc.executor.position import Position, private_position
 from dynapipe_hpc.executor.stage import Stage, Tensor
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport import Transport
@@ -23,9 +25,9 @@ from dynapipe_hpc.plan.instruction import (
     WaitSend,
 )
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import symbol
 
 HOST_CLOCK = HostClock()
+NOWHERE = private_position()
 
 
 class ExecutionError(RuntimeError):
@@ -37,6 +39,7 @@ def run_plan(
     stage: Stage[Tensor],
     transport: Transport[Tensor],
     clock: Clock[Any] = HOST_CLOCK,
+    position: Position = NOWHERE,
 ) -> IterationTrace:
     """Does what a plan says, from top to bottom.
 
@@ -45,6 +48,7 @@ def run_plan(
         stage: The layers of this rank.
         transport: To the ranks that the plan names.
         clock: Read around every instruction; asked about times when the iteration has ended.
+        position: Where to say which instruction comes next.
 
     Raises:
         RunError: An instruction found a reason to end the run.
@@ -54,19 +58,22 @@ def run_plan(
     starts, ends = [], []
     origin = clock.now()
     for index, instruction in enumerate(plan.instructions):
+        position.reach(index)
         starts.append(clock.now())
         try:
             run.execute(instruction)
-        except RunError as error:
-            raise RunError(f"{_place(plan, index)}: {error}") from error
+        except (RunError, InputError) as error:
+            raise RunError(f"{place_of(plan, index)}: {error}") from error
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
-            raise ExecutionError(f"{_place(plan, index)}: {cause}") from error
+            raise ExecutionError(f"{place_of(plan, index)}: {cause}") from error
         ends.append(clock.now())
+    position.reach(len(plan.instructions))
     try:
         report = stage.finish_iteration()
     except RunError as error:
-        raise RunError(f"iteration {plan.iteration}, rank {plan.rank}: {error}") from error
+        # What the last instruction, the update, found is known when the device has done it.
+        raise RunError(f"{place_of(plan, len(plan.instructions) - 1)}: {error}") from error
     return IterationTrace(
         iteration=plan.iteration,
         rank=plan.rank,
@@ -123,15 +130,3 @@ class _PlanRun(Generic[Tensor]):
     def _put(self, payload: Payload, microbatch: int, tensor: Tensor | None) -> None:
         if tensor is not None:
             self._outbox[payload, microbatch] = tensor
-
-
-def _place(plan: RankPlan, index: int) -> str:
-    instruction = plan.instructions[index]
-    place = f"iteration {plan.iteration}, rank {plan.rank}, instruction {index} "
-    place += f"({type(instruction).__name__} {symbol(instruction)})"
-    if not isinstance(instruction, ReduceGradients | StepOptimizer):
-        m = plan.microbatches[instruction.microbatch]
-        targets = f" + {m.target_tokens}" if m.target_tokens else ""
-        place += f", micro-batch {instruction.microbatch} of "
-        place += f"{m.n_rows} x {m.row_tokens}{targets} tokens"
-    return place

@@ -6,6 +6,7 @@ from pydantic import model_validator
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.executor.config import ExecutorConfig
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
@@ -25,6 +26,7 @@ class ExperimentConfig(ConfigTable):
     planner: PlannerConfig
     training: TrainingConfig
     store: StoreConfig = StoreConfig()
+    executor: ExecutorConfig = ExecutorConfig()
     report: ReportConfig = ReportConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
 

@@ -1,23 +1,20 @@
 """The ranks of this job, and how they end together."""
 
-import os
-import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, RunError, printable
+from dynapipe_hpc.experiment.ending import Ending
+from dynapipe_hpc.experiment.stop_requests import StopRequests
 from dynapipe_hpc.experiment.world import MPI
 
 T = TypeVar("T")
-
-INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +23,13 @@ class Job:
 
     Attributes:
         comm: All ranks of the job.
+        ending: Ends the whole job when this rank cannot go on.
+        stop: Whether this process was asked to stop.
     """
 
     comm: MPI.Intracomm
+    ending: Ending = field(default_factory=Ending)
+    stop: StopRequests = field(default_factory=StopRequests)
 
     @property
     def rank(self) -> int:
@@ -47,11 +48,14 @@ class Job:
 
     def divide(self, part: int) -> "Job":
         """The ranks that name the same part, in their order; all ranks together."""
-        return Job(MPI.Intracomm(self.comm.Split(color=part, key=self.rank)))
+        return Job(
+            MPI.Intracomm(self.comm.Split(color=part, key=self.rank)), self.ending, self.stop
+        )
 
     def on_this_host(self) -> "Job":
         """The ranks that share this rank's host, in their order; all ranks together."""
-        return Job(MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)))
+        comm = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        return Job(MPI.Intracomm(comm), self.ending, self.stop)
 
     def barrier(self) -> None:
         """Waits for all ranks."""
@@ -72,6 +76,12 @@ class Job:
         self.comm.Allgather(np.array([number], np.uint64), numbers)
         found: list[int] = numbers.tolist()
         return found
+
+    def largest(self, number: int) -> int:
+        """The largest number that a rank has; on all ranks."""
+        found = np.empty(1, np.int64)
+        self.comm.Allreduce(np.array([number], np.int64), found, MPI.MAX)
+        return int(found[0])
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
@@ -102,47 +112,20 @@ def open_job() -> Iterator[Job]:
     of a rank that raised would wait for it for ever.
     """
     job = Job(MPI.COMM_WORLD)
-    _end_on_signals(job)
+    job.stop.listen(job.ending)
     _end_on_errors_of_threads(job)
+    job.ending.open()
     try:
         yield job
     except SystemExit:
         raise
     except BaseException as error:
-        _abort(job, error)
-
-
-def _end_on_signals(job: Job) -> None:
-    """Answers Ctrl-C and SIGTERM at once, also while the main thread is inside of C code."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    threading.Thread(target=_end, args=(job, reading), name="signals", daemon=True).start()
-
-
-def _end(job: Job, reading: int) -> NoReturn:
-    number = signal.Signals(os.read(reading, 1)[0])
-    if job.is_first:
-        sys.stderr.write(f"dynapipe-hpc: ended by {number.name}\n")
-        sys.stderr.flush()
-    os._exit(INTERRUPTED)
+        job.ending.end(error)
+    job.ending.close()
 
 
 def _end_on_errors_of_threads(job: Job) -> None:
-    def abort(uncaught: threading.ExceptHookArgs) -> None:
-        _abort(job, uncaught.exc_value or uncaught.exc_type())
+    def end(uncaught: threading.ExceptHookArgs) -> None:
+        job.ending.end(uncaught.exc_value or uncaught.exc_type())
 
-    threading.excepthook = abort
-
-
-def _abort(job: Job, error: BaseException) -> NoReturn:
-    if not isinstance(error, RunError):
-        traceback.print_exception(error)
-    sys.stderr.write(
-        f"dynapipe-hpc: rank {job.rank} on {MPI.Get_processor_name()} ends the job: {error}\n"
-    )
-    sys.stderr.flush()
-    job.comm.Abort(1)
-    raise AssertionError("MPI_Abort returned")
+    threading.excepthook = end

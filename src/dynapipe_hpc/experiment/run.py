@@ -1,14 +1,18 @@
 """Trains: every rank executes its plans, and makes its share of the coming ones."""
 
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from signal import Signals
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.sampler import TokenBudgetSampler
+from dynapipe_hpc.executor.position import Phase, Position
 from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.assemble import (
     Worker,
     build_worker,
@@ -33,6 +37,7 @@ from dynapipe_hpc.experiment.resume import (
 )
 from dynapipe_hpc.experiment.same_plans import check_same_plans
 from dynapipe_hpc.experiment.source import Source, open_source
+from dynapipe_hpc.experiment.watchdog import Watchdog
 from dynapipe_hpc.plan.codec import decode, plans_hash
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.iteration_record import IterationRecord
@@ -41,8 +46,10 @@ from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: start again to go on
 
-def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path) -> None:
+
+def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path) -> int:
     """Trains as a configuration says; all ranks together.
 
     Args:
@@ -50,6 +57,9 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         path: The configuration.
         overrides: As `load_config` takes them.
         output: The run folder to create, or to go on with from its newest checkpoint.
+
+    Returns:
+        The exit code: 0, or `STOPPED` if the run was asked to stop before its end.
 
     Raises:
         SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or a
@@ -72,7 +82,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     n_done = point.description.n_done if point else 0
     if n_done >= config.training.iterations:
         _say_complete(job, output, n_done)
-        return
+        return 0
     with job.agreeing():
         log = _Log(config, output, job.size, n_done) if job.is_first else None
     with job.agreeing():
@@ -82,15 +92,22 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         point.restore(job, worker.state)
     checkpoints = Checkpoints(job, config.checkpoint, folder, worker.state, facts)
     store = MpiPlanStore(job.comm, config.store.look_ahead, config.store.plan_bytes, n_done)
+    watchdog = Watchdog(job, config.cluster, config.executor.timeout_s, config.store.plan_bytes)
     with (
         _planning(config, source, store, job, n_done) as planning,
         closing(log) if log is not None else nullcontext(),
+        watchdog,
+        job.stop.heeded() if checkpoints.is_on else nullcontext(),
     ):
-        rank = _Rank(job, config, worker, store, planning)
-        _train(rank, source.sampler, checkpoints, log, n_done)
+        rank = _Rank(job, config, worker, store, planning, watchdog.position)
+        asked = _train(rank, source.sampler, checkpoints, log, n_done)
     # Not after an error: closing takes all ranks, and the others may be elsewhere.
+    watchdog.close()
     store.close()
     worker.channels.close()
+    if asked and job.is_first:
+        sys.stderr.write(f"dynapipe-hpc: stopped by {Signals(asked).name}; start again to go on\n")
+    return STOPPED if asked else 0
 
 
 def _say_complete(job: Job, output: Path, n_done: int) -> None:
@@ -122,19 +139,29 @@ class _Rank:
     worker: Worker
     store: PlanStore
     planning: PlanAhead
+    position: Position
 
     def run(self, iteration: int, samples: Sequence[Sample]) -> Execution:
         """Takes the plan of an iteration and executes it."""
         started_s = time.perf_counter()
+        self.position.enter(Phase.WAITS_FOR_PLAN, iteration)
         data = self._take(iteration)
         waited_ms = 1e3 * (time.perf_counter() - started_s)
+        self.position.enter(Phase.COMPARES_PLANS, iteration)
         check_same_plans(self.job, iteration, plans_hash(data))
         plan = decode(data)
         plans_ahead = self.store.plans_ahead(self.job.rank)
         self.worker.loader.start_iteration(samples)
-        trace = run_plan(plan, self.worker.stage, self.worker.channels.transport, self.worker.clock)
+        self.position.start_plan(iteration, data)
+        trace = self._execute(plan)
+        self.position.enter(Phase.REPORTS, iteration)
         planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
         return Execution(plan, trace, waited_ms, planning_ms, plans_ahead)
+
+    def _execute(self, plan: RankPlan) -> IterationTrace:
+        worker = self.worker
+        transport = worker.channels.transport
+        return run_plan(plan, worker.stage, transport, worker.clock, self.position)
 
     def _take(self, iteration: int) -> bytes:
         try:
@@ -174,7 +201,8 @@ def _train(
     checkpoints: Checkpoints,
     log: _Log | None,
     n_done: int,
-) -> None:
+) -> int:
+    """Returns the signal that the run was stopped by; 0 if it came to its end."""
     for iteration in range(n_done, rank.config.training.iterations):
         started_s = time.perf_counter()
         samples = sampler.iteration(iteration)
@@ -187,5 +215,10 @@ def _train(
         if log is not None:
             # The shards of a stage go through their plan side by side: one stands for all.
             log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])
+        rank.position.enter(Phase.SAVES, iteration)
         checkpoints.after_iteration(iteration + 1)
-    checkpoints.save_now(rank.config.training.iterations)
+        # One rank may have been asked earlier than others, or alone: all stop together.
+        if asked := rank.job.largest(rank.job.stop.asked):
+            break
+    checkpoints.save_now(iteration + 1)
+    return asked

@@ -1,0 +1,96 @@
+"""How one rank ends the whole job, with one message."""
+
+import os
+import sys
+import time
+import traceback
+from contextlib import suppress
+from signal import Signals
+from threading import Lock, Thread
+from typing import NoReturn
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.experiment.world import MPI
+
+INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
+_LONGEST_ASK_S = 2.0
+_LONGEST_WAIT_S = 10.0
+
+
+class Ending:
+    """Lets the rank that fails first say why the job ends, and nobody else.
+
+    What goes wrong on one rank soon goes wrong on others. Who may speak is decided by one word in
+    the first rank's memory, which ranks swap by themselves; if that rank does not let them, one
+    message too many is better than none.
+    """
+
+    def __init__(self) -> None:
+        """Decides among the threads of this process, until `open` has been called."""
+        self._window: MPI.Win | None = None
+        self._lock = Lock()
+
+    def open(self) -> None:
+        """From now on decides among all ranks; all together."""
+        is_first = MPI.COMM_WORLD.Get_rank() == 0
+        self._window = MPI.Win.Allocate(8 if is_first else 0, 1, comm=MPI.COMM_WORLD)
+        self._window.Lock_all()
+        if is_first:
+            self._window.Accumulate(np.zeros(1, np.int64), 0, 0, MPI.REPLACE)
+            self._window.Flush(0)
+        MPI.COMM_WORLD.Barrier()
+
+    def close(self) -> None:
+        """Releases the word; all ranks together."""
+        if self._window is not None:
+            MPI.COMM_WORLD.Barrier()
+            self._window.Unlock_all()
+            self._window.Free()
+
+    def end(self, error: BaseException) -> NoReturn:
+        """Says why, and ends all ranks; if another rank does already, waits for that."""
+        self.wait_unless_first()
+        if not isinstance(error, RunError):
+            traceback.print_exception(error)
+        rank, host = MPI.COMM_WORLD.Get_rank(), MPI.Get_processor_name()
+        sys.stderr.write(f"dynapipe-hpc: rank {rank} on {host} ends the job: {error}\n")
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
+        raise AssertionError("MPI_Abort returned")
+
+    def interrupt(self, number: Signals) -> NoReturn:
+        """Ends all ranks at once, as a signal demands."""
+        if self.claim():
+            sys.stderr.write(f"dynapipe-hpc: ended by {number.name}\n")
+            sys.stderr.flush()
+        if MPI.COMM_WORLD.Get_size() > 1:
+            MPI.COMM_WORLD.Abort(INTERRUPTED)
+        os._exit(INTERRUPTED)
+
+    def wait_unless_first(self) -> None:
+        """Returns on the first rank that calls it; elsewhere waits to be ended."""
+        if not self.claim():
+            time.sleep(_LONGEST_WAIT_S)
+            os._exit(1)
+
+    def claim(self) -> bool:
+        """Whether this is the first call of all ranks, which may say why the job ends."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        answers: list[bool] = []
+        # A thread, because the first rank may be what hangs.
+        asking = Thread(target=lambda: answers.append(self._swap()), daemon=True)
+        asking.start()
+        asking.join(_LONGEST_ASK_S)
+        return answers != [False]
+
+    def _swap(self) -> bool:
+        if self._window is None:
+            return True
+        found = np.zeros(1, np.int64)
+        with suppress(MPI.Exception):
+            self._window.Fetch_and_op(np.ones(1, np.int64), found, 0, 0, MPI.REPLACE)
+            self._window.Flush(0)
+        return not found[0]

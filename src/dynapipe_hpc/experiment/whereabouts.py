@@ -1,0 +1,120 @@
+"""Where every rank of the job is, as a table."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dynapipe_hpc.executor.place import peer_of, shape_of
+from dynapipe_hpc.executor.position import Phase, Position
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import (
+    Instruction,
+    ReduceGradients,
+    StepOptimizer,
+    WaitReceive,
+    WaitSend,
+)
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.plan.text import symbol
+
+_WAITS_FOR_OTHERS = (WaitSend, WaitReceive, ReduceGradients, StepOptimizer)
+_DOING = {
+    Phase.STARTS: "starts",
+    Phase.WAITS_FOR_PLAN: "waits for its plan",
+    Phase.COMPARES_PLANS: "compares plans with all ranks",
+    Phase.EXECUTES: "waits for its device",
+    Phase.REPORTS: "reports to rank 0",
+    Phase.SAVES: "writes a checkpoint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where one rank is.
+
+    Attributes:
+        rank: In the job.
+        host: Its host.
+        process: What the system says of its process.
+        for_s: How long it has been there.
+        iteration: What it works on.
+        doing: The instruction, by number, name and symbol, or what else it does.
+        microbatch: Number and shape of the instruction's micro-batch, if it has one.
+        peer: The rank at the other end of its transfer, if it is one.
+        waits: Whether other ranks may be what it waits for.
+    """
+
+    rank: int
+    host: str
+    process: str
+    for_s: float
+    iteration: int
+    doing: str
+    microbatch: str
+    peer: str
+    waits: bool
+
+    @property
+    def place(self) -> str:
+        """What it works on, in words."""
+        place = f"iteration {self.iteration}, {self.doing}"
+        place += f", micro-batch {self.microbatch}" if self.microbatch else ""
+        return place + (f", peer {self.peer}" if self.peer else "")
+
+
+def whereabouts_of(
+    rank: int, host: str, process: str, for_s: float, position: Position, cluster: Cluster
+) -> Whereabouts:
+    """Reads a position; peers are numbered as the job does, not as plans do."""
+    standing = position.look()
+    phase, iteration = standing.phase, standing.iteration
+    plan = position.read_plan() if phase is Phase.EXECUTES else None
+    if plan is None or standing.index >= len(plan.instructions):
+        waits = phase is not Phase.EXECUTES
+        return Whereabouts(rank, host, process, for_s, iteration, _DOING[phase], "", "", waits)
+    instruction = plan.instructions[standing.index]
+    return Whereabouts(
+        rank=rank,
+        host=host,
+        process=process,
+        for_s=for_s,
+        iteration=iteration,
+        doing=f"instruction {standing.index} ({_name(instruction)})",
+        microbatch=shape_of(plan, instruction),
+        peer=_peer(plan, instruction, rank, cluster),
+        waits=isinstance(instruction, _WAITS_FOR_OTHERS),
+    )
+
+
+def suspect_of(found: Iterable[Whereabouts]) -> Whereabouts:
+    """The rank that probably holds up the others.
+
+    One whose process does not run, else one that does not wait for others, else the one that has
+    been at its place for longest.
+    """
+    return max(found, key=lambda w: (w.process in ("stopped", "gone"), not w.waits, w.for_s))
+
+
+def table_of(found: Sequence[Whereabouts], n_ranks: int) -> str:
+    """A line per rank of the job; those that nobody told of are named below."""
+    lines = [("rank", "host", "process", "for [s]", "iteration", "at", "micro-batch", "peer")]
+    for w in sorted(found, key=lambda w: w.rank):
+        numbers = (f"{w.for_s:.0f}", f"{w.iteration}")
+        lines.append((f"{w.rank}", w.host, w.process, *numbers, w.doing, w.microbatch, w.peer))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    table = "\n".join(
+        "  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+    silent = sorted(set(range(n_ranks)) - {w.rank for w in found})
+    return table + (f"\nno answer from ranks {', '.join(map(str, silent))}" if silent else "")
+
+
+def _name(instruction: Instruction) -> str:
+    return f"{type(instruction).__name__} {symbol(instruction)}"
+
+
+def _peer(plan: RankPlan, instruction: Instruction, rank: int, cluster: Cluster) -> str:
+    peer = peer_of(plan, instruction)
+    if peer is None:
+        return ""
+    return str(peer * cluster.n_shards + cluster.shard_of(rank))

@@ -1,0 +1,94 @@
+"""What ends a job, and what it says then. Real ranks; each test breaks something real."""
+
+import math
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from tests.oracles.real_job import RUN, Ended, real_job, write_job_files
+
+from dynapipe_hpc.report.run_folder import RunFolder
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+LONGEST_END_S = 30
+LONGEST_JOB_S = 280
+ENDLESS = ("--set", "training.iterations=1000000")
+INSTRUCTION = r"instruction \d+ \(\w+ [^)]+\)(, micro-batch \d+ of \d+ x \d+ tokens)?(, peer \d)?"
+BETWEEN = (
+    "(waits for its plan|compares plans with all ranks|waits for its device|reports to rank 0|writes a checkpoint)"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("job")
+    write_job_files(path)
+    return path
+
+
+def only_message(ended: Ended) -> str:
+    assert len(ended.messages) == 1, ended.err
+    return ended.messages[0]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_killed_rank_is_told_of_by_another(folder: Path, tmp_path: Path, rank: int) -> None:
+    with real_job(folder, 4, *RUN, *ENDLESS, "-o", str(tmp_path / "run")) as job:
+        job.wait_for_line("iteration 3:")
+        job.send(rank, signal.SIGKILL)
+        ended = job.wait(LONGEST_END_S)
+    assert ended.exit_code not in (0, 2)
+    told = rf"rank \d on \S+ ends the job: rank {rank} on \S+ was killed, or crashed, at "
+    told += rf"iteration \d+, ({INSTRUCTION}|{BETWEEN}) \(its process was \d+\)"
+    assert re.search(told, only_message(ended))
+    assert len(RunFolder.open(tmp_path / "run").records()) >= 4
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path, rank: int) -> None:
+    limit = ("--set", "executor.timeout_s=3")
+    with real_job(folder, 4, *RUN, *ENDLESS, *limit, "-o", str(tmp_path / "run")) as job:
+        job.wait_for_line("iteration 3:")
+        job.send(rank, signal.SIGSTOP)
+        ended = job.wait(LONGEST_END_S)
+    assert ended.exit_code == 1
+    message = only_message(ended)
+    assert f"no instruction has ended here for 3 s (executor.timeout_s); rank {rank} on" in message
+    assert "(process stopped)" in message
+    table = ended.err.partition("rank  host")[2].splitlines()[1:5]
+    assert [line.split()[0] for line in table] == ["0", "1", "2", "3"]
+
+
+def test_a_dataset_that_is_cut_while_it_is_read_is_named(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "cut.h5"
+    copy.write_bytes((folder / "corpus.h5").read_bytes())
+    data = ("--set", f"data.dataset={copy}")
+    with real_job(folder, 4, *RUN, *ENDLESS, *data, "-o", str(tmp_path / "run")) as job:
+        job.wait_for_line("iteration 3:")
+        os.truncate(copy, 1000)
+        ended = job.wait(LONGEST_END_S)
+    assert ended.exit_code == 1
+    assert re.search(
+        rf"iteration \d+, rank \d, {INSTRUCTION}: \S+cut.h5: cannot read sample \d+",
+        only_message(ended),
+    )
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(("max_skipped", "after"), [(0, ""), (3, ", after 3 updates left out")])
+def test_training_that_diverges_ends_when_the_policy_says_so(
+    folder: Path, tmp_path: Path, max_skipped: int, after: str
+) -> None:
+    rate = ("--set", "training.learning_rate=1e30")
+    policy = (*rate, "--set", f"training.max_skipped_updates={max_skipped}")
+    with real_job(folder, 4, *RUN, *ENDLESS, *policy, "-o", str(tmp_path / "run")) as job:
+        ended = job.wait(LONGEST_JOB_S)
+    assert ended.exit_code == 1
+    told = r"instruction \d+ \(StepOptimizer step\): the gradient's norm is (nan|inf) in step \d+"
+    assert re.search(told + after + ": training diverged; lower", only_message(ended))
+    assert "Traceback" not in ended.err
+    records = RunFolder.open(tmp_path / "run").records()
+    assert sum(not math.isfinite(r.gradient_norm) for r in records) == max_skipped
