@@ -18,7 +18,7 @@ LONGEST_JOB_S = 280
 ENDLESS = ("--set", "training.iterations=1000000")
 INSTRUCTION = r"instruction \d+ \(\w+ [^)]+\)(, micro-batch \d+ of \d+ x \d+ tokens)?(, peer \d)?"
 BETWEEN = (
-    "(waits for its plan|compares plans with all ranks|waits for its device|reports to rank 0|writes a checkpoint)"
+    "(waits for its plan|compares plans with all ranks|waits for its device|reports to rank 0)"
 )
 
 

@@ -202,7 +202,7 @@ def _train(
     log: _Log | None,
     n_done: int,
 ) -> int:
-    """Returns the signal that the run was stopped by; 0 if it came to its end."""
+    """Returns the signal that stopped the run before its end; 0 if none did."""
     for iteration in range(n_done, rank.config.training.iterations):
         started_s = time.perf_counter()
         samples = sampler.iteration(iteration)
@@ -221,4 +221,4 @@ def _train(
         if asked := rank.job.largest(rank.job.stop.asked):
             break
     checkpoints.save_now(iteration + 1)
-    return asked
+    return asked if iteration + 1 < rank.config.training.iterations else 0
