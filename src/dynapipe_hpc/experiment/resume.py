@@ -10,7 +10,7 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
-from dynapipe_hpc.experiment.load import ConfigError, load_config
+from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.files import DamagedError, new_checksum
@@ -106,7 +106,7 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
     """
     try:
         earlier = load_config(output / "config.toml")
-    except ConfigError:
+    except InputError:
         return 0
     same = facts_of(earlier) == facts_of(config) and earlier.data.dataset == config.data.dataset
     return 2 * earlier.checkpoint.every if same else 0
