@@ -14,14 +14,14 @@ from torch.nn.modules.module import register_module_full_backward_hook
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.experiment.agreeing_shards import OutOfMemoryError
 from dynapipe_hpc.experiment.begun_table import begun_table
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.profile import profile
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
-from dynapipe_hpc.experiment.profile_rounds import measure_rounds
+from dynapipe_hpc.experiment.profile_rounds import StackRounds, measure_rounds
 from dynapipe_hpc.experiment.profile_stack import (
-    OutOfMemoryError,
     Stack,
     StackShape,
     sample_loader,
@@ -39,6 +39,7 @@ TOO_LARGE = MicroBatch(((0,),), 1 << 40)
 
 
 GRID = ProfileGrid.of(CONFIG, max_tokens=64)
+CLUSTER = CONFIG.cluster.model_dump()
 
 
 def measured(
@@ -116,7 +117,7 @@ def test_a_table_is_known_after_every_mode() -> None:
         for table in profile(ALONE, with_modes("none", "full"), GRID, 0.0, lambda _: None)
         if table is not None
     ]
-    assert modes == [{"none"}, {"none", "full"}]
+    assert modes == [set(), {"none"}, {"none", "full"}]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,13 @@ def test_a_table_is_known_after_every_mode() -> None:
     [
         ({"training": {"iterations": 1, "dtype": "float64"}}, GRID, "dtype float32, and this"),
         ({"training": {"iterations": 1, "threads": 3}}, GRID, "with threads 1, and this .* 3"),
-        ({}, replace(GRID, rows=(1,)), "other micro-batches; name another output, or .*--force"),
+        ({"cluster": CLUSTER | {"zero_stage": 1}}, GRID, "with zero_stage 0, and this .* with 1"),
+        (
+            {},
+            replace(GRID, rows=(1,)),
+            "with microbatches 1,2,4 rows of 16,32 tokens, up to 64, .* with 1 rows of .*; "
+            "name another output, or measure all of it again: --force",
+        ),
         ({"model": {**CONFIG.model.model_dump(), "hidden_size": 32}}, GRID, "hidden_size is 16"),
     ],
 )
@@ -161,8 +168,14 @@ def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
     with sample_loader([(8, 8)], CONFIG.model) as loader:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), loader)]
         microbatches = [MicroBatch(((0,),), 16), TOO_LARGE]
-        found = measure_rounds(ALONE, stacks, microbatches, 0.0, lambda _: None)
-    assert found.shape == (2, 1, 1, 5)
+        known = all_rounds(stacks, microbatches)
+    assert len(known.times_ms) == known.n_rounds == 2
+    assert known.typical().shape == (1, 1, 5)
+
+
+def all_rounds(stacks: list[Stack], microbatches: list[MicroBatch]) -> StackRounds:
+    *_, known = measure_rounds(ALONE, stacks, microbatches, 0.0, lambda _: None)
+    return known
 
 
 @contextmanager
@@ -197,9 +210,9 @@ def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
         stacks = [Stack(CONFIG, StackShape(n_layers=n), loader) for n in (1, 2)]
         stored_bytes = [stack.memory(small).stored_bytes for stack in stacks]
         with large_backward_passes_run_out_of_memory(rows=4):
-            found = measure_rounds(ALONE, stacks, [small, large], 0.0, lambda _: None)
-    assert found.shape == (2, 1, 2, 5)
-    assert found[..., 2].tolist() == [[stored_bytes]] * 2
+            found = all_rounds(stacks, [small, large]).typical()
+    assert found.shape == (1, 2, 5)
+    assert found[..., 2].tolist() == [stored_bytes]
     assert (found[..., :3] > 0).all()
 
 
@@ -208,6 +221,6 @@ def test_progress_rises_to_one() -> None:
     with sample_loader([(8, 8)], CONFIG.model) as loader:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), loader)]
         microbatches = [MicroBatch(((0,),) * n, 16) for n in (1, 2)]
-        measure_rounds(ALONE, stacks, microbatches, 0.0, shares.append)
+        list(measure_rounds(ALONE, stacks, microbatches, 1.0, shares.append))
     assert shares == sorted(shares)
     assert shares[-1] == 1

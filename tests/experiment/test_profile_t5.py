@@ -25,7 +25,7 @@ COST = ProfiledConfig(path=Path("t.h5"))
 
 @pytest.fixture(scope="module")
 def table() -> ProfileTable:
-    (found,) = profile(Job(MPI.COMM_SELF), CONFIG, GRID, 0.0, lambda _: None)
+    *_, found = profile(Job(MPI.COMM_SELF), CONFIG, GRID, 0.0, lambda _: None)
     assert found is not None
     return found
 

@@ -1,14 +1,24 @@
 """Profiling on as many ranks as a run has."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from mpi4py import MPI
 from tests.oracles.tiny_experiment import tiny_experiment
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_pre_hook,
+    register_module_full_backward_hook,
+)
 
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.profile import profile
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
+from dynapipe_hpc.models.sharded_linear import RowLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
@@ -23,7 +33,7 @@ def test_ranks_measure_together_and_the_first_has_the_table(n_stages: int, n_sha
         pytest.skip(f"{job.size} ranks do not make {n_stages} stages of {n_shards} shards")
     config = tiny_experiment(n_stages, job.size // (n_stages * n_shards), n_shards)
     grid = ProfileGrid.of(config, max_tokens=32)
-    [table] = profile(job, config, grid, repetition_s=0.0, on_progress=lambda _: None)
+    *_, table = profile(job, config, grid, repetition_s=0.0, on_progress=lambda _: None)
     assert (table is not None) == job.is_first
     if table is not None:
         assert (table.link is not None) == (job.size > n_shards)
@@ -31,3 +41,40 @@ def test_ranks_measure_together_and_the_first_has_the_table(n_stages: int, n_sha
         ProfiledCost(table, config.model, config.cluster, ProfiledConfig(path=Path("t.h5")))
         assert table.update.optimizer_ms_per_byte > 0
         assert table.provenance["ranks"] == str(job.size)
+
+
+@contextmanager
+def running_out_of_memory(backward: bool, rows: int) -> Iterator[None]:
+    """Asks for memory that no machine has, in passes of so many rows or more."""
+
+    def ask(module: nn.Module, tensors: tuple[Tensor, ...]) -> None:
+        if isinstance(module, RowLinear) and len(tensors[0]) >= rows:
+            torch.empty(1 << 60)
+
+    handle = (
+        register_module_full_backward_hook(lambda module, _, gradients: ask(module, gradients))
+        if backward
+        else register_module_forward_pre_hook(ask)
+    )
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")  # at the embedding
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_what_one_shard_has_no_memory_for_all_leave_out(backward: bool) -> None:
+    job = Job(MPI.COMM_WORLD)
+    if job.size % 2:
+        pytest.skip("needs two shards")
+    config = tiny_experiment(job.size // 2, n_shards=2)
+    grid = ProfileGrid.of(config, max_tokens=64)
+    poor = job.rank == job.size - 1
+    with running_out_of_memory(backward, rows=2 if poor else 1000):
+        *_, table = profile(job, config, grid, repetition_s=0.0, on_progress=lambda _: None)
+    for layer in () if table is None else table.layers.values():
+        measured = np.isfinite(layer.forward_ms)
+        # Smallest first, up to the first of two rows.
+        assert measured.sum() == measured[0].sum() > 0

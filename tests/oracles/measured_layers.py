@@ -16,8 +16,10 @@ from dynapipe_hpc.planner.cost.profile_table import (
 )
 from dynapipe_hpc.planner.cost.stage_parts import (
     DECODER,
+    DECODER_SIDE,
     EMBEDDING,
     ENCODER,
+    ENCODER_SIDE,
     HEAD,
     LAYER,
     STAGE,
@@ -67,8 +69,11 @@ def linear_decoder(per_token: float, parameter_bytes: float = 200.0) -> LayerPro
 
 def linear_t5_table(recompute: str = "none", **layers: LayerProfile) -> ProfileTable:
     """All kinds of layers of `T5_SHAPE`, some of them replaced."""
-    linear = {kind: linear_layer(PER_TOKEN[kind]) for kind in (EMBEDDING, HEAD, STAGE)}
-    every = {**linear, ENCODER: linear_layer(1.0), DECODER: linear_decoder(1.0), **layers}
+    linear = {kind: linear_layer(PER_TOKEN[kind]) for kind in (EMBEDDING, HEAD)}
+    linear[STAGE] = linear_layer(PER_TOKEN[STAGE], 0.0)
+    sides = {ENCODER_SIDE: linear_layer(0.25, 0.0), DECODER_SIDE: linear_decoder(0.25, 0.0)}
+    both = {ENCODER: linear_layer(1.0), DECODER: linear_decoder(1.0)}
+    every = {**linear, **both, **sides, **layers}
     keys = {LayerKey(1, recompute, kind): layer for kind, layer in every.items()}
     return replace(linear_table(), model=fingerprint_of(T5_SHAPE), layers=keys)
 

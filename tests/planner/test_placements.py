@@ -30,6 +30,7 @@ from dynapipe_hpc.planner.placements import best_placement, placements
 from dynapipe_hpc.planner.typical_sizes import TypicalSizes
 
 Counts = tuple[int, ...]
+COPY_BYTES = 2 * 100  # weights and gradients of the T5's embedding
 
 
 def every_placement(n_layers: int, n_stages: int) -> list[Counts]:
@@ -56,9 +57,9 @@ NUMBERS = st.integers(0, 5)
 def tables(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
     """Times and excess memory, drawn from few numbers so that ties are common."""
     n_stages, n_layers = draw(st.integers(1, 4)), draw(st.integers(4, 6))
-    first, second, *ends = (float(draw(NUMBERS)) for _ in range(6))
+    layers_sides_and_ends = [float(draw(NUMBERS)) for _ in range(7)]
     turn = draw(st.integers(1, n_layers))
-    times = PartCosts(turn, first, second, *ends).on_stages(n_layers, n_stages)
+    times = PartCosts(turn, *layers_sides_and_ends).on_stages(n_layers, n_stages)
     excess = np.array(draw(st.lists(NUMBERS, min_size=49 * 4, max_size=49 * 4)), dtype=float)
     return times, excess.reshape(4, 7, 7)[:n_stages, : n_layers + 1, : n_layers + 1] // 5
 
@@ -104,10 +105,20 @@ def test_parts_add_up_to_the_costs_of_every_placement(
         cost, _ = costs_of(config, placed, cluster_of(n_stages))
         for of_parts, expected in (
             (parts, cost.stage_costs(size).work_ms[0]),
-            (weights, cost.static_bytes),
+            # Counts an embedding once for each use.
+            (weights, cost.static_bytes + twice(counts) * COPY_BYTES * shape.is_encoder_decoder),
         ):
             table_of_stages = of_parts.on_stages(shape.n_all_layers, n_stages)
             assert on_stages(table_of_stages, counts) == pytest.approx(expected.tolist())
+
+
+def twice(counts: Counts) -> FloatArray:
+    """By stage, whether a T5's decoder begins where the logits are, and not where inputs enter."""
+    ends = np.cumsum(counts)
+    turn = int(np.flatnonzero(ends > T5_SHAPE.n_layers)[0])
+    last = np.arange(len(counts)) == len(counts) - 1
+    uses: FloatArray = (last & (0 < turn == len(counts) - 1)).astype(float)
+    return uses
 
 
 def test_a_head_larger_than_a_layer_takes_layers_from_the_last_stage(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.cost.profile_table import LayerKey, ProfileTable, chec
 from dynapipe_hpc.planner.cost.stage_parts import DECODER, LAYER
 
 # Measurements with others would not go together in one table.
-SETTINGS = ("processor", "ranks", "threads", "dtype")
+SETTINGS = ("processor", "ranks", "threads", "dtype", "zero_stage", "microbatches")
 _WAY_OUT = "name another output, or measure all of it again: --force"
 
 
@@ -30,25 +30,26 @@ def begun_table(
         return None
     table = read_table(path)
     check_model(table.model, config.model, path)
-    now = measured_with(config, n_ranks)
+    now = measured_with(config, grid, n_ranks)
     for name in SETTINGS:
         if table.provenance.get(name) != now[name]:
             raise InputError(
                 f"{path}: was measured with {name} {table.provenance.get(name)}, and this would "
                 f"be with {now[name]}; {_WAY_OUT}"
             )
-    for layer in table.layers.values():
-        rows, *lengths = (tuple(axis.tolist()) for axis in layer.axes)
-        if rows != grid.rows or any(length != grid.row_tokens for length in lengths):
-            raise InputError(f"{path}: was measured with other micro-batches; {_WAY_OUT}")
     return table
 
 
-def measured_with(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
+def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
     """Facts about a measurement, for the table's provenance."""
     facts = {name: str(value) for name, value in machine_facts(n_ranks).items()}
-    facts["processor"] = gpu_name(config) or facts["processor"]
-    return facts | {"threads": str(config.training.threads), "dtype": config.training.dtype}
+    return facts | {
+        "processor": gpu_name(config) or facts["processor"],
+        "threads": str(config.training.threads),
+        "dtype": config.training.dtype,
+        "zero_stage": str(config.cluster.zero_stage),
+        "microbatches": str(grid),
+    }
 
 
 def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Recompute]:

@@ -1,49 +1,28 @@
 """Measures what a run's layers, links and updates take on this machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any
+from pathlib import Path
 
-import numpy as np
 import torch
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.experiment.assemble import (
-    check_size,
-    connect,
-    dtype_of,
-)
+from dynapipe_hpc.experiment.assemble import check_size, connect, dtype_of
 from dynapipe_hpc.experiment.begun_table import measured_with, modes_to_measure
 from dynapipe_hpc.experiment.channels import Channels
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.devices import Place, find_place
 from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.layer_profiles import layer_profiles
+from dynapipe_hpc.experiment.profile_bench import Bench
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.experiment.profile_link import measure_link
-from dynapipe_hpc.experiment.profile_rounds import OnProgress, measure_rounds, share_of
-from dynapipe_hpc.experiment.profile_stack import (
-    DECODER_STACKS,
-    ENCODER_STACKS,
-    STACKS,
-    Stack,
-    StackShape,
-    sample_loader,
-)
+from dynapipe_hpc.experiment.profile_rounds import OnProgress, share_of
+from dynapipe_hpc.experiment.profile_stack import sample_loader
 from dynapipe_hpc.experiment.profile_update import measure_update
-from dynapipe_hpc.experiment.separate_layers import (
-    layer_profiles,
-    separate_decoder,
-    separate_layers,
-)
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.experiment.rounds_file import RoundsFile
 from dynapipe_hpc.planner.cost.profile_table import ProfileTable, fingerprint_of
-from dynapipe_hpc.planner.cost.stage_parts import DECODER, ENCODER, LAYER
 from dynapipe_hpc.training.optimizer import state_factor
-from dynapipe_hpc.training.token_loader import TokenLoader
-
-QUICKER_ROUNDS = 0.25
 
 
 def check_job(job: Job, config: ExperimentConfig) -> None:
@@ -64,6 +43,7 @@ def profile(
     repetition_s: float,
     on_progress: OnProgress,
     begun: ProfileTable | None = None,
+    beside: Path | None = None,
 ) -> Iterator[ProfileTable | None]:
     """Measures what the ranks of a run would execute; all ranks together.
 
@@ -78,9 +58,11 @@ def profile(
             first, which warms up.
         on_progress: Called with the share that is done.
         begun: On the first rank, a table to add to.
+        beside: Where the table is; the rounds of a mode that is interrupted are kept beside it.
 
     Yields:
-        After each mode of recomputation, the table so far on the first rank, None elsewhere.
+        The table so far on the first rank, None elsewhere: without layers, unless it was begun, and
+        after each mode of recomputation, whose rounds are not kept any longer then.
     """
     torch.set_num_threads(config.training.threads)
     modes = job.broadcast(modes_to_measure(config, begun))
@@ -88,20 +70,24 @@ def profile(
         place = find_place(job, config)
     channels = connect(config, job, place)
     is_begun = job.broadcast(begun is not None)
-    table = begun if is_begun else _without_layers(job, config, channels, place)
+    table = begun if is_begun else _without_layers(job, config, grid, channels, place)
+    if not is_begun:
+        yield table
+    kept = None if table is None or beside is None else RoundsFile(beside, table.created)
     with sample_loader(grid.samples, config.model) as loader:
-        measure = partial(_parts, job, config, grid, loader, channels, place, repetition_s)
+        bench = Bench(job, config, loader, channels, place, repetition_s, kept)
         for k, mode in enumerate(modes):
-            parts = measure(mode, share_of(on_progress, k, len(modes)))
+            stacks = bench.measure(mode, grid, share_of(on_progress, k, len(modes)))
             if table is not None:
-                new = layer_profiles(parts, grid, config, mode)
+                new = layer_profiles(stacks, grid, config, mode)
                 table = replace(table, layers={**table.layers, **new})
             yield table
+            bench.forget()
     channels.close()
 
 
 def _without_layers(
-    job: Job, config: ExperimentConfig, channels: Channels, place: Place
+    job: Job, config: ExperimentConfig, grid: ProfileGrid, channels: Channels, place: Place
 ) -> ProfileTable | None:
     """The rest of a table, on the first rank."""
     dtype = dtype_of(config)
@@ -119,55 +105,12 @@ def _without_layers(
         state_factor=state_factor(dtype),
         update=update,
         link=link,
-        provenance=_provenance(job, config),
+        provenance=_provenance(job, config, grid),
     )
 
 
-def _parts(
-    job: Job,
-    config: ExperimentConfig,
-    grid: ProfileGrid,
-    loader: TokenLoader[Any],
-    channels: Channels,
-    place: Place,
-    repetition_s: float,
-    mode: Recompute,
-    on_progress: OnProgress,
-) -> dict[str, FloatArray]:
-    """By kind of layer, what `layer_profiles` takes, on the first rank."""
-
-    def measured(
-        shapes: Sequence[StackShape], microbatches: Sequence[MicroBatch], progress: OnProgress
-    ) -> FloatArray:
-        shards, device = channels.collectives, place.device
-        stacks = [Stack(config, shape, loader, shards, device) for shape in shapes]
-        of_mode = [replace(m, recompute=mode) for m in microbatches]
-        return _measure(job, stacks, of_mode, repetition_s, progress)
-
-    if not config.model.is_encoder_decoder:
-        return separate_layers(measured(STACKS, grid.microbatches(), on_progress))
-    first, second = (share_of(on_progress, k, 2) for k in range(2))
-    parts = separate_layers(measured(ENCODER_STACKS, grid.microbatches(), first))
-    parts[ENCODER] = parts.pop(LAYER)
-    return parts | {DECODER: separate_decoder(measured(DECODER_STACKS, grid.pairs(), second))}
-
-
-def _measure(
-    job: Job,
-    stacks: Sequence[Stack],
-    microbatches: Sequence[MicroBatch],
-    repetition_s: float,
-    on_progress: OnProgress,
-) -> FloatArray:
-    """What `separate_layers` takes, on the first rank; nothing of use elsewhere."""
-    rounds = measure_rounds(job, stacks, microbatches, repetition_s, on_progress)
-    # Disturbances only ever add time, so the quicker rounds are the typical ones.
-    typical: FloatArray = np.quantile(rounds, QUICKER_ROUNDS, axis=0)
-    return np.median(job.gather(typical) or [typical], axis=0)
-
-
-def _provenance(job: Job, config: ExperimentConfig) -> dict[str, str]:
-    return measured_with(config, job.size) | {
+def _provenance(job: Job, config: ExperimentConfig, grid: ProfileGrid) -> dict[str, str]:
+    return measured_with(config, grid, job.size) | {
         "source": "measured; transient bytes without a kernel's own, except on GPUs",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
     }

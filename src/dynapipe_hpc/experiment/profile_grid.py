@@ -60,6 +60,11 @@ class ProfileGrid:
         rows = tuple(_powers_of_two(1, max(1, limit // shortest)))
         return cls(rows, row_tokens, limit, is_encoder_decoder)
 
+    def __str__(self) -> str:
+        """In one line, different for different micro-batches."""
+        rows, lengths = (",".join(map(str, sizes)) for sizes in (self.rows, self.row_tokens))
+        return f"{rows} rows of {lengths} tokens, up to {self.max_tokens}"
+
     @property
     def samples(self) -> list[tuple[int, int]]:
         """Input and target tokens of what fills rows, by sample id.

@@ -17,6 +17,7 @@ from dynapipe_hpc.data.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.experiment.agreeing_shards import AgreeingShards, OutOfMemoryError
 from dynapipe_hpc.experiment.assemble import dtype_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.devices import CPU, wait_for
@@ -79,10 +80,6 @@ class StackMemory(NamedTuple):
     backward_transient_bytes: float
 
 
-class OutOfMemoryError(RuntimeError):
-    """A micro-batch was too large for a stack."""
-
-
 class Stack:
     """Some layers, with the embedding or the head, as a stage of their own."""
 
@@ -96,10 +93,10 @@ class Stack:
     ) -> None:
         """Builds a shard of the layers; `loader` must have been started with samples to load.
 
-        The shards of a stack measure together, and run out of memory together: they need the
-        same.
+        The shards of a stack measure together.
         """
         self._shape = stack
+        self._shards = AgreeingShards(shards, device)
         self._width = config.model.hidden_size
         self._dtype = dtype_of(config)
         self._loader = loader
@@ -110,7 +107,7 @@ class Stack:
             stack.layers(model),
             first=stack.first,
             last=stack.last,
-            shards=shards,
+            shards=self._shards,
             dtype=self._dtype,
             device=device,
         )
@@ -126,8 +123,9 @@ class Stack:
 
         Raises:
             OutOfMemoryError: The micro-batch is too large; smaller ones can still run.
+            RunError: The same, but other shards may be waiting for this one.
         """
-        with _naming_out_of_memory():
+        with self._shards.not_waiting(), _naming_out_of_memory():
             stage, activation, gradient = self._prepared(microbatch)
             start_s = self._moment_s()
             stage.load(0, microbatch)
@@ -141,9 +139,9 @@ class Stack:
         """Passes a micro-batch forward and backward under watch.
 
         Raises:
-            OutOfMemoryError: As `times_ms`.
+            OutOfMemoryError: The micro-batch is too large for any of the shards.
         """
-        with _naming_out_of_memory():
+        with self._shards.agreeing(), _naming_out_of_memory():
             stage, activation, gradient = self._prepared(microbatch)
             stage.load(0, microbatch)
             with LiveMemory() if self._device == CPU else LiveAllocations(self._device) as live:
@@ -191,6 +189,8 @@ class Stack:
 def _naming_out_of_memory() -> Iterator[None]:
     try:
         yield
+    except OutOfMemoryError:
+        raise
     except (RuntimeError, MemoryError) as error:
         # Only GPUs have an exception of their own for this, which says the same.
         if "memory" not in str(error) and not isinstance(error, MemoryError):

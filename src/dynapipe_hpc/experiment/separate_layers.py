@@ -1,30 +1,27 @@
 """From stacks of layers to single layers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.experiment.assemble import dtype_of
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.profile_grid import ProfileGrid
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
-from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerKey, LayerProfile
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import (
     DECODER,
+    DECODER_SIDE,
     EMBEDDING,
+    ENCODER,
+    ENCODER_SIDE,
     HEAD,
     LAYER,
     STAGE,
-    parameters_of,
 )
 
-TIMES, ADDING_UP, TRANSIENT = slice(2), slice(3), slice(3, 5)  # of the quantities
+TIMES, STORED, TRANSIENT = slice(2), 2, slice(3, 5)  # of the quantities
 SMALL_SHARE = 4
 
 
 def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
-    """Tells a layer from what a stage takes besides its layers.
+    """Tells a layer of a decoder-only model from what a stage takes besides its layers.
 
     A stack of n layers costs stage + n x layer, the embedding alone stage + embedding, the
     head alone stage + head. In time, the stage's part is the same however large the
@@ -39,86 +36,62 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
     Returns:
         By kind, an array of the shape (n_points, 5), nowhere negative.
     """
-    adding_up = _separate(stacks[..., ADDING_UP])
-    one, two, embedding, head = np.moveaxis(stacks[..., TRANSIENT], 1, 0)
-    largest = {LAYER: np.maximum(one, two), EMBEDDING: embedding, HEAD: head}
-    nothing = np.zeros_like(one)
-    return {
-        kind: np.hstack([costs, largest.get(kind, nothing)]) for kind, costs in adding_up.items()
-    }
-
-
-def _separate(stacks: FloatArray) -> dict[str, FloatArray]:
     one, two, embedding, head = np.moveaxis(stacks, 1, 0)
     stage = 2 * one - two
-    n_small = 1 + len(stage) // SMALL_SHARE
-    stage[:, TIMES] = np.median(stage[:n_small, TIMES], axis=0)
+    stage[:, TIMES] = _stage_ms(one, two)
     stage = np.maximum(stage, 0)
-    parts = {
-        STAGE: stage,
-        LAYER: ((one - stage) + 2 * (two - stage)) / 5,
-        EMBEDDING: embedding - stage,
-        HEAD: head - stage,
-    }
-    return {kind: np.maximum(costs, 0) for kind, costs in parts.items()}
+    layer = ((one - stage) + 2 * (two - stage)) / 5
+    layer[:, TRANSIENT] = np.maximum(one, two)[:, TRANSIENT]
+    parts = {STAGE: stage, EMBEDDING: embedding - stage, HEAD: head - stage, LAYER: layer}
+    return _with_transient(parts, {STAGE: np.zeros_like(one), EMBEDDING: embedding, HEAD: head})
 
 
-def separate_decoder(stacks: FloatArray) -> FloatArray:
-    """The costs of one layer of a decoder.
+def separate_sides(
+    encoder: FloatArray, decoder: FloatArray, boundary_bytes: FloatArray
+) -> dict[str, FloatArray]:
+    """The same for an encoder-decoder model, whose sides have parts of their own.
+
+    The layers of a side share a relative bias, which grows with the square of a row's tokens, so
+    a stack of n layers costs stage + side + n x layer. What the stage before sends counts with
+    the side.
 
     Args:
-        stacks: Shape (n_points, 2, 5), smallest micro-batches first: of one and two layers.
+        encoder: Shape (n_points, 4, 5), of the `ENCODER_STACKS`.
+        decoder: Shape (n_pairs, 2, 5), of the `DECODER_STACKS`.
+        boundary_bytes: Shape (n_points,), what an encoder's stage receives.
 
     Returns:
-        Shape (n_points, 5), nowhere negative.
+        By kind, an array of the shape (n_points, 5); of the decoder's, (n_pairs, 5).
     """
-    one, two = np.moveaxis(stacks, 1, 0)
-    nothing = np.zeros_like(one)
-    alone = _separate(np.stack([one, two, nothing, nothing], axis=1)[..., ADDING_UP])[LAYER]
-    largest = np.maximum(one, two)[:, TRANSIENT]
-    return np.hstack([alone, largest])
+    one, two, embedding, head = np.moveaxis(encoder, 1, 0)
+    stage = np.zeros_like(one)
+    stage[:, TIMES] = np.maximum(_stage_ms(one, two), 0)
+    parts = {STAGE: stage, EMBEDDING: embedding - stage, HEAD: head - stage}
+    parts[EMBEDDING][:, STORED] -= boundary_bytes
+    parts[HEAD][:, STORED] -= 2 * boundary_bytes  # both sides, and as long as each other
+    for kind, side, of_side in (
+        (ENCODER, ENCODER_SIDE, encoder),
+        (DECODER, DECODER_SIDE, decoder),
+    ):
+        one, two = np.moveaxis(of_side[:, :2], 1, 0)
+        parts[kind] = two - one
+        parts[kind][:, TRANSIENT] = np.maximum(one, two)[:, TRANSIENT]
+        parts[side] = 2 * one - two - stage[0]
+    nothing = {kind: np.zeros_like(parts[kind]) for kind in (STAGE, ENCODER_SIDE, DECODER_SIDE)}
+    return _with_transient(parts, {**nothing, EMBEDDING: embedding, HEAD: head})
 
 
-def layer_profiles(
-    parts: Mapping[str, FloatArray],
-    grid: ProfileGrid,
-    config: ExperimentConfig,
-    recompute: Recompute,
-) -> dict[LayerKey, LayerProfile]:
-    """Puts the parts on the grid.
-
-    Args:
-        parts: By kind, the `QUANTITIES` of the first micro-batches of the grid, (n_points, 5);
-            of a decoder, of the first of its pairs.
-        grid: Where they were measured.
-        config: The model, and over how many shards its layers were cut.
-        recompute: Of the micro-batches.
-    """
-    n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
-    parameters = parameters_of(config.model, n_shards)
-    profiles = {}
-    for kind, costs in parts.items():
-        axes, places = _pairs_of(grid) if kind == DECODER else _rows_of(grid)
-        grids = np.full((len(QUANTITIES), *map(len, axes)), np.nan)
-        grids[:, *places[:, : len(costs)]] = costs.T
-        key = LayerKey(n_shards, recompute.text, kind)
-        profiles[key] = LayerProfile(parameters.get(kind, 0) * element_bytes, axes, *grids)
-    return profiles
+def _stage_ms(one: FloatArray, two: FloatArray) -> FloatArray:
+    """What stacks of one and of two layers take besides them, shape (2,)."""
+    n_small = 1 + len(one) // SMALL_SHARE
+    typical: FloatArray = np.median((2 * one - two)[:n_small, TIMES], axis=0)
+    return typical
 
 
-def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
-    """The axes of a grid, and where on them its micro-batches are, shape (2, n)."""
-    axes = (np.array(grid.rows), np.array(grid.row_tokens))
-    return axes, _places(axes, [(m.n_rows, m.row_tokens) for m in grid.microbatches()])
-
-
-def _pairs_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
-    """As `_rows_of` with a third axis, of targets."""
-    axes = (np.array(grid.rows), np.array(grid.row_tokens), np.array(grid.row_tokens))
-    sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in grid.pairs()]
-    return axes, _places(axes, sizes)
-
-
-def _places(axes: Sequence[IntArray], sizes: Sequence[tuple[int, ...]]) -> IntArray:
-    columns = np.array(sizes).T
-    return np.stack([np.searchsorted(axis, c) for axis, c in zip(axes, columns, strict=True)])
+def _with_transient(
+    parts: Mapping[str, FloatArray], needed: Mapping[str, FloatArray]
+) -> dict[str, FloatArray]:
+    """The parts, nowhere negative, and some with the transient bytes of a stack."""
+    for kind, stack in needed.items():
+        parts[kind][:, TRANSIENT] = stack[:, TRANSIENT]
+    return {kind: np.maximum(costs, 0) for kind, costs in parts.items()}

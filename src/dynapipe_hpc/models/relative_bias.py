@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.split import Split
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.plan.model_shape import N_BUCKETS, ModelShape
 
-N_BUCKETS = 32
 FARTHEST = 128  # all greater distances share a bucket
 
 

@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
 
+N_BUCKETS = 32  # of distances, which share a number of a relative bias
+
 
 class ModelShape(ConfigTable):
     """A transformer: decoder-only (gpt), or of encoder and decoder (t5). The [model] table.

@@ -15,8 +15,12 @@ from dynapipe_hpc.planner.cost.layer_estimates import (
     layer_estimates,
     tokens_of,
 )
-from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
-from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
+from dynapipe_hpc.planner.cost.model_state import (
+    factor_of_copies,
+    held_weights,
+    state_factor_of_rank,
+)
+from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parameters_of, parts_of_stages
 
 BACKWARD_WORK = 2  # gradients of inputs and of weights: two products where forward has one
 
@@ -41,6 +45,9 @@ class AnalyticCost:
         self._cluster = cluster
         self._is_encoder_decoder = shape.is_encoder_decoder
         self._boundaries = boundary_sizes(shape, cluster.n_stages) * config.element_bytes
+        n_parameters = parameters_of(shape, cluster.n_shards)
+        parameter_bytes = {kind: n * config.element_bytes for kind, n in n_parameters.items()}
+        self._held = held_weights(parameter_bytes, shape, cluster.n_stages)
         self._counts = parts_of_stages(shape, cluster.n_stages)
         self._estimates = {
             mode: layer_estimates(shape, config.element_bytes, cluster.n_shards, mode)
@@ -72,13 +79,13 @@ class AnalyticCost:
         """Shape (n_stages,): weights, gradients and optimizer state."""
         config = self._config
         factor = state_factor_of_rank(config.state_factor, config.element_bytes, self._cluster)
-        return self._weight_bytes * factor
+        return self._held.own * factor + self._held.copied * factor_of_copies(config.element_bytes)
 
     @property
     def update_ms(self) -> float:
         """Reduction of gradients over replicas, then one pass over the state."""
         step_ms = self.static_bytes / self._config.memory_bytes_per_ms
-        reduce_ms = self._weight_bytes / self._config.reduction_bytes_per_ms
+        reduce_ms = self._held.own / self._config.reduction_bytes_per_ms
         return float(np.max(step_ms + (reduce_ms if self._cluster.n_replicas > 1 else 0)))
 
     def stage_costs(
@@ -107,13 +114,6 @@ class AnalyticCost:
             boundary_bytes=tokens @ self._boundaries.T,
             out=out,
         )
-
-    @property
-    def _weight_bytes(self) -> FloatArray:
-        estimates = self._estimates[self.recompute_modes[0]]  # every mode has the same weights
-        parts = [self._counts[kind] * e.weight_bytes for kind, e in estimates.items()]
-        total: FloatArray = np.sum(parts, axis=0)
-        return total
 
     def _layer(self, estimate: LayerEstimate, tokens: Tokens) -> "_Layer":
         config = self._config

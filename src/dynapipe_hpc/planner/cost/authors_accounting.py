@@ -19,8 +19,10 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profile_table import LayerProfile
 from dynapipe_hpc.planner.cost.stage_parts import (
     DECODER,
+    DECODER_SIDE,
     EMBEDDING,
     ENCODER,
+    ENCODER_SIDE,
     HEAD,
     LAYER,
     STAGE,
@@ -37,7 +39,9 @@ def as_authors_count(layers: Mapping[str, LayerProfile], path: Path) -> dict[str
         InputError: The table at `path` does not say what stacks of layers peaked at.
     """
     kinds = [kind for kind in (LAYER, ENCODER, DECODER) if kind in layers]
+    sides = {kind: layers[kind] for kind in (ENCODER_SIDE, DECODER_SIDE) if kind in layers}
     return {
+        **sides,
         **{kind: _with_stack_peak(layers[kind], path) for kind in kinds},
         HEAD: replace(_without_memory(layers[HEAD]), parameter_bytes=0.0),
         EMBEDDING: _without_time(_without_memory(layers[EMBEDDING])),

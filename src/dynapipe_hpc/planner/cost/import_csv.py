@@ -19,13 +19,23 @@ from dynapipe_hpc.planner.cost.profile_table import (
     fingerprint_of,
 )
 from dynapipe_hpc.planner.cost.stacked_peak import transient_of_stack
-from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, STAGE
+from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER,
+    DECODER_SIDE,
+    EMBEDDING,
+    ENCODER,
+    ENCODER_SIDE,
+    HEAD,
+    LAYER,
+    STAGE,
+)
 
 MEGABYTE = 1e6
 ELEMENT_BYTES = 2  # measured in float16
 STATE_FACTOR = 8  # float16 weights and gradients; float32 weights and two moments
 LOGIT_BYTES = 4  # the loss keeps its softmax in float32
 KINDS = ("encoder", "decoder", "embedding", "postprocess")
+SIDE_OF = {ENCODER: ENCODER_SIDE, DECODER: DECODER_SIDE}
 
 T = TypeVar("T")
 
@@ -44,9 +54,9 @@ class Measurement(NamedTuple):
 def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTable:
     """Makes a cost table of measured layers.
 
-    What was not measured is filled in: embedding and update take no time; the head keeps its
-    logits in float32 and needs as much again while it runs; a layer's backward pass needs as
-    much on top as its forward pass.
+    What was not measured is filled in: embedding, update and what the layers of a side share
+    take no time; the head keeps its logits in float32 and needs as much again while it runs; a
+    layer's backward pass needs as much on top as its forward pass.
 
     Args:
         profiles: Times and memory per layer, micro-batch size and lengths.
@@ -77,6 +87,8 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
         if key.kind == "encoder":
             layers[key._replace(kind=EMBEDDING)] = _free(layer, embedding_bytes)
             layers[key._replace(kind=STAGE)] = _free(layer, 0.0)
+        if is_t5 and key.kind in SIDE_OF:
+            layers[key._replace(kind=SIDE_OF[key.kind])] = _free(layer, 0.0)
     return ProfileTable(
         model=fingerprint_of(shape),
         layers=layers,

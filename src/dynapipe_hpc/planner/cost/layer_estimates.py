@@ -77,8 +77,7 @@ class LayerEstimate:
     """What one layer of a kind needs.
 
     Attributes:
-        weight_bytes: Its weights.
-        read_weight_bytes: Of these, what every pass reads.
+        read_weight_bytes: Of its weights, what every pass reads.
         linear_flops: Of the forward pass, in maps with weights.
         attention_flops: Of the forward pass, in attention itself.
         moved_bytes: Activations that the forward pass writes and reads.
@@ -89,7 +88,6 @@ class LayerEstimate:
         repeated_bytes: What it keeps of that until it needs it.
     """
 
-    weight_bytes: int
     read_weight_bytes: int
     linear_flops: Amount
     attention_flops: Amount
@@ -190,7 +188,6 @@ class _Estimator(NamedTuple):
         kept = _sum(whole.kept, _times(-1, repeated.kept), kept_input)
         transient = Amount(h + inner // self.n_shards)
         return LayerEstimate(
-            weight_bytes=self.weights[kind],
             read_weight_bytes=self.weights[kind],
             linear_flops=whole.linear_flops,
             attention_flops=whole.attention_flops,
@@ -206,7 +203,6 @@ class _Estimator(NamedTuple):
         """Which looks up rows of its weights and keeps nothing."""
         h = self.shape.hidden_size
         return LayerEstimate(
-            weight_bytes=self.weights[EMBEDDING],
             read_weight_bytes=0,
             linear_flops=Amount(h),
             attention_flops=NOTHING,
@@ -221,7 +217,6 @@ class _Estimator(NamedTuple):
         h, vocabulary = self.shape.hidden_size, self.shape.vocab_size // self.n_shards
         stored, logits = Amount(self.element_bytes * 2 * h), Amount(LOGIT_BYTES * vocabulary)
         return LayerEstimate(
-            weight_bytes=self.weights[HEAD],
             read_weight_bytes=self.weights[HEAD],
             linear_flops=Amount(2 * h * vocabulary),
             attention_flops=NOTHING,

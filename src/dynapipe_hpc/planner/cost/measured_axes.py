@@ -10,7 +10,7 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerProfile
-from dynapipe_hpc.planner.cost.stage_parts import DECODER, HEAD
+from dynapipe_hpc.planner.cost.stage_parts import DECODER, HEAD, OF_PAIRS
 
 Axes = tuple[IntArray, IntArray, IntArray]
 ROWS, ROW_TOKENS, TARGET_TOKENS = range(3)
@@ -45,7 +45,7 @@ def on_three_axes(layers: Mapping[str, LayerProfile]) -> dict[str, LayerProfile]
 
 def _places(kind: str, layers: Mapping[str, LayerProfile]) -> tuple[int, ...]:
     """Which of the three axes those of a kind of layer are."""
-    if kind == DECODER:
+    if kind in OF_PAIRS:
         return (ROWS, ROW_TOKENS, TARGET_TOKENS)
     return (ROWS, TARGET_TOKENS if kind == HEAD and DECODER in layers else ROW_TOKENS)
 

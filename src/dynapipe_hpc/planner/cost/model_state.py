@@ -1,6 +1,20 @@
 """What a rank keeps of weights, gradients and optimizer state."""
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER_SIDE,
+    EMBEDDING,
+    ENCODER_SIDE,
+    HEAD,
+    parts_of_stages,
+)
 
 GRADIENT_BYTES = 4  # gradients are added up in float32 at least
 
@@ -21,5 +35,59 @@ def state_factor_of_rank(state_factor: float, element_bytes: int, cluster: Clust
     """
     if cluster.zero_stage == 0:
         return state_factor
-    kept = 1 + max(GRADIENT_BYTES, element_bytes) / element_bytes
+    kept = factor_of_copies(element_bytes)
     return kept + max(0.0, state_factor - kept) / cluster.n_replicas
+
+
+def factor_of_copies(element_bytes: int) -> float:
+    """Bytes of weights and gradients per byte of weights, where another stage updates them."""
+    return 1 + max(GRADIENT_BYTES, element_bytes) / element_bytes
+
+
+class HeldWeights(NamedTuple):
+    """Bytes of weights on a shard of every stage, shape (n_stages,).
+
+    Attributes:
+        own: Those that the stage updates.
+        copied: Copies of another stage's.
+    """
+
+    own: FloatArray
+    copied: FloatArray
+
+
+def held_weights(
+    parameter_bytes: Mapping[str, float], shape: ModelShape, n_stages: int
+) -> HeldWeights:
+    """Where the weights of a model are.
+
+    A tied weight belongs to the first stage that holds it, and is there once however many parts
+    of the stage use it (docs/decisions/0011).
+
+    Args:
+        parameter_bytes: By kind, the weights of one part; of the embedding's in the head, too.
+        shape: The model.
+        n_stages: The stages it is spread over.
+    """
+    own, copied = untied_weights(parameter_bytes, shape, n_stages)
+    if not shape.is_encoder_decoder:
+        return HeldWeights(own, copied)
+    counts = parts_of_stages(shape, n_stages)
+    tied = {EMBEDDING: counts[EMBEDDING] + counts[HEAD]}
+    tied |= {side: counts[side] for side in (ENCODER_SIDE, DECODER_SIDE)}
+    for kind, uses in tied.items():
+        n_bytes, owner = parameter_bytes[kind], np.flatnonzero(uses)[0]
+        own -= n_bytes * uses
+        own[owner] += n_bytes
+        copied += n_bytes * uses.clip(max=1)
+        copied[owner] -= n_bytes
+    return HeldWeights(own, copied)
+
+
+def untied_weights(
+    parameter_bytes: Mapping[str, float], shape: ModelShape, n_stages: int
+) -> HeldWeights:
+    """As `held_weights`, if every part had weights of its own."""
+    counts = parts_of_stages(shape, n_stages)
+    own: FloatArray = np.sum([counts[kind] * n for kind, n in parameter_bytes.items()], axis=0)
+    return HeldWeights(own, np.zeros(n_stages))

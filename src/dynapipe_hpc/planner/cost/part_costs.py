@@ -23,7 +23,8 @@ class PartCosts:
         n_first_side: Layers of the encoder, or all layers of a decoder-only model.
         first_layer: Of one of them.
         second_layer: Of a layer of the decoder that follows; 0 without.
-        stage: Of every stage, besides what it holds.
+        first_side: Of every stage with layers of the first kind, besides what it holds.
+        second_side: Of every stage with layers of the second.
         first: Of the first stage, on top.
         turn: Of the stage where a decoder begins that follows an encoder, on top.
         last: Of the last stage, on top.
@@ -32,7 +33,8 @@ class PartCosts:
     n_first_side: int
     first_layer: float
     second_layer: float
-    stage: float
+    first_side: float
+    second_side: float
     first: float
     turn: float
     last: float
@@ -44,10 +46,11 @@ class PartCosts:
         layer = two - middle
         if not shape.is_encoder_decoder:
             ends = (first - middle, 0.0, last - middle)
-            return cls(shape.n_layers, layer, 0.0, middle - layer, *ends)
+            return cls(shape.n_layers, layer, 0.0, middle - layer, 0.0, *ends)
         turn, after, two_after, last = costs[4:]
+        second = two_after - after
         ends = (first - middle, turn - after, last - after)
-        return cls(shape.n_layers, layer, two_after - after, middle - layer, *ends)
+        return cls(shape.n_layers, layer, second, middle - layer, after - second, *ends)
 
     def on_stages(self, n_layers: int, n_stages: int, impossible: float = np.inf) -> FloatArray:
         """Of every stage, if it held the layers i to j - 1 of all `n_layers`.
@@ -60,7 +63,8 @@ class PartCosts:
         of_first_side = np.minimum(edges, self.n_first_side)
         n_first = of_first_side - of_first_side[:, np.newaxis]
         n_second = edges - edges[:, np.newaxis] - n_first
-        held = self.stage + n_first * self.first_layer + n_second * self.second_layer
+        held = n_first * self.first_layer + n_second * self.second_layer
+        held = held + (n_first > 0) * self.first_side + (n_second > 0) * self.second_side
         table = np.repeat(held[np.newaxis], n_stages, axis=0)
         table[1:, : self.n_first_side + 1, self.n_first_side + 1 :] += self.turn
         table[0] += self.first

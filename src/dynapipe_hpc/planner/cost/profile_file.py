@@ -47,6 +47,7 @@ def write_table(table: ProfileTable, path: Path) -> None:
         file.create_group("update").attrs.update(table.update._asdict())
         if table.link is not None:
             file.create_group("link").attrs.update(table.link.model_dump())
+        file.create_group("layers")
         for key, layer in table.layers.items():
             _write_layer(file.create_group(f"layers/{key}"), key, layer)
     with replacing(path) as beside:

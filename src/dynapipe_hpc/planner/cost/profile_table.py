@@ -138,3 +138,8 @@ class ProfileTable:
     update: UpdateProfile
     link: Link | None
     provenance: Mapping[str, str]
+
+    @property
+    def created(self) -> str:
+        """When the table was begun; empty if it does not say so."""
+        return self.provenance.get("created", "")

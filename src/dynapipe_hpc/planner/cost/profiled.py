@@ -15,6 +15,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.finer_lengths import as_they_are, with_finer_lengths
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import (
     NO_POINTS,
@@ -23,7 +24,12 @@ from dynapipe_hpc.planner.cost.measured_axes import (
     common_axes,
     on_three_axes,
 )
-from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
+from dynapipe_hpc.planner.cost.model_state import (
+    factor_of_copies,
+    held_weights,
+    state_factor_of_rank,
+    untied_weights,
+)
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import (
     LayerKey,
@@ -63,31 +69,35 @@ class ProfiledCost:
         selection = _Selection(table, config, cluster.n_shards)
         layers_of_mode = {mode: selection.layers(mode, counts) for mode in self._modes}
         layers = layers_of_mode[self._modes[0]]  # every mode has the same weights
-        weight_bytes = [count * layers[kind].parameter_bytes for kind, count in counts.items()]
-        self._weight_bytes: FloatArray = np.sum(weight_bytes, axis=0)
+        parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
+        self._held = held_weights(parameter_bytes, shape, cluster.n_stages)
         state_factor = config.state_factor or table.state_factor
         self._state_factor = state_factor_of_rank(state_factor, table.element_bytes, cluster)
-        self._update, repair = table.update, make_monotone
+        self._copy_factor = factor_of_copies(table.element_bytes)
+        self._update, repair, finer = table.update, make_monotone, with_finer_lengths
         if config.accounting == "authors":
             self._state_factor = authors_state_factor(state_factor, cluster.n_replicas)
-            self._update, repair = UpdateProfile(), as_measured
+            self._held = untied_weights(parameter_bytes, shape, cluster.n_stages)
+            self._update, repair, finer = UpdateProfile(), as_measured, as_they_are
         self._is_encoder_decoder = shape.is_encoder_decoder
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         stages = _Stages.of(counts, boundary_sizes(shape, cluster.n_stages) * table.element_bytes)
         plain_ms = _PlainBackward.of(selection, counts)
-        grids = {}
+        grids, repaired = {}, []
         for mode, each in layers_of_mode.items():
             axes, spread = common_axes(each, config.path), on_three_axes(each)
             weights = {
                 kind: weight_ms(kind, layer, plain_ms.at(kind, axes), shape, axes)
                 for kind, layer in spread.items()
             }
-            grids[mode] = axes, stage_grids(spread, weights, stages.counts, repair)
-        self._repaired = float(np.mean([grid.repaired for _, grid in grids.values()]))
+            grid = stage_grids(spread, weights, stages.counts, repair)
+            grids[mode] = finer(axes, grid.points)
+            repaired.append(grid.repaired)
+        self._repaired = float(np.mean(repaired))
         self._costs_of = {
-            mode: Interpolator(axes, grid.points, stages.kind_of_stage, stages.boundaries)
-            for mode, (axes, grid) in grids.items()
+            mode: Interpolator(axes, points, stages.kind_of_stage, stages.boundaries)
+            for mode, (axes, points) in grids.items()
         }
 
     @property
@@ -120,14 +130,15 @@ class ProfiledCost:
     @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
-        return self._weight_bytes * self._state_factor
+        return self._held.own * self._state_factor + self._held.copied * self._copy_factor
 
     @property
     def update_ms(self) -> float:
-        """Reduction and step on the largest stage."""
-        reduce_ms = self._update.reduce_ms_per_byte if self._n_replicas > 1 else 0.0
+        """Reduction and step on the largest stage; copies of tied weights are reduced, too."""
+        reduces = self._n_replicas > 1 or self._held.copied.any()
+        reduce_ms = self._update.reduce_ms_per_byte if reduces else 0.0
         per_byte = reduce_ms + self._update.optimizer_ms_per_byte
-        return float(self._weight_bytes.max() * per_byte)
+        return float(self._held.own.max() * per_byte)
 
     def stage_costs(
         self,

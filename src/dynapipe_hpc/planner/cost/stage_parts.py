@@ -2,21 +2,24 @@
 
 import numpy as np
 
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.plan.model_shape import N_BUCKETS, ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 LAYER, EMBEDDING, HEAD = "layer", "embedding", "head"
 ENCODER, DECODER = "encoder", "decoder"  # layers of a T5
+# What the layers of a side share on a stage: its relative bias.
+ENCODER_SIDE, DECODER_SIDE = "encoder_side", "decoder_side"
 # What a pass through a stage takes besides its layers.
 STAGE = "stage"
+OF_PAIRS = (DECODER, DECODER_SIDE)  # depend on the lengths of inputs and of targets
 
 
 def parts_of_stages(shape: ModelShape, n_stages: int) -> dict[str, FloatArray]:
     """How many of each kind of layer a stage holds.
 
     The embedding is on the first stage, and a copy of it where the decoder of a T5 begins; the
-    head, which includes the loss, on the last; what any stage takes besides its layers counts
-    once on each.
+    head, which includes the loss, on the last; what the layers of a side of a T5 share counts
+    once on each stage that holds any, what any stage takes besides its layers once on each.
 
     Returns:
         By kind, an array of shape (n_stages,).
@@ -28,9 +31,11 @@ def parts_of_stages(shape: ModelShape, n_stages: int) -> dict[str, FloatArray]:
     rest = {EMBEDDING: embedding, HEAD: head, STAGE: np.ones(n_stages)}
     if not shape.is_encoder_decoder:
         return {LAYER: n_layers, **rest}
-    n_encoders = np.array([sum(i < shape.n_layers for i in of_stage) for of_stage in layers])
+    encoders = np.array([float(sum(i < shape.n_layers for i in held)) for held in layers])
     embedding[shape.first_decoder_stage(n_stages)] = 1
-    return {ENCODER: n_encoders.astype(np.float64), DECODER: n_layers - n_encoders, **rest}
+    of_layers = {ENCODER: encoders, DECODER: n_layers - encoders}
+    sides = {ENCODER_SIDE: encoders.clip(max=1), DECODER_SIDE: of_layers[DECODER].clip(max=1)}
+    return {**of_layers, **sides, **rest}
 
 
 def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
@@ -52,10 +57,11 @@ def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
 
 
 def parameters_of(shape: ModelShape, n_shards: int = 1) -> dict[str, int]:
-    """Number of parameters of one layer, of the embedding and of the head, on one shard.
+    """Number of parameters of one part of a model, on one shard.
 
     The logits of a GPT have their own weights: with the embedding's, the first and the last
-    stage would have to exchange gradients. Those of a T5 have a copy of the embedding's.
+    stage would have to exchange gradients. Those of a T5 have a copy of the embedding's; with its
+    head the final norms of both sides are counted.
     """
     return _of_t5(shape, n_shards) if shape.is_encoder_decoder else _of_gpt(shape, n_shards)
 
@@ -68,7 +74,8 @@ def _of_t5(shape: ModelShape, n_shards: int) -> dict[str, int]:
         ENCODER: attention + feed_forward + 2 * width,
         DECODER: 2 * attention + feed_forward + 3 * width,
         EMBEDDING: vocabulary * width,
-        HEAD: vocabulary * width + width,
+        HEAD: vocabulary * width + 2 * width,
+        **dict.fromkeys((ENCODER_SIDE, DECODER_SIDE), N_BUCKETS * shape.n_heads // n_shards),
     }
 
 

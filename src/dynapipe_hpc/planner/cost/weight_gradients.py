@@ -6,7 +6,14 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.measured_axes import Axes
 from dynapipe_hpc.planner.cost.profile_table import LayerProfile
-from dynapipe_hpc.planner.cost.stage_parts import DECODER, EMBEDDING, HEAD, STAGE
+from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER,
+    DECODER_SIDE,
+    EMBEDDING,
+    ENCODER_SIDE,
+    HEAD,
+    STAGE,
+)
 
 
 def weight_ms(
@@ -22,7 +29,8 @@ def weight_ms(
 
     What a pass recomputes on top belongs to the gradients of inputs. Where the pass without
     recomputation was not measured, the forward pass is taken for what was recomputed. Of an
-    embedding there is nothing but gradients of weights; what a stage takes besides has none.
+    embedding there is nothing but gradients of weights; what a stage takes besides, and what
+    the layers of a side share, counts as having none.
 
     Args:
         kind: What the layer is.
@@ -43,7 +51,7 @@ def weight_ms(
 
 
 def _share(kind: str, shape: ModelShape, axes: Axes) -> float | FloatArray:
-    if kind in (EMBEDDING, STAGE):
+    if kind in (EMBEDDING, STAGE, ENCODER_SIDE, DECODER_SIDE):
         return 1.0 if kind == EMBEDDING else 0.0
     if kind == HEAD:
         return 0.5

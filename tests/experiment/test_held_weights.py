@@ -1,0 +1,62 @@
+"""The memory that plans set aside for a model is what the optimizers of a run keep."""
+
+import pytest
+from tests.oracles.tiny_experiment import tiny_experiment, tiny_t5_experiment
+
+from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.experiment.assemble import build_module, build_optimizer, dtype_of
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.training.flat_parameters import ALIGNMENT
+from dynapipe_hpc.training.optimizer import state_factor
+
+
+def experiment(family: str, dtype: str, **cluster: int) -> ExperimentConfig:
+    make = tiny_t5_experiment if family == "t5" else tiny_experiment
+    tables = make().model_dump()
+    tables["model"] |= {"hidden_size": 64, "ffn_size": 256, "vocab_size": 400}
+    tables["cluster"] |= cluster
+    tables["training"] |= {"dtype": dtype}
+    return ExperimentConfig.model_validate(tables)
+
+
+def kept_bytes(config: ExperimentConfig) -> list[int]:
+    """By rank, after a step."""
+    world = LocalWorld(config.cluster.n_ranks)
+    sums = LocalSums(world, config.cluster)
+
+    def kept_on(rank: int) -> int:
+        collectives = LocalCollectives(sums, rank)
+        module = build_module(config, config.cluster.stage_of(rank), collectives)
+        optimizer = build_optimizer(config, module, collectives)
+        optimizer.step()
+        return optimizer.kept_bytes
+
+    return world.run(kept_on)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("zero_stage", [0, 1])
+@pytest.mark.parametrize("n_shards", [1, 2])
+@pytest.mark.parametrize("n_stages", [1, 2, 4])
+@pytest.mark.parametrize("family", ["gpt", "t5"])
+def test_static_memory_is_what_a_rank_keeps(
+    family: str, n_stages: int, n_shards: int, zero_stage: int, dtype: str
+) -> None:
+    sizes = {"n_stages": n_stages, "n_shards": n_shards, "n_replicas": 2}
+    config = experiment(family, dtype, zero_stage=zero_stage, **sizes)
+    rates = AnalyticConfig(
+        element_bytes=dtype_of(config).itemsize, state_factor=state_factor(dtype_of(config))
+    )
+    predicted = AnalyticCost(config.model, config.cluster, rates).static_bytes
+    for rank, kept in enumerate(kept_bytes(config)):
+        assert abs(kept - predicted[config.cluster.stage_of(rank)]) <= _rounding_bytes(config)
+
+
+def _rounding_bytes(config: ExperimentConfig) -> float:
+    """Of alignment, twice in weights and once in copies, and of the encoder's norm."""
+    n_numbers = ALIGNMENT * (2 + config.cluster.n_replicas) + config.model.hidden_size
+    dtype = dtype_of(config)
+    return n_numbers * dtype.itemsize * state_factor(dtype)

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from dynapipe_hpc.planner.cost.cost_model import N_COSTS, FloatArray
+from dynapipe_hpc.planner.cost.finer_lengths import with_finer_lengths
+from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes
+
+ROWS, LENGTHS = np.array([1, 4]), np.array([16, 32, 64, 120])
+AXES: Axes = (ROWS, LENGTHS, LENGTHS)
+
+
+def costs(axes: Axes) -> FloatArray:
+    """A constant, linear maps of both sides, attention to either; weights take a third."""
+    rows, inputs, targets = np.meshgrid(*(axis.astype(float) for axis in axes), indexing="ij")
+    time_ms = 7 + rows * (3 * inputs + 2 * targets + inputs**2 + targets * (inputs + targets))
+    table: FloatArray = time_ms[..., np.newaxis, np.newaxis] * [1, 3, 1, 0, 10, 5, 5.0]
+    return table
+
+
+def test_what_grows_with_the_square_of_lengths_is_exact_at_the_new_ones() -> None:
+    axes, points = with_finer_lengths(AXES, costs(AXES))
+    assert axes[0].tolist() == [1, 4]
+    assert axes[1].tolist() == axes[2].tolist() == [16, 24, 32, 48, 64, 92, 120]
+    np.testing.assert_allclose(points, costs(axes), rtol=1e-12)
+
+
+def test_a_decoder_only_model_has_no_targets_to_refine() -> None:
+    axes: Axes = (ROWS, LENGTHS, NO_TARGET)
+    finer, points = with_finer_lengths(axes, costs(axes))
+    assert finer[2].tolist() == [0]
+    np.testing.assert_allclose(points, costs(finer), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_lengths", [1, 2])
+def test_with_less_than_three_lengths_lines_are_straight(n_lengths: int) -> None:
+    axes: Axes = (ROWS, LENGTHS[:n_lengths], NO_TARGET)
+    measured = costs(axes)
+    finer, points = with_finer_lengths(axes, measured)
+    assert points.shape[:3] == tuple(map(len, finer)) == (2, 2 * n_lengths - 1, 1)
+    np.testing.assert_allclose(points[:, ::2], measured)
+    np.testing.assert_allclose(points[:, n_lengths - 1], measured[:, [0, -1]].mean(axis=1))
+
+
+def test_between_a_feasible_and_an_infeasible_point_nothing_is_feasible() -> None:
+    measured = costs(AXES)
+    measured[1, 2:, 1:] = np.inf
+    _, points = with_finer_lengths(AXES, measured)
+    infeasible = np.isinf(points[1, :, :, 0, 0])
+    assert infeasible[3:, 1:].all()
+    assert not infeasible[:3].any()
+    assert not infeasible[:, :1].any()
+    assert np.isfinite(points[0]).all()
+
+
+@given(arrays(np.float64, (2, 4, 4, 1, N_COSTS), elements=st.floats(0, 100)))
+def test_noise_leaves_costs_growing_and_weights_a_part(noise: FloatArray) -> None:
+    measured = np.cumsum(np.cumsum(np.cumsum(noise, 0), 1), 2)
+    measured[..., 1] += measured[..., 2]
+    axes, points = with_finer_lengths(AXES, measured)
+    every = [np.searchsorted(finer, axis) for finer, axis in zip(axes, AXES, strict=True)]
+    np.testing.assert_allclose(points[np.ix_(*every)], measured, rtol=1e-9)
+    growing = np.delete(points, 2, axis=-1)
+    assert all((np.diff(growing, axis=k) >= -1e-9).all() for k in range(3))
+    assert (points[..., 2] <= points[..., 1] + 1e-9).all()
