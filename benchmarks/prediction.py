@@ -1,0 +1,145 @@
+"""How good are predicted times and memory, on this machine's processors?
+
+    python benchmarks/prediction.py [--family gpt] [--family t5] [--json OUT.json]
+
+The demo experiments on two ranks: a profile, then training with dynamic micro-batches. Errors are
+|predicted - measured| / measured, over the iterations 10 to 60. "p/m" is predicted over measured,
+by part of the iteration where the ranks spend it: forward passes (with reading their tokens) and
+backward passes by stage, and the update. "rest" is what is not inside of any instruction, in ms.
+Nothing else should run beside it: the load of the machine is measured at the end of each phase,
+and should be about the number of ranks. Takes some minutes; folders are removed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, median
+
+from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.throughput import relative_difference
+from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
+from measured import print_table
+
+CONFIGS = {"gpt": Path("configs/demo/dynamic.toml"), "t5": Path("configs/demo_t5/dynamic.toml")}
+N_RANKS = 2
+COUNTED = range(10, 61)
+N_SAMPLES = 4000
+BIN = Path(sys.prefix) / "bin"
+# As the Makefile sets them: several ranks share few cores.
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+PART_OF = {Kind.LOAD: "forward", Kind.FORWARD: "forward", Kind.BACKWARD: "backward"}
+
+Row = dict[str, float]
+
+
+def measure(config: Path, folder: Path) -> Row:
+    """Profiles and trains, and compares."""
+    corpus, costs, run = folder / "corpus", folder / "costs.h5", folder / "run"
+    _dynapipe("demo-corpus", f"{corpus}.jsonl", "--samples", N_SAMPLES, "--seed", 1)
+    _dynapipe("preprocess", f"{corpus}.jsonl", f"{corpus}.h5")
+    data = ["--set", f"data.dataset={corpus}.h5"]
+    started_s = time.perf_counter()
+    _dynapipe("profile", config, "-o", costs, *data, n_ranks=N_RANKS)
+    profile_s, profile_load = time.perf_counter() - started_s, os.getloadavg()[0]
+    changes = {
+        "planner.cost.path": costs,
+        "training.iterations": COUNTED.stop,
+        "report.trace_iterations": COUNTED.stop,
+    }
+    settings = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
+    _dynapipe("run", config, "-o", run, *data, *settings, n_ranks=N_RANKS)
+    loads = {"profile_s": profile_s, "profile_load": profile_load, "run_load": os.getloadavg()[0]}
+    return compare(RunFolder.open(run)) | loads
+
+
+def _dynapipe(verb: str, *arguments: object, n_ranks: int = 1) -> None:
+    launch = [str(BIN / "mpiexec"), "-n", str(n_ranks)] if n_ranks > 1 else []
+    command = [*launch, str(BIN / "dynapipe-hpc"), verb, *map(str, arguments)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **SETTINGS})
+
+
+def compare(run: RunFolder) -> Row:
+    """Errors over the counted iterations, and where they come from."""
+    records = [record for record in run.records() if record.iteration in COUNTED]
+    timelines = [line for line in run.timelines() if line.iteration in COUNTED]
+    times = [relative_difference(r.predicted_ms, r.measured_ms) for r in records]
+    peaks = [relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes) for r in records]
+    return {
+        "median_error": median(times),
+        "mean_error": mean(times),
+        "largest_error": max(times),
+        "mean_peak_error": mean(peaks),
+        "predicted_ms": median(r.predicted_ms for r in records),
+        "measured_ms": median(r.measured_ms for r in records),
+        "p/m": sum(r.predicted_ms for r in records) / sum(r.measured_ms for r in records),
+        "rest_ms": _rest_ms(records, timelines),
+        **parts_of(timelines),
+    }
+
+
+def _rest_ms(records: Sequence[IterationRecord], timelines: Sequence[IterationTimeline]) -> float:
+    """Of an iteration, what is before or behind all instructions."""
+    pairs = zip(records, timelines, strict=True)
+    return median(record.measured_ms - timeline.measured_ms for record, timeline in pairs)
+
+
+def parts_of(timelines: Sequence[IterationTimeline]) -> Row:
+    """Predicted over measured time of what ranks do; time waited per iteration."""
+    planned = sums_of(bar for timeline in timelines for bar in timeline.planned)
+    measured = sums_of(bar for timeline in timelines for bar in timeline.measured)
+    ratios = {f"{part} p/m": planned[part] / measured[part] for part in sorted(planned)}
+    ends_ms = (max(bar.end_ms for bar in timeline.planned) for timeline in timelines)
+    update_ms = mean(t.planned_ms - end for t, end in zip(timelines, ends_ms, strict=True))
+    each = {f"{part}_ms": measured[part] / len(timelines) for part in sorted(measured)}
+    return ratios | each | {"planned_update_ms": update_ms}
+
+
+def sums_of(bars: Iterable[Bar]) -> dict[str, float]:
+    """Time by part and stage, which is the rank."""
+    sums: dict[str, float] = defaultdict(float)
+    for bar in bars:
+        sums[f"{PART_OF.get(bar.kind, bar.kind)}_{bar.rank}"] += bar.end_ms - bar.start_ms
+    return sums
+
+
+def show(results: Mapping[str, Row]) -> None:
+    """The errors as a table, the parts below."""
+    errors = ("median_error", "mean_error", "largest_error", "mean_peak_error")
+    columns = dict.fromkeys(errors, "{:.1%}")
+    columns |= {"predicted_ms": "{:.0f}", "measured_ms": "{:.0f}", "p/m": "{:.3f}"}
+    print_table(results, columns)
+    for family, row in results.items():
+        rest = {name: value for name, value in row.items() if name not in columns}
+        print(f"{family}:", ", ".join(f"{name} {value:.3g}" for name, value in rest.items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--family", choices=CONFIGS, action="append", help="default: both")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results = {}
+    for family in arguments.family or CONFIGS:
+        with tempfile.TemporaryDirectory() as folder:
+            results[family] = measure(CONFIGS[family], Path(folder))
+    show(results)
+    if arguments.json:
+        text = json.dumps({"machine": machine_facts(N_RANKS), "results": results}, indent=1)
+        arguments.json.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
