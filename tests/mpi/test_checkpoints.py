@@ -1,0 +1,207 @@
+"""Ranks agree on what is a checkpoint, whatever happens to the files of one of them."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+import torch
+from mpi4py import MPI
+from tests.oracles.training_case import SHAPE, Rank, make_rank
+
+from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.experiment.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.resume import find_resume_point
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.checkpoint.weights import load_weights
+from dynapipe_hpc.training.collectives import Collectives
+
+pytestmark = pytest.mark.mpi
+
+WORLD = MPI.COMM_WORLD
+RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
+LONGEST_S = 60
+FACTS = {"training.seed": 7}
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """A folder that all ranks share."""
+    shared = Path(WORLD.bcast(mkdtemp() if RANK == 0 else ""))
+    yield shared / "checkpoints"
+    WORLD.Barrier()
+    if RANK == 0:
+        shutil.rmtree(shared)
+
+
+class Training:
+    """A rank that trains with made-up gradients."""
+
+    def __init__(self, path: Path, config: CheckpointConfig) -> None:
+        cluster = Cluster(n_stages=SIZE, device_memory_bytes=1)
+        collectives: Collectives = MpiCollectives(WORLD, cluster)
+        self.job = Job(WORLD)
+        self.folder = CheckpointFolder(path, config)
+        self.own: Rank = make_rank(cluster, RANK, collectives, dtype=torch.float32, shape=SHAPE)
+        self.state = TrainingState(self.own.module, self.own.optimizer, collectives)
+        self.checkpoints = Checkpoints(self.job, config, self.folder, self.state, FACTS)
+
+    def step(self) -> None:
+        self.own.optimizer.parameters.gradients.fill_(0.1)
+        self.own.optimizer.step()
+        self.own.optimizer.read_step()
+
+    def names(self) -> list[str]:
+        WORLD.Barrier()
+        found = sorted(found.name for found in self.folder.path.iterdir())
+        WORLD.Barrier()
+        return found
+
+
+def fill_disk(path: Path, n_done: int) -> None:
+    """Lets the last rank meet a full disk."""
+    if RANK == SIZE - 1:
+        partial = path / f".{n_done:06d}.partial"
+        partial.mkdir(parents=True)
+        (partial / f"part-{RANK:05d}.bin").symlink_to("/dev/full")
+    WORLD.Barrier()
+
+
+def test_a_checkpoint_is_completed_while_training_goes_on(path: Path) -> None:
+    training = Training(path, CheckpointConfig(every=1000))
+    training.step()
+    expected = training.own.weights()
+    training.checkpoints.after_iteration(1000)
+    deadline = time.monotonic() + LONGEST_S
+    n_done = 1000
+    while not WORLD.bcast((path / "001000").is_dir() or time.monotonic() > deadline):
+        training.step()
+        n_done += 1
+        training.checkpoints.after_iteration(n_done)
+    found = load_weights(path / "001000")
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+
+def test_one_that_is_waited_for_is_complete(path: Path) -> None:
+    training = Training(path, CheckpointConfig(every=2))
+    for n_done in (1, 2, 3):
+        training.step()
+        training.checkpoints.after_iteration(n_done)
+    training.checkpoints.save_now(3)
+    assert training.names() == ["000002", "000003"]
+    training.checkpoints.save_now(3)
+    assert training.names() == ["000002", "000003"]
+
+
+def test_none_are_written_unless_asked_for(path: Path) -> None:
+    training = Training(path, CheckpointConfig())
+    training.step()
+    training.checkpoints.after_iteration(1)
+    training.checkpoints.save_now(1)
+    assert not path.exists()
+
+
+def test_the_last_and_every_so_many_are_kept(path: Path) -> None:
+    training = Training(path, CheckpointConfig(every=1, keep_last=2, keep_every=3))
+    for n_done in range(1, 9):
+        training.step()
+        training.checkpoints.after_iteration(n_done)
+    training.checkpoints.save_now(8)
+    assert training.names() == ["000003", "000006", "000007", "000008"]
+
+
+def test_training_goes_on_without_a_checkpoint_that_does_not_fit_on_the_disk(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(path, CheckpointConfig(every=1))
+    fill_disk(path, 2)
+    for n_done in (1, 2, 3):
+        training.step()
+        training.checkpoints.after_iteration(n_done)
+    training.checkpoints.save_now(3)
+    assert training.names() == ["000001", "000003"]
+    told = capfd.readouterr().err
+    if RANK == 0:
+        assert "no checkpoint after 2 iterations, those before it are kept: " in told
+        assert f"part-{SIZE - 1:05d}.bin: cannot be written: No space left on device" in told
+
+
+def test_a_checkpoint_that_must_be_written_ends_the_run_if_it_cannot(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(path, CheckpointConfig(every=1))
+    training.step()
+    training.checkpoints.after_iteration(1)
+    training.step()
+    fill_disk(path, 2)
+    with pytest.raises(SystemExit) as ended:
+        training.checkpoints.save_now(2)
+    assert ended.value.code == 1
+    assert training.names() == ["000001"]
+    if RANK == 0:
+        assert "the last checkpoint could not be written: " in capfd.readouterr().err
+
+
+def test_all_ranks_go_on_from_the_newest_that_is_whole(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(path, CheckpointConfig(every=1, keep_last=3))
+    for n_done in (1, 2, 3):
+        training.step()
+        training.checkpoints.after_iteration(n_done)
+    training.checkpoints.save_now(3)
+    if RANK == 0:
+        (path / ".000004.partial").mkdir()
+        with (path / "000003" / f"part-{SIZE - 1:05d}.bin").open("r+b") as file:
+            file.truncate(10)
+    WORLD.Barrier()
+    capfd.readouterr()
+    point = find_resume_point(training.job, training.folder, FACTS)
+    assert point is not None
+    assert point.description.n_done == 2
+    assert training.names() == ["000001", "000002", "000003.damaged"]
+    if RANK == 0:
+        told = capfd.readouterr().err
+        assert ".000004.partial: was never completed, and is removed" in told
+        assert (
+            f"000003/part-{SIZE - 1:05d}.bin: is damaged: its checksum differs; it is left" in told
+        )
+
+
+def test_nothing_is_found_where_nothing_was_written(path: Path) -> None:
+    training = Training(path, CheckpointConfig(every=1))
+    assert find_resume_point(training.job, training.folder, FACTS) is None
+
+
+def test_a_run_of_damaged_checkpoints_only_is_not_begun_again(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(path, CheckpointConfig(every=1))
+    training.step()
+    training.checkpoints.save_now(1)
+    if RANK == 0:
+        (path / "000001" / "checkpoint.json").write_text("{}")
+    WORLD.Barrier()
+    with pytest.raises(SystemExit) as ended:
+        find_resume_point(training.job, training.folder, FACTS)
+    assert ended.value.code == 2
+    if RANK == 0:
+        assert "all checkpoints are damaged; name another run folder" in capfd.readouterr().err
+
+
+def test_another_experiment_is_refused(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    training = Training(path, CheckpointConfig(every=1))
+    training.step()
+    training.checkpoints.save_now(1)
+    with pytest.raises(SystemExit) as ended:
+        find_resume_point(training.job, training.folder, {"training.seed": 8})
+    assert ended.value.code == 2
+    if RANK == 0:
+        told = capfd.readouterr().err
+        assert "was written with training.seed = 7, but now it is 8; set it back, or" in told
