@@ -1,0 +1,123 @@
+"""What does an asynchronous checkpoint take from training?
+
+    mpiexec -n 2 python benchmarks/checkpoint_cost.py CONFIG [--json OUT.json]
+
+Trains the demo, configs/demo/dynamic.toml after `make demo`, again and again on the same batch. A
+pair of iterations of which the first ends with the beginning of a checkpoint takes turns with a
+pair that has none, so that both meet the same machine. "lost" is what a pair gets longer by, as a
+share of one iteration; "stopped" is the time in which training stands still, and "written" how
+long it takes until the checkpoint is complete. Medians over pairs; the quickest pairs, too, which
+other work on the machine disturbed least.
+"""
+
+import argparse
+import shutil
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+from mpi4py import MPI
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.experiment.assemble import Worker, build_worker
+from dynapipe_hpc.experiment.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.devices import find_place
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.experiment.source import open_source
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from measured import write_json
+
+JOB = Job(MPI.COMM_WORLD)
+N_PAIRS, N_WARM = 40, 3
+
+
+@dataclass(frozen=True)
+class Training:
+    """One batch, of which a rank executes its plan over and over."""
+
+    worker: Worker
+    plan: RankPlan
+    samples: list[Sample]
+    checkpoints: Checkpoints
+
+    def iterate(self) -> None:
+        self.worker.loader.start_iteration(self.samples)
+        run_plan(self.plan, self.worker.stage, self.worker.channels.transport, self.worker.clock)
+
+    def pair_ms(self, n_done: int) -> tuple[float, float]:
+        """The time of two iterations and of what begins a checkpoint, if there is one."""
+        JOB.barrier()
+        started_s = time.perf_counter()
+        self.iterate()
+        stopped_s = time.perf_counter()
+        if n_done:
+            self.checkpoints.after_iteration(n_done)
+        went_on_s = time.perf_counter()
+        self.iterate()
+        JOB.barrier()
+        ended_s = time.perf_counter()
+        return 1e3 * (ended_s - started_s), 1e3 * (went_on_s - stopped_s)
+
+    def written_ms(self, n_done: int) -> float:
+        started_s = time.perf_counter()
+        self.checkpoints.save_now(n_done)
+        return 1e3 * (time.perf_counter() - started_s)
+
+
+def training(path: Path, folder: Path) -> Training:
+    config = load_config(path)
+    source, place = open_source(config), find_place(JOB, config)
+    worker = build_worker(config, source, JOB, place)
+    samples = source.sampler.iteration(0)
+    plans = source.planner.make_plans(0, samples)
+    kept = CheckpointConfig(every=1)
+    checkpoints = Checkpoints(JOB, kept, CheckpointFolder(folder, kept), worker.state, {})
+    return Training(worker, plans[config.cluster.plan_of(JOB.rank)], samples, checkpoints)
+
+
+def measure(trained: Training) -> dict[str, float]:
+    """Medians and minima over pairs, on this rank."""
+    for _ in range(N_WARM):
+        trained.pair_ms(0)
+    without, with_one, stopped = [], [], []
+    for n_done in range(1, N_PAIRS + 1):
+        without.append(trained.pair_ms(0)[0])
+        pair_ms, stopped_ms = trained.pair_ms(n_done)
+        with_one.append(pair_ms)
+        stopped.append(stopped_ms)
+        trained.checkpoints.save_now(n_done)
+    iteration_ms, quickest_ms = statistics.median(without) / 2, min(without) / 2
+    return {
+        "iteration_ms": iteration_ms,
+        "stopped_ms": statistics.median(stopped),
+        "written_ms": statistics.median(trained.written_ms(N_PAIRS + k) for k in range(1, 10)),
+        "lost_percent": 100 * (statistics.median(with_one) / 2 / iteration_ms - 1) * 2,
+        "quickest_iteration_ms": quickest_ms,
+        "lost_percent_of_quickest": 100 * (min(with_one) / 2 / quickest_ms - 1) * 2,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    folder = Path(JOB.broadcast(mkdtemp(dir=Path.cwd()) if JOB.is_first else ""))
+    results = measure(training(arguments.config, folder))
+    if not JOB.is_first:
+        return
+    shutil.rmtree(folder)
+    for name, number in results.items():
+        print(f"{name:26} {number:10.2f}")
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
+if __name__ == "__main__":
+    main()
