@@ -104,6 +104,8 @@ bad-input-test: setup
 test-mpich: .venv-mpich/.ready
 	PYTHONPATH=src .venv-mpich/bin/python -m pytest tests/contract/test_plan_store.py
 	PYTEST_ARGS=tests/mpi/test_plan_store.py tests/mpi/run.sh .venv-mpich/bin 1 2 4
+	MPIR_CVAR_NUM_CLIQUES=2 PYTEST_ARGS="tests/mpi/test_plan_store.py -k taken_while" \
+	    tests/mpi/run.sh .venv-mpich/bin 4
 
 # Jobs under a private Slurm controller with four nodes; as root.
 SLURM_TESTS ?= tests/slurm

@@ -8,10 +8,12 @@ the environment there is nothing to do.
 import sys
 from pathlib import Path
 
-# Waiting ranks give the core to working ones. The UCX one-sided component needs a fabric.
+# Waiting ranks give the core to working ones. UCX needs a fabric: without one it warns of the
+# devices that it does not find, and its one-sided component fails.
 _OPEN_MPI = """\
 mpi_yield_when_idle = 1
 osc = ^ucx
+pml = ob1
 """
 
 # More ranks than cores, and threads of a rank on any core.

@@ -1,13 +1,17 @@
 """The MPI store between ranks; what it does within one is in the contract tests."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
+from dynapipe_hpc.store.config import ProgressChoice
+from dynapipe_hpc.store.measure_progress import wait_for_quiet
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import (
     PlannerFailedError,
@@ -23,23 +27,25 @@ PLAN_BYTES = 60_000
 LONG_S = 30
 
 needs_two_ranks = pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
-needs_one_node = pytest.mark.skipif(
-    WORLD.Split_type(MPI.COMM_TYPE_SHARED).Get_size() < N_RANKS, reason="needs shared memory"
-)
 
 PlanOf = Callable[[int, int], bytes]
 
 
+@pytest.fixture(params=["rma", "thread"])
+def progress(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
 @pytest.fixture(params=[1, 2, 3, 8], ids=lambda capacity: f"look_ahead={capacity}")
-def store(request: pytest.FixtureRequest) -> Iterator[MpiPlanStore]:
-    store = MpiPlanStore(WORLD, request.param, PLAN_BYTES)
+def store(request: pytest.FixtureRequest, progress: ProgressChoice) -> Iterator[MpiPlanStore]:
+    store = MpiPlanStore(WORLD, request.param, PLAN_BYTES, progress=progress)
     yield store
     store.close()
 
 
 @pytest.fixture
-def narrow_store() -> Iterator[MpiPlanStore]:
-    store = MpiPlanStore(WORLD, 1, PLAN_BYTES)
+def narrow_store(progress: ProgressChoice) -> Iterator[MpiPlanStore]:
+    store = MpiPlanStore(WORLD, 1, PLAN_BYTES, progress=progress)
     yield store
     store.close()
 
@@ -153,20 +159,64 @@ def test_a_failure_reaches_every_rank(narrow_store: MpiPlanStore) -> None:
         narrow_store.take(0, RANK, LONG_S)
 
 
+def compute_without_the_interpreter(until_s: float) -> None:
+    matrix = np.ones((300, 300))
+    while time.monotonic() < until_s:
+        matrix @ matrix
+
+
+def compute_in_python(until_s: float) -> None:
+    while time.monotonic() < until_s:
+        pass
+
+
 @needs_two_ranks
-@needs_one_node
-def test_plans_are_taken_while_their_planner_computes(narrow_store: MpiPlanStore) -> None:
+@pytest.mark.parametrize("compute", [compute_without_the_interpreter, compute_in_python])
+@pytest.mark.parametrize("progress", ["auto", "thread"])
+def test_plans_are_taken_while_their_planner_computes(
+    compute: Callable[[float], None], progress: ProgressChoice
+) -> None:
+    store = MpiPlanStore(WORLD, 1, PLAN_BYTES, progress=progress)
     if RANK == 0:
         for rank in range(N_RANKS):
-            narrow_store.put(0, rank, numbered_plan(0, rank), LONG_S)
+            store.put(0, rank, numbered_plan(0, rank), LONG_S)
     WORLD.Barrier()
     start_s = time.monotonic()
     if RANK == 0:
-        while time.monotonic() < start_s + 1.5:
-            pass  # computes, and never enters MPI
-    assert narrow_store.take(0, RANK, LONG_S) == numbered_plan(0, RANK)
+        compute(start_s + 1.5)  # and never enters MPI
+    assert store.take(0, RANK, LONG_S) == numbered_plan(0, RANK)
     waited_s = time.monotonic() - start_s
+    store.close()
     assert RANK == 0 or waited_s < 0.75, f"took the plan after {waited_s:.2f} s"
+
+
+@needs_two_ranks
+def test_the_store_says_who_answers_and_why() -> None:
+    store = MpiPlanStore(WORLD, 1, PLAN_BYTES)
+    said = set(WORLD.allgather(str(store.progress)))
+    store.close()
+    assert len(said) == 1
+    answered = r"one-sided access \(ranks that computed answered within .* ms\)"
+    helped = r"one-sided access with a progress thread per planning rank \(rank 0 did not answer"
+    assert re.match(f"plan store: ({answered}|{helped})", said.pop())
+
+
+@needs_two_ranks
+def test_an_access_that_waits_for_the_owner_is_seen_to_wait() -> None:
+    entered = WORLD.Dup()
+
+    def ask_by_message(owner: int) -> None:
+        entered.send(None, owner)
+        entered.recv(source=owner)
+
+    def answer_when_done() -> None:
+        time.sleep(0.02)
+        for rank in (*range(1, N_RANKS), *range(1, N_RANKS)):
+            entered.recv(source=rank)
+            entered.send(None, rank)
+
+    assert wait_for_quiet(WORLD, 0, ask_by_message, answer_when_done) > 15
+    entered.Free()
 
 
 def test_stores_of_one_job_do_not_meet() -> None:

@@ -42,6 +42,7 @@ from dynapipe_hpc.plan.codec import decode, plans_hash
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
@@ -91,7 +92,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     if point:
         point.restore(job, worker.state)
     checkpoints = Checkpoints(job, config.checkpoint, folder, worker.state, facts)
-    store = MpiPlanStore(job.comm, config.store.look_ahead, config.store.plan_bytes, n_done)
+    store = _open_store(job, config.store, n_done)
     watchdog = Watchdog(job, config.cluster, config.executor.timeout_s, config.store.plan_bytes)
     with (
         _planning(config, source, store, job, n_done) as planning,
@@ -116,6 +117,16 @@ def _say_complete(job: Job, output: Path, n_done: int) -> None:
             f"{output}: all {n_done} iterations are done; to go on, raise training.iterations",
             flush=True,
         )
+
+
+def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:
+    """Opens the plan store and says how it works; all ranks together."""
+    store = MpiPlanStore(
+        job.comm, config.look_ahead, config.plan_bytes, first_iteration, config.progress
+    )
+    if job.is_first:
+        print(store.progress, flush=True)
+    return store
 
 
 def _planning(

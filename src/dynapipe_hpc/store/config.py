@@ -1,8 +1,12 @@
 """How plans wait between planning and execution."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
+
+ProgressChoice = Literal["auto", "rma", "thread"]
 
 
 class StoreConfig(ConfigTable):
@@ -15,8 +19,12 @@ class StoreConfig(ConfigTable):
         plan_bytes: Largest plan of one rank. A planning rank keeps `look_ahead` / planners
             slots of this size for every rank of the job.
         timeout_s: Longest wait for a plan.
+        progress: Who answers a rank that fetches its plan while the planner computes: rma, the
+            network, without the planner's help; thread, a thread of the planner. auto tries out
+            at the start whether the former works, and takes the latter where it does not.
     """
 
     look_ahead: int = Field(default=4, ge=1, le=4096)
     plan_bytes: int = Field(default=1_000_000, ge=1024, le=2**31 - 1)
     timeout_s: float = Field(default=300.0, gt=0, le=1e6)
+    progress: ProgressChoice = "auto"

@@ -5,8 +5,11 @@ from enum import IntEnum
 from mpi4py import MPI
 
 from dynapipe_hpc.store import reasons
+from dynapipe_hpc.store.config import ProgressChoice
+from dynapipe_hpc.store.measure_progress import choose_progress
 from dynapipe_hpc.store.mpi_memory import MpiMemory
 from dynapipe_hpc.store.polling import poll
+from dynapipe_hpc.store.progress import Progress, ProgressThread
 from dynapipe_hpc.store.ring_layout import HEADER, RingLayout
 from dynapipe_hpc.store.turns import Turns
 
@@ -25,15 +28,23 @@ class MpiPlanStore:
 
     A planner fills a free slot in its own memory and then raises the count of plans put; the
     executing rank sees that, fetches its bytes and raises the count of plans taken. Each
-    count has one writer and is accessed atomically; neither rank waits for the other to
-    call MPI (between nodes, as far as the network can do without).
+    count has one writer and is accessed atomically. Neither rank waits for the other to call
+    MPI: where the network needs that, a thread of the planner does it.
 
     In a process one thread at a time may put (or fail) and one may take: the planning thread
     and the executing one.
+
+    Attributes:
+        progress: Who answers accesses, and why so.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, capacity: int, plan_bytes: int, first_iteration: int = 0
+        self,
+        comm: MPI.Intracomm,
+        capacity: int,
+        plan_bytes: int,
+        first_iteration: int = 0,
+        progress: ProgressChoice = "auto",
     ) -> None:
         """Opens the store on all ranks of `comm` together.
 
@@ -42,6 +53,7 @@ class MpiPlanStore:
             capacity: Iterations to plan ahead; `Turns.capacity` says how it is rounded up.
             plan_bytes: Largest plan of one rank.
             first_iteration: The one that is planned first.
+            progress: As in `StoreConfig`.
 
         Raises:
             PlanStoreError: MPI does not allow several threads to communicate.
@@ -54,6 +66,9 @@ class MpiPlanStore:
         n_rings = self._turns.n_ranks if self._rank in self._turns.planners else 0
         self._memory = MpiMemory(comm, n_rings * self._layout.ring_bytes)
         self._set_counts_to_zero(n_rings)
+        self.progress = self._choose_progress(comm, progress)
+        needs_thread = self.progress.mechanism == "thread" and n_rings > 0
+        self._thread = ProgressThread(self._memory.enter_mpi) if needs_thread else None
 
     @property
     def capacity(self) -> int:
@@ -100,7 +115,21 @@ class MpiPlanStore:
 
     def close(self) -> None:
         """Releases the memory; all ranks together, when none of their threads uses the store."""
+        if self._thread is not None:
+            self._thread.stop()
         self._memory.close()
+
+    def _choose_progress(self, comm: MPI.Intracomm, choice: ProgressChoice) -> Progress:
+        if choice != "auto":
+            return Progress(choice, f"store.progress = '{choice}'")
+        return choose_progress(comm, self._turns.planners, self._try_access)
+
+    def _try_access(self, planner: int) -> None:
+        """What a take does, while there is no plan yet."""
+        layout, rank = self._layout, self._rank
+        self._memory.read_word(planner, layout.n_put(rank))
+        self._memory.read(planner, layout.header(rank, 0), HEADER.size)
+        self._memory.write_word(planner, layout.n_taken(rank), 0)
 
     def _set_counts_to_zero(self, n_rings: int) -> None:
         for rank in range(n_rings):

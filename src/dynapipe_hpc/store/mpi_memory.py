@@ -1,5 +1,7 @@
 """Memory of one rank that every rank of a job reads and writes by itself."""
 
+import threading
+
 import numpy as np
 from mpi4py import MPI
 
@@ -30,6 +32,7 @@ class MpiMemory:
         # Memory that MPI allocates is the kind that it can access without the owner's help.
         self._window = MPI.Win.Allocate(n_bytes, 1, comm=self._comm)
         self._window.Lock_all()
+        self._turn = threading.Lock()
 
     def wait_for_all(self) -> None:
         """Returns when all ranks have called it."""
@@ -38,28 +41,40 @@ class MpiMemory:
     def read_word(self, owner: int, offset: int) -> int:
         """The word at `offset` bytes in the memory of rank `owner`."""
         window, word = self._opened(), np.empty(1, np.int64)
-        window.Fetch_and_op(np.zeros(1, np.int64), word, owner, offset, MPI.NO_OP)
-        window.Flush(owner)
+        with self._turn:
+            window.Fetch_and_op(np.zeros(1, np.int64), word, owner, offset, MPI.NO_OP)
+            window.Flush(owner)
         return int(word[0])
 
     def write_word(self, owner: int, offset: int, value: int) -> None:
         """Changes the word at `offset` bytes in the memory of rank `owner`."""
         window, word = self._opened(), np.array([value], np.int64)
-        window.Accumulate(word, owner, offset, MPI.REPLACE)
-        window.Flush(owner)
+        with self._turn:
+            window.Accumulate(word, owner, offset, MPI.REPLACE)
+            window.Flush(owner)
 
     def read(self, owner: int, offset: int, n_bytes: int) -> bytes:
         """The bytes at `offset` in the memory of rank `owner`."""
         window, message = self._opened(), bytearray(n_bytes)
-        window.Get(message, owner, offset)
-        window.Flush(owner)
+        with self._turn:
+            window.Get(message, owner, offset)
+            window.Flush(owner)
         return bytes(message)
 
     def write(self, owner: int, offset: int, message: bytes) -> None:
         """Changes the bytes at `offset` in the memory of rank `owner`."""
         window = self._opened()
-        window.Put(message, owner, offset)
-        window.Flush(owner)
+        with self._turn:
+            window.Put(message, owner, offset)
+            window.Flush(owner)
+
+    def enter_mpi(self) -> None:
+        """Gives MPI time to answer other ranks, unless an access of this one is doing so."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._comm.Iprobe()
+            finally:
+                self._turn.release()
 
     def close(self) -> None:
         """Releases the memory; all ranks together."""
