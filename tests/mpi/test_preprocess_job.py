@@ -1,6 +1,7 @@
 """Ranks that preprocess together write what one process writes."""
 
 import json
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -247,3 +248,24 @@ def test_ranks_with_different_tokenizers_are_refused(
         preprocess_together(Job(WORLD), sources, folder / "x.h5", tokenizer, ONE)
     assert raised.value.code == 2
     assert ("the same files have to be on all hosts" in capsys.readouterr().err) == (RANK == 0)
+
+
+def test_a_full_disk_on_one_rank_is_one_message_and_keeps_what_is_finished(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files may not grow above a limit, which is what programs see of a full disk."""
+    small = [write_lines(folder / f"{k}.jsonl", 10) for k in range(2)]
+    large = write_lines(folder / "large.jsonl", 20_000)
+    together(small, folder / "x.h5")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        told = ended_with(1, capsys, [*small, large], folder / "x.h5", AGAIN)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert told.startswith(f"dynapipe-hpc: {folder / 'x.h5.shards'}/")
+    assert told.endswith(
+        "written: File too large; start again to go on: finished shards are kept\n"
+    )
+    assert told.count("\n") == 1
+    assert together([*small, large], folder / "x.h5", AGAIN).n_reused == 2

@@ -6,18 +6,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset_header import INDEX_VERSION, read_header, strings
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.open_dataset import AGAIN, array_of, open_dataset, read_tokens
+from dynapipe_hpc.data.open_dataset import AGAIN, array_of, open_dataset
+from dynapipe_hpc.data.own_tokens import GROUPS, OwnTokens, offsets_of
 from dynapipe_hpc.data.shard_reader import ShardError, ShardReader
 from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
-
-Offsets = npt.NDArray[np.int64]
-GROUPS = ("inputs", "targets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class DatasetFile:
         self._file = open_dataset(path)
         try:
             self.header = read_header(self._file.attrs)
-            self._offsets = {group: _offsets_of(self._file, group) for group in GROUPS}
+            self._offsets = {group: offsets_of(self._file, group) for group in GROUPS}
             self.task_ids: npt.NDArray[np.int32] = array_of(self._file, "task_ids", "i")[:]
             self.task_names = strings(array_of(self._file, "task_names", "S")[:])
             self._check_tasks_and_targets()
@@ -179,10 +176,10 @@ class DatasetFile:
         except (OSError, RuntimeError) as error:
             raise InputError(f"{self.path}: cannot read sample {sample_id}: {error}") from None
 
-    def _load_tokens(self) -> "_OwnTokens | ShardReader":
+    def _load_tokens(self) -> OwnTokens | ShardReader:
         if self._file.attrs["schema_version"] == INDEX_VERSION:
             return ShardReader.load(self.path, self._file, self._offsets)
-        return _OwnTokens.load(self._file, self._offsets)
+        return OwnTokens.load(self._file, self._offsets)
 
     def _check_tasks_and_targets(self) -> None:
         n_samples = len(self.task_ids)
@@ -196,36 +193,3 @@ class DatasetFile:
             raise InputError(f"'task_ids' points past the {len(self.task_names)} 'task_names'")
         if n_samples and self.target_lengths.min() < 1:
             raise InputError(f"sample {self.target_lengths.argmin()} has an empty target")
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnTokens:
-    """Tokens in the dataset's own file."""
-
-    file: h5py.File
-    arrays: dict[str, h5py.Dataset]
-
-    @classmethod
-    def load(cls, file: h5py.File, offsets: dict[str, Offsets]) -> Self:
-        arrays = {group: array_of(file, f"{group}/tokens", "u") for group in GROUPS}
-        for group, tokens in arrays.items():
-            if offsets[group][-1] != len(tokens):
-                raise InputError(
-                    f"'{group}/offsets' ends at {offsets[group][-1]}, but '{group}/tokens' holds "
-                    f"{len(tokens)}"
-                )
-        return cls(file, arrays)
-
-    def read(self, group: str, _: int, start: int, end: int) -> TokenArray:
-        return read_tokens(self.file, self.arrays[group], start, end)
-
-    def close(self) -> None:
-        """The arrays close with their file."""
-
-
-def _offsets_of(file: h5py.File, group: str) -> Offsets:
-    offsets: Offsets = array_of(file, f"{group}/offsets", "i")[:]
-    # Compared, because differences may wrap around.
-    if len(offsets) == 0 or offsets[0] != 0 or np.any(offsets[1:] < offsets[:-1]):
-        raise InputError(f"'{group}/offsets' does not rise from 0")
-    return offsets

@@ -1,31 +1,23 @@
 """Preprocesses with all ranks of a job, and goes on where an earlier job was ended."""
 
-import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.data.dataset_index import write_index
-from dynapipe_hpc.data.dataset_writer import DatasetWriter
-from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.preprocess import (
-    OnProgress,
     PreprocessOptions,
     PreprocessTotals,
     header_of,
-    write_parts,
 )
 from dynapipe_hpc.data.replacing import check_output, writing
 from dynapipe_hpc.data.shard import Shard, lay_out_shards, shard_folder, share_out
-from dynapipe_hpc.data.tokenize_pool import TokenizePool, open_pool
 from dynapipe_hpc.data.tokenizers import Tokenizer
 from dynapipe_hpc.data.verify_dataset import is_intact
 from dynapipe_hpc.experiment.fail_together import fail_together
 from dynapipe_hpc.experiment.launch import Job
-from dynapipe_hpc.experiment.world import STARTED
-
-OnShare = Callable[[float], None]
-"""Called after every block with the share of this rank's text that is done."""
+from dynapipe_hpc.experiment.shard_maker import Made, OnShare, ShardMaker, workers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +74,7 @@ def preprocess_together(
     distinct = list(dict.fromkeys(shards))  # a source may be named twice
     missing = _missing(job, folder, distinct)
     mine = share_out(missing, job.size)[job.rank]
-    maker = _Maker(folder, tokenizer, replace(options, n_workers=_n_workers(job, options)))
+    maker = ShardMaker(folder, tokenizer, options.skip_bad, workers_of(job, options.n_workers))
     with job.agreeing(), fail_together(job) as check_peers:
         made = maker.make(mine, check_peers, on_share)
     made_by_rank = job.gather(made)
@@ -92,45 +84,6 @@ def preprocess_together(
             write_index(output, header, [folder / shard.name for shard in shards])
             _remove(folder, keep={shard.name for shard in shards})
     return Preprocessed(len(distinct), len(distinct) - len(missing), _sum(distinct, made_by_rank))
-
-
-Made = dict[str, PreprocessTotals]
-"""What was done for each shard, by fingerprint."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Maker:
-    """Makes shards on one rank."""
-
-    folder: Path
-    tokenizer: Tokenizer
-    options: PreprocessOptions
-
-    def make(
-        self, shards: Sequence[Shard], check_peers: Callable[[], None], on_share: OnShare
-    ) -> Made:
-        made: Made = {}
-        n_bytes = sum(shard.n_bytes for shard in shards)
-
-        def on_progress(totals: PreprocessTotals) -> None:
-            check_peers()
-            n_done = sum(done.n_bytes for done in made.values()) + totals.n_bytes
-            on_share(min(1.0, n_done / n_bytes))
-
-        try:
-            with open_pool(self.tokenizer, self.options.n_workers) as pool:
-                for shard in shards:
-                    made[shard.fingerprint] = self._make(shard, pool, on_progress)
-        except RunError as error:
-            raise RunError(f"{error}; start again to go on: finished shards are kept") from error
-        return made
-
-    def _make(self, shard: Shard, pool: TokenizePool, on_progress: OnProgress) -> PreprocessTotals:
-        header = header_of(self.tokenizer, [shard.part.path])
-        with DatasetWriter.create(self.folder / shard.name, header) as writer:
-            totals = write_parts(writer, [shard.part], pool, self.options.skip_bad, on_progress)
-            shard.check_source()
-        return totals
 
 
 def _begin(folder: Path) -> None:
@@ -153,14 +106,6 @@ def _missing(job: Job, folder: Path, shards: Sequence[Shard]) -> list[Shard]:
     intact = {s.name for s in present[job.rank :: job.size] if is_intact(folder / s.name)}
     of_all: set[str] = job.broadcast(set().union(*job.gather(intact)))
     return [shard for shard in shards if shard.name not in of_all]
-
-
-def _n_workers(job: Job, options: PreprocessOptions) -> int:
-    """This rank's share of the cores that it may run on, which others may have been given too."""
-    cores = sorted(os.sched_getaffinity(0))
-    host = job.on_this_host()
-    n_sharing = host.broadcast(host.gather(cores)).count(cores)
-    return options.n_workers or max(1, min(STARTED.n_cores, len(cores) // n_sharing))
 
 
 def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTotals:
