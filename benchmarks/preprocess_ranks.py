@@ -27,7 +27,7 @@ from measured import medians, print_table, write_json
 
 N_FILES = 4
 SAMPLES = 50_000  # of every file
-REPEATS = 3
+REPEATS = 5
 READS = 20_000
 BIN = Path(sys.prefix) / "bin"
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

@@ -229,6 +229,6 @@ def test_lengths_of_other_samples_are_noticed(tmp_path: Path) -> None:
         replace("inputs/offsets", [0, 2, 3, 4])(file)
     with (
         DatasetFile(index) as dataset,
-        pytest.raises(InputError, match="'inputs/tokens' holds 3 tokens, not 2"),
+        pytest.raises(InputError, match="'inputs/offsets' ends at 2, but 'inputs/tokens' holds 3"),
     ):
         dataset.read(0, 1, 1)

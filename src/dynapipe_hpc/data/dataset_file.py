@@ -179,7 +179,8 @@ class DatasetFile:
     def _load_tokens(self) -> OwnTokens | ShardReader:
         if self._file.attrs["schema_version"] == INDEX_VERSION:
             return ShardReader.load(self.path, self._file, self._offsets)
-        return OwnTokens.load(self._file, self._offsets)
+        n_tokens = {group: int(offsets[-1]) for group, offsets in self._offsets.items()}
+        return OwnTokens.load(self._file, n_tokens)
 
     def _check_tasks_and_targets(self) -> None:
         n_samples = len(self.task_ids)

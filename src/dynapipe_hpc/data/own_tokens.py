@@ -1,4 +1,4 @@
-"""Reads tokens from the file of their dataset."""
+"""The tokens in a file that is open."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.open_dataset import array_of
+from dynapipe_hpc.data.open_dataset import array_of, read_tokens
 from dynapipe_hpc.data.token_block import TokenArray
 
 Offsets = npt.NDArray[np.int64]
@@ -17,37 +17,39 @@ GROUPS = ("inputs", "targets")
 
 @dataclass(frozen=True, slots=True)
 class OwnTokens:
-    """The tokens of a dataset that has no shards.
+    """The tokens of a dataset that has no shards, or of one shard.
 
     Attributes:
+        file: The file.
         arrays: For inputs and targets, all tokens one behind the other.
     """
 
+    file: h5py.File
     arrays: dict[str, h5py.Dataset]
 
     @classmethod
-    def load(cls, file: h5py.File, offsets: dict[str, Offsets]) -> Self:
-        """Looks whether the offsets cover the tokens.
+    def load(cls, file: h5py.File, n_tokens: dict[str, int]) -> Self:
+        """Finds the tokens, and looks whether they are as many as the offsets say.
 
         Raises:
             InputError: Tokens are missing, or there are others.
         """
         arrays = {group: array_of(file, f"{group}/tokens", "u") for group in GROUPS}
         for group, tokens in arrays.items():
-            if offsets[group][-1] != len(tokens):
+            if n_tokens[group] != len(tokens):
                 raise InputError(
-                    f"'{group}/offsets' ends at {offsets[group][-1]}, but '{group}/tokens' holds "
+                    f"'{group}/offsets' ends at {n_tokens[group]}, but '{group}/tokens' holds "
                     f"{len(tokens)}"
                 )
-        return cls(arrays)
+        return cls(file, arrays)
 
     def read(self, group: str, _: int, start: int, end: int) -> TokenArray:
         """As `ShardReader.read`."""
-        found: TokenArray = self.arrays[group][start:end]
-        return found
+        return read_tokens(self.file, self.arrays[group], start, end)
 
     def close(self) -> None:
-        """The arrays close with their file."""
+        """Closes the file."""
+        self.file.close()
 
 
 def offsets_of(file: h5py.File, group: str) -> Offsets:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset_header import read_header, strings
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.open_dataset import array_of, open_dataset, read_tokens
+from dynapipe_hpc.data.open_dataset import array_of, open_dataset
+from dynapipe_hpc.data.own_tokens import OwnTokens
 from dynapipe_hpc.data.token_block import TokenArray
 
 
@@ -39,7 +40,7 @@ class ShardReader:
     sha256: tuple[str, ...]
     starts: npt.NDArray[np.int64]
     offsets: dict[str, npt.NDArray[np.int64]]
-    _open: dict[int, h5py.File] = field(default_factory=dict)
+    _open: dict[int, OwnTokens] = field(default_factory=dict)
 
     @classmethod
     def load(
@@ -84,38 +85,38 @@ class ShardReader:
         """
         k = int(np.searchsorted(self.starts, sample_id, side="right")) - 1
         before = self.offsets[group][self.starts[k]]
-        shard = self._shard(k)
         try:
-            return read_tokens(shard, shard[f"{group}/tokens"], start - before, end - before)
+            return self._shard(k).read(group, sample_id, start - before, end - before)
         except OSError as error:
             raise self._unusable(k, f"cannot be read: {error}") from None
 
     def close(self) -> None:
         """Closes the shards."""
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
+        for k in list(self._open):
+            self._close(k)
 
-    def _shard(self, k: int) -> h5py.File:
+    def _shard(self, k: int) -> OwnTokens:
         if k not in self._open:
             while len(self._open) >= MOST_OPEN:
                 # The oldest: samples come in random order, so none is likelier to be read next.
-                self._open.pop(next(iter(self._open))).close()
+                self._close(next(iter(self._open)))
             self._open[k] = self._open_shard(k)
         return self._open[k]
 
-    def _open_shard(self, k: int) -> h5py.File:
+    def _close(self, k: int) -> None:
+        self._open.pop(k).close()
+
+    def _open_shard(self, k: int) -> OwnTokens:
         file: h5py.File | None = None
         try:
             file = open_dataset(self.index.parent / self.names[k])
-            self._check_shard(k, file)
+            return self._tokens_of(k, file)
         except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
             if file is not None:
                 file.close()
             raise self._unusable(k, f"cannot be used: {error}") from None
-        return file
 
-    def _check_shard(self, k: int, file: h5py.File) -> None:
+    def _tokens_of(self, k: int, file: h5py.File) -> OwnTokens:
         header = read_header(file.attrs)
         if header.content_sha256 != self.sha256[k]:
             raise InputError(
@@ -123,10 +124,9 @@ class ShardReader:
                 f"{self.sha256[k][:12]})"
             )
         first, end = self.starts[k], self.starts[k + 1]
-        for group, offsets in self.offsets.items():
-            expected = int(offsets[end] - offsets[first])
-            if (found := len(array_of(file, f"{group}/tokens", "u"))) != expected:
-                raise InputError(f"'{group}/tokens' holds {found} tokens, not {expected}")
+        return OwnTokens.load(
+            file, {group: int(at[end] - at[first]) for group, at in self.offsets.items()}
+        )
 
     def _check_size(self, k: int, n_bytes: int) -> None:
         try:
