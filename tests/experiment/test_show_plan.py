@@ -1,10 +1,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.oracles.measured_layers import linear_table
 from tests.oracles.tiny_experiment import tiny_experiment
 from tests.oracles.tokenized import write_samples
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.show_plan import show_plan
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -46,3 +48,21 @@ def test_a_plan_names_the_cost_table_and_what_noise_there_was_in_it(tmp_path: Pa
     write_table(table, path)
     shown = show_plan(measured(config, path), iteration=0)
     assert f"costs measured, from {path}; noise repaired in 0.0 % of them\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"provenance": {"dtype": "bfloat16"}}, "with dtype bfloat16, but training.dtype is float"),
+        ({"model": {"hidden_size": 32}}, r"of another model: .*hidden_size is 32 there and 16 in"),
+    ],
+)
+def test_costs_of_another_type_or_model_are_refused(
+    tmp_path: Path, changes: dict[str, dict[str, str | int]], message: str
+) -> None:
+    config, path = on_samples(tmp_path), tmp_path / "costs.h5"
+    model = dict(fingerprint_of(config.model)) | changes.get("model", {})
+    provenance = {name: str(value) for name, value in changes.get("provenance", {}).items()}
+    write_table(replace(linear_table(), model=model, provenance=provenance), path)
+    with pytest.raises(InputError, match=message):
+        show_plan(measured(config, path), iteration=0)

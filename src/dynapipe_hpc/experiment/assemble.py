@@ -21,8 +21,6 @@ from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.load_table import load_table
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
@@ -75,25 +73,6 @@ def check_split_backward(schedule: ScheduleConfig) -> None:
         raise InputError(
             "planner.schedule.split_backward is true, but runs keep backward passes whole; set it "
             "to false"
-        )
-
-
-def check_costs(config: ExperimentConfig) -> None:
-    """Refuses a cost table that was measured with numbers of another type.
-
-    Raises:
-        InputError: It was, or it cannot be read.
-    """
-    cost = config.planner.cost
-    if not isinstance(cost, ProfiledConfig):
-        return
-    used = config.training.dtype
-    table = load_table(cost.path, config.model)
-    measured = table.provenance.get("dtype", used)  # imported ones do not know
-    if measured != used:
-        raise InputError(
-            f"{cost.path}: was measured with dtype {measured}, but training.dtype is {used}; "
-            "change it, or measure with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
         )
 
 

@@ -16,10 +16,10 @@ from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.assemble import (
     Worker,
     build_worker,
-    check_costs,
     check_size,
     check_split_backward,
 )
+from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.devices import find_place

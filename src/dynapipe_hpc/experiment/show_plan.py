@@ -6,6 +6,7 @@ import numpy as np
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain_choice import explain_choice
 from dynapipe_hpc.experiment.explain_gain import explain_gain
@@ -30,6 +31,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
     Raises:
         InputError: A file cannot be used, or a sample cannot run.
     """
+    check_costs(config)
     config = placed(config)
     source = open_source(config)
     planner = source.planner
