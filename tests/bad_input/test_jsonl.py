@@ -157,10 +157,10 @@ def be_the_disk(path: Path) -> None:
     ("change", "words"),
     [
         (be_empty, "in.jsonl: no sample to write"),
-        (be_missing, "in.jsonl: no such file"),
+        (be_missing, "in.jsonl: cannot be read: No such file"),
         (be_a_folder, "in.jsonl: .*(is a folder|Is a directory)"),
         (be_a_link_to_itself, "in.jsonl: "),
-        (be_a_link_to_nothing, "in.jsonl: no such file"),
+        (be_a_link_to_nothing, "in.jsonl: cannot be read: No such file"),
         (begin_with_a_mark, "in.jsonl:1: .*BOM"),
         (be_utf_16, "in.jsonl:1: not UTF-8"),
         (be_one_array, r"in.jsonl:1: not JSON"),

@@ -122,7 +122,7 @@ def test_a_source_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_a_missing_source_is_named_before_any_work(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
-    with pytest.raises(InputError, match=r"b\.jsonl: no such file"):
+    with pytest.raises(InputError, match=r"b\.jsonl: cannot be read: No such file"):
         preprocess([source, tmp_path / "b.jsonl"], tmp_path / "x.h5", ByteTokenizer(), ONE)
 
 

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import demo_corpus, inspect, plan, preprocess, profile, report, run
@@ -38,13 +39,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Whose messages a terminal can show; so are its verbs'."""
+
+    def error(self, message: str) -> NoReturn:
+        """Explains how the verb is used."""
+        super().error(printable(message))
+
+
 def _explain(message: str, exit_code: int) -> int:
     sys.stderr.write(f"dynapipe-hpc: {printable(message)}\n")
     return exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="dynapipe-hpc",
         description="Trains language models on samples of very different lengths.",
     )

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from dynapipe_hpc.data.input_file import why_unreadable
+
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the verb to the command line."""
@@ -34,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.report.run_folder import RunFolder
 
     # `runs/*` also names files beside the runs, such as an earlier report.
-    folders = [path for path in arguments.runs if not path.is_file()]
+    folders = [path for path in arguments.runs if why_unreadable(path)]
     runs = [RunFolder.open(path) for path in folders or arguments.runs]
     comparison = compare(runs, arguments.baseline)
     print(text_table(comparison))

@@ -160,10 +160,13 @@ def total_bytes(sources: Sequence[Path]) -> int:
     Raises:
         InputError: A source is missing.
     """
+    sizes = []
     for source in sources:
-        if not source.exists():
-            raise InputError(f"{source}: no such file")
-    return sum(source.stat().st_size for source in sources)
+        try:
+            sizes.append(source.stat().st_size)
+        except OSError as error:
+            raise InputError(f"{source}: cannot be read: {error.strerror}") from None
+    return sum(sizes)
 
 
 def _check_not_empty(totals: PreprocessTotals, sources: Sequence[Path]) -> None:

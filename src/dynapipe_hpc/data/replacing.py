@@ -8,6 +8,9 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, RunError
 
+LONGEST_NAME = 160
+"""Bytes; with host and process a file beside keeps within the 255 of file systems."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -88,9 +91,11 @@ def check_replaceable(path: Path) -> None:
 
     Raises:
         InputError: There is no folder that may be written, or `path` exists and is no regular
-            file: a folder, a device, a socket.
+            file: a folder, a device, a socket; or its name leaves no room for what is added.
     """
-    if not path.parent.is_dir():
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise InputError(f"{path}: is longer than {LONGEST_NAME} bytes; name another output")
+    if not _is_folder(path.parent):
         raise InputError(f"{path}: its folder '{path.parent}' does not exist; create it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise InputError(f"{path}: its folder '{path.parent}' cannot be written; choose another")
@@ -98,3 +103,10 @@ def check_replaceable(path: Path) -> None:
         raise InputError(f"{path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: is no regular file and is not replaced; name another output")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long
+        return False

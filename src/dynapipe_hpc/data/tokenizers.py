@@ -74,8 +74,16 @@ class VocabularyTokenizer:
     model: tokenizers.Tokenizer
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Token ids of every text."""
-        return [e.ids for e in self.model.encode_batch_fast(texts, add_special_tokens=False)]
+        """Token ids of every text.
+
+        Raises:
+            InputError: The tokenizer refuses one.
+        """
+        try:
+            encoded = self.model.encode_batch_fast(texts, add_special_tokens=False)
+        except Exception as error:  # the library raises nothing more specific
+            raise InputError(f"{self.name}: cannot make tokens of the text: {error}") from None
+        return [each.ids for each in encoded]
 
 
 def load_tokenizer(paths: Sequence[Path], end_token: str | None = None) -> Tokenizer:

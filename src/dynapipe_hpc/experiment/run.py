@@ -85,9 +85,9 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         _say_complete(job, output, n_done)
         return 0
     with job.agreeing():
-        log = _Log(config, output, job.size, n_done) if job.is_first else None
-    with job.agreeing():
         place = find_place(job, config)
+    with job.agreeing():
+        log = _Log(config, output, job.size, n_done) if job.is_first else None
     worker = build_worker(config, source, job, place)
     if point:
         point.restore(job, worker.state)

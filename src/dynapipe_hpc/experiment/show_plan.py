@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs
@@ -33,6 +34,11 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
     """
     check_costs(config)
     config = placed(config)
+    if iteration >= config.training.iterations:
+        raise InputError(
+            f"--iteration {iteration}: training.iterations is {config.training.iterations}; "
+            "iterations count from 0"
+        )
     source = open_source(config)
     planner = source.planner
     samples = source.sampler.iteration(iteration)

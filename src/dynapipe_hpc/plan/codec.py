@@ -19,6 +19,8 @@ _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that f
 _NUMBERS = struct.Struct("<14Qd")  # nine of the plan, five counts, the iteration's time
 _MICROBATCH = struct.Struct("<4I")  # rows, tokens per row, target tokens per row, mode
 _HASH_BYTES = 8
+_LARGEST = 2**63 - 1
+_LARGEST_RANK = 2**32 - 1
 # Bytes of one entry: of a micro-batch and of its memory, a row, a sample, a pass, an instruction.
 _ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 2 * 8, 4 * COLUMNS)
 
@@ -57,7 +59,10 @@ def decode(data: bytes) -> RankPlan:
     """
     body = _checked_body(data)
     numbers = _NUMBERS.unpack_from(body)
+    _check_range(numbers[:9])
     iteration, rank, replica, stage, hidden_size, limit, static, before, behind = numbers[:9]
+    if rank > _LARGEST_RANK:
+        raise PlanFormatError(f"the plan is of rank {rank}, which is beyond {_LARGEST_RANK}")
     microbatches, sizes, row_sizes, samples, passes, instructions = _tables(body, numbers[9:14])
     shapes = list(_MICROBATCH.iter_unpack(microbatches))
     sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
@@ -166,8 +171,15 @@ def _tables(body: memoryview, counts: tuple[int, ...]) -> list[memoryview]:
     return [body[start:end] for start, end in pairwise(ends)]
 
 
+def _check_range(numbers: Iterable[int]) -> None:
+    """Kernels count bytes with a sign."""
+    if (largest := max(numbers, default=0)) > _LARGEST:
+        raise PlanFormatError(f"the plan has the number {largest}, which is beyond {_LARGEST}")
+
+
 def _columns(sizes: memoryview, n_microbatches: int) -> Iterator[tuple[int, ...]]:
     entries = struct.unpack(f"<{3 * n_microbatches}Q", sizes)
+    _check_range(entries)
     return (entries[k * n_microbatches : (k + 1) * n_microbatches] for k in range(3))
 
 

@@ -1,10 +1,9 @@
 """One line of iterations.csv."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +47,30 @@ class IterationRecord:
 
 COLUMNS = tuple(field.name for field in fields(IterationRecord))
 INTEGERS = {field.name for field in fields(IterationRecord) if field.type is int}
+POSITIVE = ("real_tokens", "padded_tokens", "predicted_ms", "measured_ms")
+LARGEST = 1e18
 
 
-def parse_record(row: Sequence[str], place: str) -> IterationRecord:
+def parse_line(line: str, place: str) -> IterationRecord:
     """Reads a line of iterations.csv.
 
     Args:
-        row: Its values.
+        line: Values with commas between them.
         place: File and line, for the message.
 
     Raises:
         InputError: A value is missing, is no number, or cannot be.
     """
+    row = line.strip().split(",")
     if len(row) != len(COLUMNS):
         raise InputError(f"{place}: {len(row)} values where {len(COLUMNS)} belong; remove the line")
     values: dict[str, Any] = {
         column: _value(column, cell, place) for column, cell in zip(COLUMNS, row, strict=True)
     }
-    for column in ("real_tokens", "padded_tokens", "measured_ms"):
-        if not values[column] > 0:
-            raise InputError(f"{place}: {column} is {values[column]}, not > 0; remove the line")
+    for column in POSITIVE:
+        if not 0 < values[column] <= LARGEST:
+            shown = quoted(values[column])
+            raise InputError(f"{place}: {column} is {shown}, not a number > 0; remove the line")
     return IterationRecord(**values)
 
 
@@ -76,4 +79,6 @@ def _value(column: str, cell: str, place: str) -> int | float:
         return int(cell) if column in INTEGERS else float(cell)
     except ValueError as error:
         kind = "a whole number" if column in INTEGERS else "a number"
-        raise InputError(f"{place}: {column} is '{cell}', not {kind}; remove the line") from error
+        raise InputError(
+            f"{place}: {column} is {quoted(cell)}, not {kind}; remove the line"
+        ) from error

@@ -1,6 +1,5 @@
 """The folder that a run leaves behind: written while it runs, read by the report."""
 
-import csv
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -9,12 +8,12 @@ from pathlib import Path
 from typing import Self
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_input, read_text
+from dynapipe_hpc.data.input_file import read_input, read_text, why_unreadable
 from dynapipe_hpc.data.replacing import replacing, writing
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
-from dynapipe_hpc.report.iteration_record import COLUMNS, IterationRecord, parse_record
+from dynapipe_hpc.report.iteration_record import COLUMNS, IterationRecord, parse_line
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 
@@ -88,9 +87,9 @@ class RunFolder:
             InputError: The folder is no run folder, has no iteration yet, or is damaged.
         """
         for name in ("config.toml", "machine.json", "iterations.csv"):
-            if not (path / name).is_file():
+            if reason := why_unreadable(path / name):
                 raise InputError(
-                    f"{path} is not a run folder (no {name}); name one that a run wrote"
+                    f"{path} is not a run folder ({name}: {reason}); name one that a run wrote"
                 )
         config = _read_config(path / "config.toml")
         folder = cls(path, config, _read_machine(path / "machine.json"))
@@ -143,12 +142,11 @@ class RunFolder:
             InputError: A line is damaged.
         """
         file = self.path / "iterations.csv"
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        lines = read_input(file).decode(errors="replace").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
         if not whole or whole[0].strip() != ",".join(COLUMNS):
             raise InputError(f"{file}:1: the columns must be {','.join(COLUMNS)}")
-        rows = enumerate(csv.reader(whole[1:]), start=2)
-        return [parse_record(row, f"{file}:{number}") for number, row in rows]
+        return [parse_line(line, f"{file}:{n}") for n, line in enumerate(whole[1:], start=2)]
 
     def timelines(self) -> list[IterationTimeline]:
         """The iterations of trace.json; none if the run wrote no trace.

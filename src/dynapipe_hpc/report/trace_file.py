@@ -1,16 +1,20 @@
 """trace.json: timelines as trace events, a format that Perfetto and chrome://tracing open."""
 
 import json
+import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 
 Event = dict[str, Any]  # the format is an open JSON object
 
+MOST_BYTES = 1 << 30
 ON_SECOND_TRACK = {Kind.TRANSFER, Kind.WAIT}
 
 
@@ -62,9 +66,10 @@ class TraceFile:
         Raises:
             InputError: A line is damaged.
         """
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return []
-        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        text = read_input(self.path, MOST_BYTES).decode(errors="replace")
+        lines = text.splitlines(keepends=True)
         return [
             self._timeline(line, number)
             for number, line in enumerate(lines, 1)
@@ -73,12 +78,20 @@ class TraceFile:
 
     def _timeline(self, line: str, number: int) -> IterationTimeline:
         try:
-            return _from_events(json.loads(f"[{line.removeprefix(',')}]"))
-        except (ValueError, KeyError, TypeError) as error:
+            text = f"[{line.removeprefix(',')}]"
+            return _from_events(json.loads(text, parse_float=_finite, parse_constant=_finite))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(
                 f"{self.path}:{number}: not an iteration of a trace ({error}); "
                 "remove the line or the file"
             ) from error
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no time")
+    return number
 
 
 def _line(events: Iterable[Event]) -> str:

@@ -155,6 +155,8 @@ class MpiPlanStore:
         layout, rank = self._layout, self._rank
         header = self._memory.read(planner, layout.header(rank, position), HEADER.size)
         n_bytes, kind = HEADER.unpack(header)
+        if not 0 <= n_bytes <= layout.message_bytes or kind not in set(_Kind):
+            raise reasons.damaged(iteration, rank, planner, n_bytes, layout.message_bytes)
         message = self._memory.read(planner, layout.message(rank, position), n_bytes)
         self._memory.write_word(planner, layout.n_taken(rank), position + 1)
         self._next_take += 1

@@ -47,6 +47,16 @@ def too_large(iteration: int, rank: int, n_bytes: int, plan_bytes: int) -> PlanS
     )
 
 
+def damaged(
+    iteration: int, rank: int, planner: int, n_bytes: int, plan_bytes: int
+) -> PlanStoreError:
+    """For a message that no planner wrote."""
+    return PlanStoreError(
+        f"the plan of iteration {iteration} for rank {rank} from planner {planner} is damaged: its "
+        f"size is given as {n_bytes} bytes of at most {plan_bytes}, or it is of no known kind"
+    )
+
+
 def closed() -> PlanStoreError:
     """For any use after the end."""
     return PlanStoreError("the plan store is closed")

@@ -1,6 +1,7 @@
 """Reads layer profiles of the paper's authors, as CSV files, into a cost table."""
 
 import csv
+import math
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.profile_table import (
@@ -34,6 +35,8 @@ MEGABYTE = 1e6
 ELEMENT_BYTES = 2  # measured in float16
 STATE_FACTOR = 8  # float16 weights and gradients; float32 weights and two moments
 LOGIT_BYTES = 4  # the loss keeps its softmax in float32
+LARGEST_SIZE = 2**31 - 1
+LARGEST_AMOUNT = 1e12
 KINDS = ("encoder", "decoder", "embedding", "postprocess")
 SIDE_OF = {ENCODER: ENCODER_SIDE, DECODER: DECODER_SIDE}
 
@@ -115,6 +118,8 @@ def _read(path: Path, parse: Callable[[dict[str, str]], T]) -> list[T]:
 
 
 def _parse(row: dict[str, str], parse: Callable[[dict[str, str]], T], where: str) -> T:
+    if None in row or None in row.values():
+        raise InputError(f"{where}: does not have as many cells as there are columns")
     try:
         return parse(row)
     except KeyError as error:
@@ -127,19 +132,35 @@ def _measurement(row: dict[str, str]) -> Measurement:
     return Measurement(
         key=_key(row),
         size=(
-            int(row["microbatch_size"]),
-            int(row["input_tokens"]),
-            int(row["target_tokens"]),
+            _size(row, "microbatch_size", least=1),
+            _size(row, "input_tokens"),
+            _size(row, "target_tokens"),
         ),
-        forward_ms=float(row["forward_ms"]),
-        backward_ms=float(row["backward_ms"]),
-        stored_bytes=MEGABYTE * float(row["stored_activation_mb"] or "nan"),
-        peak_bytes=MEGABYTE * float(row["peak_activation_mb"] or "nan"),
+        forward_ms=_amount(row, "forward_ms"),
+        backward_ms=_amount(row, "backward_ms"),
+        stored_bytes=_megabytes_if_measured(row, "stored_activation_mb"),
+        peak_bytes=_megabytes_if_measured(row, "peak_activation_mb"),
     )
 
 
 def _weight_bytes(row: dict[str, str]) -> tuple[LayerKey, float]:
-    return _key(row), MEGABYTE * float(row["parameter_mb"])
+    return _key(row), MEGABYTE * _amount(row, "parameter_mb")
+
+
+def _size(row: dict[str, str], column: str, least: int = 0) -> int:
+    if not least <= (size := int(row[column])) <= LARGEST_SIZE:
+        raise ValueError(f"{column} is {quoted(size)}, not a size of {least} or more")
+    return size
+
+
+def _amount(row: dict[str, str], column: str) -> float:
+    if not 0 <= (amount := float(row[column])) <= LARGEST_AMOUNT:
+        raise ValueError(f"{column} is {amount:g}, not a number >= 0")
+    return amount
+
+
+def _megabytes_if_measured(row: dict[str, str], column: str) -> float:
+    return MEGABYTE * _amount(row, column) if row[column] else math.nan
 
 
 def _key(row: dict[str, str]) -> LayerKey:

@@ -30,6 +30,10 @@ _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 AXES = ("rows", "row_tokens", "target_tokens")
 
 
+class NotATableError(InputError):
+    """A file of another kind or version."""
+
+
 def write_table(table: ProfileTable, path: Path) -> None:
     """Writes a table, whole or not at all.
 
@@ -72,10 +76,12 @@ def read_table(path: Path) -> ProfileTable:
         InputError: The file is missing, is not a table of this version, or is damaged.
     """
     with _open(path) as file:
-        _check_format(file, path)
         try:
+            _check_format(file, path)
             table = _read(file)
             check_table(table)
+        except NotATableError:
+            raise
         except KeyError as error:
             raise InputError(f"{path}: damaged cost table: no {error}; {_AGAIN}") from None
         except ValidationError as error:
@@ -99,11 +105,11 @@ def _check_format(file: h5py.File, path: Path) -> None:
     found, version = file.attrs.get("format"), file.attrs.get("schema_version")
     name = found.decode(errors="replace") if isinstance(found, bytes) else found
     if name is None:
-        raise InputError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
+        raise NotATableError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
     if name != FORMAT:
-        raise InputError(f"{path}: is a {name}, not a cost table; {_AGAIN}")
+        raise NotATableError(f"{path}: is a {name}, not a cost table; {_AGAIN}")
     if np.ndim(version) or version != SCHEMA_VERSION:
-        raise InputError(
+        raise NotATableError(
             f"{path}: is a cost table of version {version}, but this dynapipe-hpc reads "
             f"{SCHEMA_VERSION}; {_AGAIN}"
         )

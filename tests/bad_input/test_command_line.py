@@ -1,0 +1,142 @@
+"""Arguments that make no sense, and outputs that cannot be."""
+
+from pathlib import Path
+
+import pytest
+from tests.bad_input.good import IMPORT, PLAN, PLAN_LENGTHS, PREPROCESS
+from tests.bad_input.oracle import assert_refused
+from tests.bad_input.worker import Worker
+
+# What argparse says begins with how to use the verb.
+MISUSE: list[tuple[tuple[str, ...], str]] = [
+    ((), "VERB"),
+    (("nonsense",), "invalid choice: 'nonsense'"),
+    (("pla",), "invalid choice: 'pla'"),
+    (("--nonsense",), "required: VERB|unrecognized"),
+    (("plan",), "required: CONFIG"),
+    (("plan", "config.toml", "more.toml"), "unrecognized arguments: more.toml"),
+    (("plan", "config.toml", "--iteration"), "--iteration: expected one argument"),
+    (("plan", "config.toml", "--iteration", "first"), "--iteration: invalid int value: 'first'"),
+    (("plan", "config.toml", "--iteration", "1.5"), "--iteration: invalid int value: '1.5'"),
+    (("plan", "config.toml", "--iteration", "9" * 5000), "--iteration: invalid int value"),
+    (("plan", "config.toml", "--set"), "--set: expected one argument"),
+    (("plan", "config.toml", "--nonsense"), "unrecognized arguments: --nonsense"),
+    (("preprocess", "in.jsonl"), "required: OUT.h5"),
+    (
+        ("preprocess", "in.jsonl", "out.h5", "--workers", "all"),
+        "--workers: invalid int value: 'all'",
+    ),
+    (("inspect",), "required: FILE.h5"),
+    (("run", "config.toml"), "required: -o/--output"),
+    (("run", "config.toml", "-o", ""), "is empty; name a new folder"),
+    (("profile", "config.toml"), "required: -o/--output"),
+    (("report",), "required: RUN"),
+    (("demo-corpus",), "required: OUT.jsonl"),
+    (("demo-corpus", "x.jsonl", "--samples", "many"), "--samples: invalid int value: 'many'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISUSE)
+def test_misuse_is_explained(
+    worker: Worker, folder: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    assert_refused(worker, folder, arguments, words, start="usage: dynapipe-hpc ")
+
+
+REFUSED: list[tuple[tuple[str, ...], str]] = [
+    ((*PREPROCESS, "--workers", "-1"), "--workers -1: must be 1 or more"),
+    (("preprocess", "none.jsonl", "out.h5"), "none.jsonl: .*[Nn]o such file"),
+    (("preprocess", "in.jsonl", "in.jsonl"), "in.jsonl: is both an input and the output"),
+    (("preprocess", "in.jsonl", "./in.jsonl", "--force"), "in.jsonl: is both an input"),
+    (("preprocess", "in.jsonl", "data.h5"), "data.h5: exists already"),
+    (("preprocess", "in.jsonl", "run"), "run: is a folder"),
+    (("preprocess", "in.jsonl", "run", "--force"), "run: is a folder"),
+    (("preprocess", "in.jsonl", "none/out.h5"), "its folder 'none' does not exist"),
+    (("preprocess", "in.jsonl", "in.jsonl/out.h5"), "its folder 'in.jsonl' "),
+    (("preprocess", "in.jsonl", "/dev/null"), "/dev/null: is no regular file"),
+    (("preprocess", "in.jsonl", "/dev/null", "--force"), "/dev/null: is no regular file"),
+    (("preprocess", "in.jsonl", "x" * 300 + ".h5"), "xxx.*longer than 160 bytes"),
+    (("preprocess", "in.jsonl", "x" * 250 + ".h5"), "xxx.*longer than 160 bytes"),
+    (("preprocess", "in.jsonl", ""), ": "),
+    (("preprocess", "", "out.h5"), ": "),
+    (("preprocess", "loop", "out.h5"), "loop: "),
+    (("preprocess", "in.jsonl", "in.jsonl", "loop/out.h5"), "loop"),
+    (("inspect", "none.h5"), "none.h5: .*[Nn]o such file"),
+    (("inspect", "run"), "run: is a folder"),
+    (("inspect", "in.jsonl"), "in.jsonl: not a complete HDF5 file"),
+    (("inspect", ""), ": is a folder"),
+    (("inspect", "loop"), "loop: "),
+    (("inspect", "x" * 300), "xxx.*too long"),
+    (("inspect", "in.jsonl/data.h5"), "in.jsonl/data.h5: "),
+    (("plan", "none.toml"), "none.toml: cannot be read: No such file"),
+    (("plan", ""), ": cannot be read: is a folder"),
+    (("plan", "data.h5"), "data.h5: (not UTF-8|is larger than)"),
+    (("plan", "in.jsonl"), "in.jsonl: not valid TOML"),
+    ((*PLAN, "--iteration", "-1"), "--iteration -1: iterations count from 0"),
+    ((*PLAN, "--iteration", "99999999999999999999"), "--iteration 99999999999999999999: "),
+    ((*PLAN, "--iteration", "1000000000000"), "--iteration 1000000000000: "),
+    ((*PLAN, "--lengths", "lengths.json"), "give both or neither"),
+    ((*PLAN, "--json", "out.json"), "give both or neither"),
+    ((*PLAN_LENGTHS, "--explain"), "leave out --lengths"),
+    ((*PLAN_LENGTHS, "--iteration", "1"), "leave out --lengths"),
+    ((*PLAN_LENGTHS[:-1], "lengths.json"), "lengths.json: is both an input and the output"),
+    ((*PLAN_LENGTHS[:-1], "in.jsonl"), "in.jsonl: exists already"),
+    ((*PLAN_LENGTHS[:-1], "run"), "run: is a folder"),
+    ((*PLAN_LENGTHS[:-1], "none/out.json"), "its folder 'none' does not exist"),
+    ((*PLAN, "--profile", "none.h5"), "none.h5: not a cost table: No such file"),
+    ((*PLAN, "--profile", "none.csv"), "none.csv: cannot be read: No such file"),
+    ((*PLAN, "--profile", "data.h5"), "data.h5: is a dynapipe-hpc dataset, not a cost table"),
+    ((*PLAN, "--profile", "in.jsonl"), "in.jsonl: not a cost table"),
+    ((*IMPORT[:-1], "p.csv"), "p.csv: is both an input and the output"),
+    ((*IMPORT[:-1], "table.h5"), "table.h5: exists already"),
+    ((*IMPORT[:-1], "run"), "run: is a folder"),
+    ((*IMPORT, "--parameters", "none.csv"), "none.csv: cannot be read: No such file"),
+    (("demo-corpus", "in.jsonl"), "in.jsonl: exists already"),
+    (("demo-corpus", "x.jsonl", "--samples", "-1"), "--samples -1|samples"),
+    (("demo-corpus", "x.jsonl", "--samples", "0"), "--samples 0|samples"),
+    (("demo-corpus", "x.jsonl", "--max-bytes", "0"), "--max-bytes 0|bytes"),
+    (("demo-corpus", "none/x.jsonl"), "its folder 'none' does not exist"),
+    (("demo-corpus", "run"), "run: is a folder"),
+    (("report", "none"), "none is not a run folder"),
+    (("report", "loop"), "loop is not a run folder"),
+    (("report", "x" * 300), "xxx is not a run folder|too long"),
+    (("report", "run", "run", "none"), "none is not a run folder"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSED)
+def test_what_cannot_be_is_explained(
+    worker: Worker, folder: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    (folder / "loop").symlink_to("loop")
+    assert_refused(worker, folder, arguments, words)
+
+
+RUN = ("run", "config.toml", "--set", "cluster.n_stages=1", "-o", "new")
+PROFILE = ("profile", "config.toml", "--set", "cluster.n_stages=1", "-o", "new.h5")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "config.toml", "-o", "new"), "needs 2 ranks .* but this job has 1"),
+        (("run", "none.toml", "-o", "new"), "none.toml: cannot be read: No such file"),
+        ((*RUN[:-1], "run"), "run already holds a run"),
+        ((*RUN[:-1], "in.jsonl"), "in.jsonl: .*choose another folder"),
+        ((*RUN[:-1], "in.jsonl/new"), "in.jsonl/new: .*choose another folder"),
+        ((*RUN[:-1], "."), "holds files of something else"),
+        ((*RUN, "--set", "data.dataset=none.h5"), "none.h5: not a dataset: No such file"),
+        ((*RUN, "--set", "planner.schedule.split_backward=true"), "split_backward is true, but"),
+        ((*RUN, "--set", "training.device=cuda"), "rank 0 sees no GPU"),
+        ((*PROFILE[:-1], "run"), "run: is a folder"),
+        ((*PROFILE[:-1], "none/new.h5"), "its folder 'none' does not exist"),
+        ((*PROFILE[:-1], "data.h5"), "data.h5: is a dynapipe-hpc dataset"),
+        ((*PROFILE[:-1], "config.toml"), "config.toml: is both an input and the output"),
+        ((*PROFILE, "--microbatch-tokens", "0"), "--microbatch-tokens is 0"),
+        ((*PROFILE, "--microbatch-tokens", "-8"), "--microbatch-tokens is -8"),
+    ],
+)
+def test_a_run_that_cannot_start_is_explained(
+    worker: Worker, folder: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    assert_refused(worker, folder, arguments, words)

@@ -1,0 +1,94 @@
+"""Run folders to report on, damaged or none."""
+
+from pathlib import Path
+
+import pytest
+from tests.bad_input.changes import NO_FILES, Change, be, be_huge, be_missing
+from tests.bad_input.good import REPORT
+from tests.bad_input.oracle import assert_refused
+from tests.bad_input.worker import Worker
+
+
+def replaced(old: str, new: str) -> Change:
+    """Other text in place of the first of its kind."""
+    return lambda path: path.write_text(path.read_text().replace(old, new, 1))
+
+
+CHANGES: list[tuple[str, Change, str]] = [
+    *(
+        (f"run/{name}", change, "run")
+        for name in ("config.toml", "machine.json", "iterations.csv")
+        for change, _ in NO_FILES.values()
+    ),
+    *(("run/trace.json", change, "run") for change, _ in list(NO_FILES.values())[1:]),
+    ("run/config.toml", be("x ="), "config.toml: not TOML"),
+    ("run/config.toml", be(b"\xff"), "config.toml: not (TOML|UTF-8)"),
+    ("run/config.toml", be("x = " + "[" * 50_000), "config.toml: not TOML"),
+    ("run/machine.json", be(""), "machine.json: not JSON"),
+    ("run/machine.json", be("[" * 50_000), "machine.json: not JSON"),
+    ("run/machine.json", be("[1]"), "machine.json: must hold an object"),
+    ("run/machine.json", be_huge, "machine.json: is larger than"),
+    ("run/iterations.csv", be(""), "iterations.csv:1: the columns"),
+    ("run/iterations.csv", be("a,b\n1,2\n"), "iterations.csv:1: the columns"),
+    ("run/iterations.csv", be(b"\xff\xfe\n"), "iterations.csv:1: the columns"),
+    ("run/iterations.csv", be_huge, "iterations.csv: is larger than"),
+    ("run/iterations.csv", replaced("4.0", "four"), "iterations.csv:2: loss is 'four'"),
+    ("run/iterations.csv", replaced("4.0", "\x1b[2J"), r"iterations.csv:2: loss is '.x1b"),
+    ("run/iterations.csv", replaced("4.0,", ""), "iterations.csv:2: 14 values where 15"),
+    ("run/iterations.csv", replaced("1000,", "-1000,"), "iterations.csv:2: real_tokens is -1000"),
+    ("run/iterations.csv", replaced("500.0", "nan"), "iterations.csv:2: measured_ms is nan"),
+    ("run/iterations.csv", replaced("500.0", "inf"), "iterations.csv:2: measured_ms is inf"),
+    ("run/iterations.csv", replaced("450.0", "0.0"), "iterations.csv:2: predicted_ms is 0"),
+    ("run/iterations.csv", replaced("450.0", "nan"), "iterations.csv:2: predicted_ms is nan"),
+    ("run/iterations.csv", replaced("1000,", "9" * 5000 + ","), "iterations.csv:2: real_tokens is"),
+    ("run/iterations.csv", replaced("1000,", "9" * 400 + ","), "iterations.csv:2: real_tokens is"),
+    ("run/iterations.csv", replaced("\n0,", '\n"0,'), "iterations.csv"),
+    ("run/iterations.csv", replaced("\n0,", "\n" + "x" * 200_000 + ","), "iterations.csv"),
+    ("run/trace.json", be("[\n,nonsense\n"), "trace.json:2: not an iteration of a trace"),
+    ("run/trace.json", be("[\n,{}\n"), "trace.json:2: not an iteration of a trace"),
+    ("run/trace.json", be("[\n,1\n"), "trace.json:2: not an iteration of a trace"),
+    ("run/trace.json", be("[\n," + "[" * 50_000 + "\n"), "trace.json:2: not an iteration"),
+    ("run/trace.json", replaced('"ts":', '"ts":"x","t":'), "trace.json:2: not an iteration"),
+    ("run/trace.json", replaced('"ts":0.0', '"ts":NaN'), "trace.json:2: not an iteration"),
+    ("run/trace.json", replaced('"ts":0.0', '"ts":1e999'), "trace.json:2: not an iteration"),
+    (
+        "run/trace.json",
+        replaced('"cat":"forward","ph":"X","pid":1', '"cat":"forward","pid":"one"'),
+        "trace.json:2: not an iteration",
+    ),
+    ("run/trace.json", replaced('"args":{"iteration":0}', '"args":7'), "trace.json:2: not an it"),
+    ("run/trace.json", replaced('"cat":"forward"', '"cat":"nap"'), "trace.json:2: not an it"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "words"), CHANGES)
+def test_a_damaged_run_is_named(
+    worker: Worker, folder: Path, name: str, change: Change, words: str
+) -> None:
+    change(folder / name)
+    assert_refused(worker, folder, REPORT, words)
+
+
+def test_what_is_no_run_is_named(worker: Worker, folder: Path) -> None:
+    for name in ("none", "in.jsonl", "data.h5", "."):
+        assert_refused(worker, folder, ("report", name, "-o", "x.html"), "is not a run folder")
+
+
+def test_a_run_without_iterations_is_named(worker: Worker, folder: Path) -> None:
+    lines = folder / "run" / "iterations.csv"
+    lines.write_text(lines.read_text().splitlines()[0] + "\n")
+    assert_refused(worker, folder, REPORT, "run holds no finished iteration")
+
+
+def test_an_unknown_baseline_is_named(worker: Worker, folder: Path) -> None:
+    assert_refused(worker, folder, (*REPORT, "--baseline", "none"), "no run is called 'none'")
+
+
+@pytest.mark.parametrize("page", ["run", "in.jsonl/x.html", "run/config.toml/x/y.html"])
+def test_a_page_that_cannot_be_written_is_named(worker: Worker, folder: Path, page: str) -> None:
+    assert_refused(worker, folder, ("report", "run", "-o", page), page)
+
+
+def test_a_missing_trace_is_none(worker: Worker, folder: Path) -> None:
+    be_missing(folder / "run" / "trace.json")
+    assert worker.call(folder, REPORT).exit_code == 0

@@ -1,0 +1,157 @@
+"""Measurements as CSV files, and lengths as JSON."""
+
+from pathlib import Path
+
+import pytest
+from tests.bad_input.changes import NO_FILES, Change, be, be_huge
+from tests.bad_input.good import IMPORT, PARAMETERS, PLAN_LENGTHS, PROFILES
+from tests.bad_input.oracle import assert_refused
+from tests.bad_input.worker import Worker
+
+HEADER, FIRST, *_ = PROFILES.splitlines()
+
+
+def with_row(row: str) -> Change:
+    """Another first measurement."""
+    return be(PROFILES.replace(FIRST, row))
+
+
+def with_cell(column: str, value: str) -> Change:
+    """Another value in the first measurement."""
+    cells = dict(zip(HEADER.split(","), FIRST.split(","), strict=True)) | {column: value}
+    return with_row(",".join(cells.values()))
+
+
+PROFILE_CHANGES: dict[str, tuple[Change, str]] = {
+    **NO_FILES,
+    "empty": (be(""), "holds no measurements"),
+    "nothing but names": (be(HEADER), "holds no measurements"),
+    "terabytes": (be_huge, "larger than|not UTF-8|holds no measurements"),
+    "HDF5": (be(b"\x89HDF\r\n\x1a\n" + bytes(100)), "not UTF-8"),
+    "UTF-16": (be(PROFILES.encode("utf-16")), "not UTF-8"),
+    "NUL bytes": (be(bytes(1000)), "not a CSV file|holds no measurements|no column"),
+    "other names": (be("a,b\n1,2\n"), "p.csv:2: no column"),
+    "a name less": (be(PROFILES.replace("forward_ms,", "", 1)), "p.csv:2: "),
+    "a cell less": (with_row(FIRST.rpartition(",")[0]), "p.csv:2: "),
+    "a cell more": (with_row(FIRST + ",7"), "p.csv:2: "),
+    "half of the rows": (be(PROFILES[: len(PROFILES) // 2]), "p.csv(:|_parameters.csv)"),
+    "a long cell": (with_cell("layer", "x" * 200_000), "not a CSV file"),
+    "an open quote": (be('"' + PROFILES), "p.csv"),
+    "an unknown layer": (with_cell("layer", "middle"), "p.csv:2: .*'middle'"),
+    "a decoder": (with_cell("layer", "decoder"), "measurements of a t5"),
+    "an unknown mode": (with_cell("recompute", "some"), "'some'|no weights of"),
+    "no mode": (with_cell("recompute", ""), "p.csv:2|no weights of"),
+    "a degree in words": (with_cell("tensor_parallel", "one"), "p.csv:2: .*'one'"),
+    "a degree of 0": (with_cell("tensor_parallel", "0"), "tensor_parallel|no weights of"),
+    "rows in words": (with_cell("microbatch_size", "many"), "p.csv:2: .*'many'"),
+    "rows of a fraction": (with_cell("microbatch_size", "1.5"), "p.csv:2: .*'1.5'"),
+    "no rows": (with_cell("microbatch_size", ""), "p.csv:2: "),
+    "rows of 0": (with_cell("microbatch_size", "0"), "p.csv.*rows|p.csv:2: .*microbatch_size"),
+    "rows below 0": (with_cell("microbatch_size", "-1"), "p.csv.*rows|p.csv:2: .*microbatch_size"),
+    "rows beyond all integers": (
+        with_cell("microbatch_size", "9" * 30),
+        "p.csv.*rows|p.csv:2: .*microbatch_size",
+    ),
+    "rows of thousands of digits": (with_cell("microbatch_size", "9" * 5000), "p.csv:2: "),
+    "lengths below 0": (with_cell("input_tokens", "-16"), "p.csv"),
+    "a time in words": (with_cell("forward_ms", "fast"), "p.csv:2: .*'fast'"),
+    "no time": (with_cell("forward_ms", ""), "p.csv:2: "),
+    "a time below 0": (with_cell("forward_ms", "-1"), "p.csv.*forward_ms.*-1"),
+    "an infinite time": (with_cell("backward_ms", "inf"), "p.csv.*backward_ms.*inf"),
+    "a time that is no number": (with_cell("backward_ms", "nan"), "p.csv.*backward_ms"),
+    "memory below 0": (with_cell("stored_activation_mb", "-3"), "p.csv.*stored"),
+    "infinite memory": (with_cell("peak_activation_mb", "1e999"), "p.csv.*(transient|peak)"),
+    "a number with a comma": (with_cell("forward_ms", '"1,5"'), "p.csv:2: .*'1,5'"),
+    "an escape sequence": (with_cell("layer", "\x1b[2J"), r"p.csv:2: .*x1b"),
+}
+PARAMETER_CHANGES: dict[str, tuple[Change, str]] = {
+    **NO_FILES,
+    "empty": (be(""), "holds no measurements"),
+    "without the embedding": (be(PARAMETERS.rsplit("\n", 2)[0]), "no weights of .*embedding"),
+    "weights in words": (be(PARAMETERS.replace(",4\n", ",four\n")), "p_parameters.csv:2: .*'four'"),
+    "weights below 0": (
+        be(PARAMETERS.replace(",4\n", ",-4\n")),
+        "parameter_bytes.* -4|parameter_mb",
+    ),
+    "infinite weights": (
+        be(PARAMETERS.replace(",4\n", ",inf\n")),
+        "parameter_bytes.* inf|parameter",
+    ),
+    "weights of NaN": (be(PARAMETERS.replace(",4\n", ",nan\n")), "parameter_bytes.* nan|parameter"),
+    "the measurements": (be(PROFILES), "no column 'parameter_mb'"),
+}
+
+
+@pytest.mark.parametrize("name", PROFILE_CHANGES)
+def test_a_bad_profile_is_named(worker: Worker, folder: Path, name: str) -> None:
+    change, words = PROFILE_CHANGES[name]
+    change(folder / "p.csv")
+    assert_refused(
+        worker, folder, IMPORT, rf"^dynapipe-hpc: p(_parameters)?\.csv(?s:.*)({words})|({words})"
+    )
+
+
+@pytest.mark.parametrize("name", PARAMETER_CHANGES)
+def test_bad_sizes_of_weights_are_named(worker: Worker, folder: Path, name: str) -> None:
+    change, words = PARAMETER_CHANGES[name]
+    change(folder / "p_parameters.csv")
+    assert_refused(worker, folder, IMPORT, words)
+
+
+LENGTHS: dict[str, tuple[Change, str]] = {
+    **NO_FILES,
+    "empty": (be(""), "content: Invalid JSON"),
+    "terabytes": (be_huge, "larger than"),
+    "no JSON": (be("nonsense"), "Invalid JSON"),
+    "cut": (be('{"batches": [[1, 2'), "Invalid JSON"),
+    "UTF-16": (be('{"batches": [[1]]}'.encode("utf-16")), "Invalid JSON"),
+    "a byte order mark": (be(b"\xef\xbb\xbf{}"), "Invalid JSON"),
+    "HDF5": (be(b"\x89HDF\r\n\x1a\n"), "Invalid JSON"),
+    "a deep list": (be("[" * 100_000), "Invalid JSON"),
+    "a list": (be("[[1, 2]]"), "content: "),
+    "no batches": (be("{}"), "batches: Field required"),
+    "batches of null": (be('{"batches": null}'), "batches: "),
+    "an empty list": (be('{"batches": []}'), "batches: .*at least 1"),
+    "an empty batch": (be('{"batches": [[8], []]}'), "batches, batch 1: .*at least 1"),
+    "a flat list": (be('{"batches": [8, 16]}'), "batches, batch 0: "),
+    "a length of 0": (be('{"batches": [[8, 0]]}'), "batches, batch 0, sample 1: 0: "),
+    "a length below 0": (be('{"batches": [[-8]]}'), "batches, batch 0, sample 0: -8: "),
+    "a fraction": (be('{"batches": [[8.5]]}'), "batches, batch 0, sample 0: 8.5: "),
+    "words": (be('{"batches": [["long"]]}'), "batches, batch 0, sample 0: 'long': "),
+    "digits as text": (be('{"batches": [["8"]]}'), "batches, batch 0, sample 0: '8': "),
+    "true": (be('{"batches": [[true]]}'), "batches, batch 0, sample 0: True: "),
+    "NaN": (be('{"batches": [[NaN]]}'), "batches, batch 0, sample 0: "),
+    "too long for the model": (be('{"batches": [[65]]}'), "batch 0: sample 0 .*model.max_tokens"),
+    "beyond 32 bits": (be('{"batches": [[4294967296]]}'), "batches, batch 0, sample 0: 4294967296"),
+    "beyond 64 bits": (be('{"batches": [[99999999999999999999999]]}'), "batch 0, sample 0: "),
+    "thousands of digits": (
+        be('{"batches": [[' + "9" * 10_000 + "]]}"),
+        "batch 0, sample 0|Invalid",
+    ),
+    "targets of fewer samples": (
+        be('{"batches": [[8, 8]], "dec_batches": [[8]]}'),
+        "batches have .2. inputs, but dec_batches .1. targets",
+    ),
+    "targets of another number of many samples": (
+        be('{"batches": [' + "[8]," * 50_000 + '[8]], "dec_batches": [[8]]}'),
+        "inputs, but dec_batches .* targets",
+    ),
+    "targets of 0": (
+        be('{"batches": [[8]], "dec_batches": [[0]]}'),
+        "dec_batches, batch 0, sample 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_bad_lengths_are_named(worker: Worker, folder: Path, name: str) -> None:
+    change, words = LENGTHS[name]
+    change(folder / "lengths.json")
+    assert_refused(
+        worker, folder, PLAN_LENGTHS, rf"^dynapipe-hpc: lengths\.json: (?s:.*)({words})|{words}"
+    )
+
+
+def test_a_batch_that_fits_no_memory_is_named(worker: Worker, folder: Path) -> None:
+    arguments = (*PLAN_LENGTHS, "--set", "cluster.device_memory_bytes=20000")
+    assert_refused(worker, folder, arguments, "lengths.json: batch 0: .*memory")

@@ -1,0 +1,132 @@
+"""Tokenizers that cannot be used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.bad_input.changes import NO_FILES, Change, be, be_huge
+from tests.bad_input.good import (
+    MERGES,
+    PREPROCESS,
+    TOKENIZER,
+    VOCABULARY,
+    WITH_TOKENIZER,
+    WITH_VOCABULARY,
+)
+from tests.bad_input.oracle import assert_refused
+from tests.bad_input.worker import Worker
+
+
+def of(**changes: Any) -> Change:
+    """A tokenizer file with other entries."""
+    return be(json.dumps(TOKENIZER | changes))
+
+
+def of_model(**changes: Any) -> Change:
+    """With other entries of its model."""
+    model = {"type": "BPE", "vocab": VOCABULARY, "merges": ["a b"]} | changes
+    return of(model=model)
+
+
+FILES: dict[str, tuple[Change, str]] = {
+    **NO_FILES,
+    "empty": (be(""), "not a tokenizer file, which is JSON"),
+    "terabytes": (be_huge, "larger than"),
+    "no JSON": (be("nonsense"), "not a tokenizer file, which is JSON"),
+    "cut": (be(json.dumps(TOKENIZER)[:60]), "not a tokenizer file, which is JSON"),
+    "Latin-1": (be(b'{"model": "caf\xe9"}'), "not a tokenizer file, which is JSON"),
+    "HDF5": (be(b"\x89HDF\r\n\x1a\n"), "not a tokenizer file, which is JSON"),
+    "a deep list": (be("[" * 100_000), "not a tokenizer file, which is JSON"),
+    "a number of thousands of digits": (be("9" * 5000), "not a tokenizer file"),
+    "a list": (be("[]"), "not a tokenizer file, it has no 'model'"),
+    "a vocabulary": (be(json.dumps(VOCABULARY)), "not a tokenizer file, it has no 'model'.*merges"),
+    "a model of null": (of(model=None), "cannot be loaded"),
+    "a model of a number": (of(model=7), "cannot be loaded"),
+    "an empty model": (of(model={}), "cannot be loaded"),
+    "an unknown model": (of_model(type="Guess"), "cannot be loaded"),
+    "another version": (of(version="99.0"), "cannot be loaded"),
+    "no version": (of(version=None), "cannot be loaded"),
+    "a vocabulary in a list": (of_model(vocab=["a", "b"]), "cannot be loaded"),
+    "ids in words": (of_model(vocab={"a": "zero"}), "cannot be loaded"),
+    "ids below 0": (of_model(vocab={"a": -1}), "cannot be loaded"),
+    "ids beyond 32 bits": (of_model(vocab={"a": 2**40}), "cannot be loaded"),
+    "merges of unknown parts": (of_model(merges=["x y"]), "cannot be loaded"),
+    "merges of one part": (of_model(merges=["ab"]), "cannot be loaded"),
+    "merges into nothing known": (of_model(merges=["b a"]), "cannot be loaded"),
+    "merges of numbers": (of_model(merges=[1, 2]), "cannot be loaded"),
+    "an empty vocabulary": (of_model(vocab={}, merges=[]), "end a sequence|no token"),
+    "no end of a sequence": (of_model(vocab={"a": 0, "b": 1, "ab": 2}), "known to end a sequence"),
+    "an unknown normalizer": (of(normalizer={"type": "Guess"}), "cannot be loaded"),
+    "an unknown pre-tokenizer": (of(pre_tokenizer={"type": "Guess"}), "cannot be loaded"),
+    "a pattern that is none": (
+        of(
+            pre_tokenizer={
+                "type": "Split",
+                "pattern": {"Regex": "("},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+        ),
+        "cannot be loaded",
+    ),
+    "added tokens of a number": (of(added_tokens=7), "cannot be loaded"),
+    "an added token without text": (of(added_tokens=[{"id": 1}]), "cannot be loaded"),
+    "an unknown token that is unknown": (of_model(unk_token="<unk>"), "cannot make tokens"),  # noqa: S106
+    "a long message": (of_model(type="x" * 10**6), "cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_bad_tokenizer_is_named(worker: Worker, folder: Path, name: str) -> None:
+    change, words = FILES[name]
+    change(folder / "tokenizer.json")
+    # With a letter that the vocabulary lacks.
+    (folder / "in.jsonl").write_text('{"inputs": "abc", "targets": "b"}\n')
+    assert_refused(
+        worker,
+        folder,
+        WITH_TOKENIZER,
+        rf"^dynapipe-hpc: tokenizer\.json: (?s:.*)({words})|tokenizer.json.*{words}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        *(("vocab.json", *case) for case in NO_FILES.values()),
+        *(("merges.txt", *case) for case in NO_FILES.values()),
+        ("vocab.json", be(""), "not the vocabulary and the merges"),
+        ("vocab.json", be("[1, 2]"), "not the vocabulary and the merges"),
+        ("vocab.json", be('{"a": "b"}'), "not the vocabulary and the merges|vocab.json"),
+        ("vocab.json", be('{"a": 0}'), "not the vocabulary and the merges"),
+        ("vocab.json", be("{}"), "not the vocabulary and the merges|no token"),
+        ("vocab.json", be(MERGES), "not the vocabulary and the merges"),
+        ("merges.txt", be(b"\xff\xfe"), "not the vocabulary and the merges"),
+        ("merges.txt", be("a\n"), "not the vocabulary and the merges"),
+        ("merges.txt", be("a b c d\n"), "not the vocabulary and the merges"),
+        ("merges.txt", be("x y\n"), "not the vocabulary and the merges"),
+        ("merges.txt", be(json.dumps(VOCABULARY)), "not the vocabulary and the merges"),
+    ],
+)
+def test_a_bad_vocabulary_is_named(
+    worker: Worker, folder: Path, name: str, change: Change, words: str
+) -> None:
+    change(folder / name)
+    assert_refused(worker, folder, WITH_VOCABULARY, f"{name}.*({words})|{words}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*WITH_TOKENIZER, "--eos", "<end>"), "--eos <end>: tokenizer.json has no such token"),
+        ((*WITH_TOKENIZER, "--eos", ""), "--eos"),
+        ((*PREPROCESS, "--eos", "</s>"), "--eos </s>: the byte tokenizer has"),
+        ((*WITH_TOKENIZER, *WITH_VOCABULARY[-4:]), "one file or two, got 3"),
+        ((*PREPROCESS, *WITH_VOCABULARY[-2:], *WITH_VOCABULARY[-4:-2]), "in this order"),
+    ],
+)
+def test_a_bad_choice_of_tokenizer_is_explained(
+    worker: Worker, folder: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    assert_refused(worker, folder, arguments, words)
