@@ -28,7 +28,7 @@ MISUSE: list[tuple[tuple[str, ...], str]] = [
     ),
     (("inspect",), "required: FILE.h5"),
     (("run", "config.toml"), "required: -o/--output"),
-    (("run", "config.toml", "-o", ""), "is empty; name a new folder"),
+    (("run", "config.toml", "-o", ""), "is empty; name a folder"),
     (("profile", "config.toml"), "required: -o/--output"),
     (("report",), "required: RUN"),
     (("demo-corpus",), "required: OUT.jsonl"),

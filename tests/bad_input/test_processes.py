@@ -1,6 +1,5 @@
 """Some of the bad inputs as a shell calls them, and under mpiexec: once for all ranks."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ import pytest
 from tests.bad_input.changes import Change, be, be_a_folder, be_missing, cut, with_attribute
 from tests.bad_input.good import IMPORT, INSPECT_DATASET, PLAN, PLAN_PROFILED, PREPROCESS, REPORT
 from tests.bad_input.oracle import COUNTS, assert_clear, listing
-from tests.bad_input.worker import Ended
+from tests.bad_input.worker import Ended, environment
 
 MAIN = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main())"
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -35,7 +34,7 @@ def refused(folder: Path, command: Sequence[str]) -> None:
     COUNTS["tried"] += 1
     before = listing(folder)
     ended = subprocess.run(
-        command, cwd=folder, capture_output=True, check=False, timeout=90, env=_environment()
+        command, cwd=folder, capture_output=True, check=False, timeout=90, env=environment()
     )
     stdout, stderr = ended.stdout.decode(), ended.stderr.decode()
     # What mpiexec says of ranks that end with an error comes behind.
@@ -44,11 +43,6 @@ def refused(folder: Path, command: Sequence[str]) -> None:
     assert stderr.count("dynapipe-hpc: ") == 1, stderr
     assert listing(folder) == before
     COUNTS["clear"] += 1
-
-
-def _environment() -> dict[str, str]:
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**os.environ, **allowed, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.slow

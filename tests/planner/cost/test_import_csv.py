@@ -97,7 +97,7 @@ def test_a_binary_file_is_no_profile(tmp_path: Path, content: bytes) -> None:
             PARAMETERS,
             r"p.csv:2: not a measurement: .*'fast'",
         ),
-        ("1,none,encoder,1\n", PARAMETERS, "p.csv:2: not a measurement"),
+        ("1,none,encoder,1\n", PARAMETERS, "p.csv:2: does not have as many cells"),
         ("1,none,decode,1,16,0,1,2,3,10\n", PARAMETERS, "p.csv:2: .*layer is 'decode', not one of"),
         ("1,none,encoder,1,16,0,1,2,3,10\n", "size\n1\n", "p_parameters.csv:2: no column 'layer'"),
         (
