@@ -14,7 +14,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup build demo demo-t5 test test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz bad-input-test check format clean
+.PHONY: help setup build demo demo-t5 test test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test check format clean
 
 help:
 	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
@@ -24,6 +24,7 @@ help:
 	@echo "make exactness every way to train against the unsplit model"
 	@echo "make fuzz     N random plans, and changes to them: is the check right? (N=100000, minutes)"
 	@echo "make bad-input-test is every bad input refused with a clear error?"
+	@echo "make kill-test N random kills of ranks, after each of which the run goes on (N=20 SEED=1)"
 	@echo "make check    lint, types, layers"
 	@echo "make build    again after a change in cpp/"
 	@echo "make format   rewrite sources in the project's format"
@@ -99,6 +100,12 @@ fuzz: setup
 # In the last line: how many bad inputs, and how many ended in a clear error.
 bad-input-test: setup
 	$(BIN)/python -m pytest tests/bad_input -m "slow or not slow"
+
+# With make's own N this takes ten minutes on two cores.
+SEED ?= 1
+kill-test: N = 20
+kill-test: setup
+	$(BIN)/python -m tests.kills.kill_ranks $(N) --seed $(SEED) --json build/kill_test.json
 
 # The plan store under a second MPI implementation, which needs an environment of its own.
 test-mpich: .venv-mpich/.ready

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from dynapipe_hpc.experiment.process_state import state_of
+
 BIN = Path(sys.prefix) / "bin"
 RUN = (str(BIN / "dynapipe-hpc"), "run", "config.toml")
 _MARK = "DYNAPIPE_HPC_TEST_JOB"
@@ -139,9 +141,8 @@ class RealJob:
     def wait(self, timeout_s: float) -> Ended:
         """What was left when all its processes had ended, which took no longer."""
         end_s = time.monotonic() + timeout_s
-        self.process.wait(timeout_s)
-        while any(True for _ in self._marked()):
-            assert time.monotonic() < end_s, f"left behind: {[pid for pid, _ in self._marked()]}"
+        while self.process.poll() is None or any(True for _ in self._marked()):
+            assert time.monotonic() < end_s, self._left_behind()
             time.sleep(_PAUSE_S)
         out, err = (path.read_text() for path in self._outputs)
         return Ended(self.process.returncode, out, err)
@@ -151,6 +152,11 @@ class RealJob:
         for pid, _ in self._marked():
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
+
+    def _left_behind(self) -> str:
+        """The processes that there still are, their states, and what the job has said."""
+        states = [f"{pid}: {state_of(pid)}" for pid, _ in self._marked()]
+        return f"left behind: {states}\n" + "\n".join(p.read_text() for p in self._outputs)
 
     def _marked(self) -> Iterator[tuple[int, list[bytes]]]:
         """The processes of this job and their environments; zombies have none."""

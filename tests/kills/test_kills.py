@@ -1,0 +1,14 @@
+"""A few of the kills that `make kill-test` makes in any number."""
+
+from pathlib import Path
+
+import pytest
+from tests.kills.kill_ranks import kill_ranks, summary
+from tests.oracles.real_job import write_job_files
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_killed_runs_end_with_the_same_weights(tmp_path: Path) -> None:
+    write_job_files(tmp_path)
+    assert summary(kill_ranks(tmp_path, n_kills=3, seed=7))["longest_end_s"] < 30
