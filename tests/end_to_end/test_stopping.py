@@ -1,5 +1,6 @@
 """Signals to real ranks: those that ask a job to stop, and those that end it."""
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -8,10 +9,13 @@ import pytest
 from tests.oracles.real_job import RUN, real_job, write_job_files
 
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 LONGEST_END_S = 30
+LONGEST_JOB_S = 280
 ENDLESS = ("--set", "training.iterations=1000000", "--set", "checkpoint.every=1000")
 
 
@@ -32,7 +36,19 @@ def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
         ended = job.wait(LONGEST_END_S)
     assert ended.exit_code == 75, ended.err
     assert ended.messages == [f"dynapipe-hpc: stopped by {number.name}; start again to go on"]
-    assert len(RunFolder.open(tmp_path / "run").records()) >= 3
+    n_done = len(RunFolder.open(tmp_path / "run").records())
+    assert n_done >= 3
+    checkpoints = CheckpointFolder(tmp_path / "run" / "checkpoints", CheckpointConfig())
+    assert [path.name for path in checkpoints.complete()] == [f"{n_done:06d}"]
+
+
+def test_a_run_that_would_be_too_slow_to_stop_is_ended(folder: Path, tmp_path: Path) -> None:
+    hasty = ("--set", "checkpoint.every=2", "--set", "checkpoint.grace_s=0.001")
+    with real_job(folder, 4, *RUN, *ENDLESS, *hasty, "-o", str(tmp_path / "run")) as job:
+        ended = job.wait(LONGEST_JOB_S)
+    assert ended.exit_code == 1
+    told = r"rank 0 on \S+ ends the job: checkpoint.grace_s is 0.001, but an iteration takes"
+    assert any(re.search(told, message) for message in ended.messages), ended.err
 
 
 def test_a_launcher_forwards_a_request_to_all_ranks(folder: Path, tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ class Checkpoints:
     tell each other after every iteration, in one number each, whether they have finished; when
     all have, the first completes the checkpoint. One that cannot be written is given up with a
     warning: those before it are kept, and training goes on.
+
+    Attributes:
+        took_s: On the first rank, how long the last complete checkpoint took; 0 before.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Checkpoints:
         self._pending: _Pending | None = None
         self._n_begun = -1
         self._error: Future[str] = Future()
+        self.took_s = 0.0
 
     @property
     def is_on(self) -> bool:
@@ -134,8 +138,8 @@ class Checkpoints:
             path = self._folder.finish(whole)
         except RunError as error:
             return self._give_up(pending.n_done, str(error))
-        took_s = time.perf_counter() - pending.started_s
-        print(f"checkpoint {path}: {self._n_bytes:,} bytes in {took_s:.1f} s", flush=True)
+        self.took_s = time.perf_counter() - pending.started_s
+        print(f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s", flush=True)
         return ""
 
     def _give_up(self, n_done: int, error: str) -> str:

@@ -62,7 +62,9 @@ class Ending:
 
     def interrupt(self, number: Signals) -> NoReturn:
         """Ends all ranks at once, as a signal demands."""
-        if self.claim():
+        # Before `open`, whose word decides, all ranks would speak.
+        is_first = MPI.COMM_WORLD.Get_rank() == 0
+        if self.claim() if self._window is not None else is_first:
             sys.stderr.write(f"dynapipe-hpc: ended by {number.name}\n")
             sys.stderr.flush()
         if MPI.COMM_WORLD.Get_size() > 1:

@@ -64,15 +64,3 @@ class HostPositions:
 def _memory_of(window: MPI.Win, owner: int) -> memoryview:
     memory: Any = window.Shared_query(owner)[0]
     return memoryview(memory)
-
-
-def state_of(pid: int) -> str:
-    """What the system says of a process."""
-    try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    except OSError:
-        return "gone"
-    return _STATES.get(after_name.split()[0], "runs")
-
-
-_STATES = {"T": "stopped", "t": "stopped", "D": "waits for a disk", "Z": "gone", "X": "gone"}

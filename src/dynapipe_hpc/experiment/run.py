@@ -1,12 +1,10 @@
 """Trains: every rank executes its plans, and makes its share of the coming ones."""
 
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from signal import Signals
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.sampler import TokenBudgetSampler
@@ -37,6 +35,7 @@ from dynapipe_hpc.experiment.resume import (
 )
 from dynapipe_hpc.experiment.same_plans import check_same_plans
 from dynapipe_hpc.experiment.source import Source, open_source
+from dynapipe_hpc.experiment.stopping import CheckpointTime, end_stopped
 from dynapipe_hpc.experiment.watchdog import Watchdog
 from dynapipe_hpc.plan.codec import decode, plans_hash
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -46,8 +45,6 @@ from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-
-STOPPED = 75  # EX_TEMPFAIL of sysexits.h: start again to go on
 
 
 def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path) -> int:
@@ -60,7 +57,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         output: The run folder to create, or to go on with from its newest checkpoint.
 
     Returns:
-        The exit code: 0, or `STOPPED` if the run was asked to stop before its end.
+        The exit code: 0, or 75 if the run was asked to stop before its end.
 
     Raises:
         SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or a
@@ -106,9 +103,7 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     watchdog.close()
     store.close()
     worker.channels.close()
-    if asked and job.is_first:
-        sys.stderr.write(f"dynapipe-hpc: stopped by {Signals(asked).name}; start again to go on\n")
-    return STOPPED if asked else 0
+    return end_stopped(job, asked) if asked else 0
 
 
 def _say_complete(job: Job, output: Path, n_done: int) -> None:
@@ -214,6 +209,7 @@ def _train(
     n_done: int,
 ) -> int:
     """Returns the signal that stopped the run before its end; 0 if none did."""
+    checkpoint_time = CheckpointTime(rank.config.checkpoint)
     for iteration in range(n_done, rank.config.training.iterations):
         started_s = time.perf_counter()
         samples = sampler.iteration(iteration)
@@ -226,6 +222,7 @@ def _train(
         if log is not None:
             # The shards of a stage go through their plan side by side: one stands for all.
             log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])
+            checkpoint_time.check(1e-3 * measured_ms, checkpoints.took_s)
         rank.position.enter(Phase.SAVES, iteration)
         checkpoints.after_iteration(iteration + 1)
         # One rank may have been asked earlier than others, or alone: all stop together.

@@ -8,9 +8,10 @@ from typing import NoReturn, Self
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.position import Phase, Standing
-from dynapipe_hpc.experiment.host_positions import HostPositions, Neighbour, state_of
+from dynapipe_hpc.experiment.host_positions import HostPositions, Neighbour
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.other_hosts import OtherHosts
+from dynapipe_hpc.experiment.process_state import state_of
 from dynapipe_hpc.experiment.whereabouts import (
     Whereabouts,
     suspect_of,

@@ -12,8 +12,12 @@ class CheckpointConfig(ConfigTable):
         every: Iterations between checkpoints; the last iteration has one, too. 0: none at all.
         keep_last: Newest checkpoints that are kept. While one is written, there is one more.
         keep_every: Checkpoints after a multiple of so many iterations are kept for good. 0: none.
+        grace_s: Time from a signal that asks to stop to the end by force, as in Slurm's
+            `--signal=USR1@GRACE_S`. A run in which an iteration and a checkpoint take longer is
+            ended as soon as that is known. 0: not known.
     """
 
     every: int = Field(default=0, ge=0)
     keep_last: int = Field(default=2, ge=1)
     keep_every: int = Field(default=0, ge=0)
+    grace_s: float = Field(default=0.0, ge=0)

@@ -1,0 +1,63 @@
+"""What follows when a run was asked to stop, and whether there is time for it."""
+
+import os
+import sys
+from signal import Signals
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.slurm import read_slurm_job, requeue
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+
+STOPPED = 75  # EX_TEMPFAIL of sysexits.h: start again to go on
+
+
+def end_stopped(job: Job, asked: int) -> int:
+    """Says which signal stopped the run; SIGUSR1 puts a Slurm job back in the queue.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        RunError: Slurm did not take the job back.
+    """
+    if job.is_first:
+        name = Signals(asked).name
+        sys.stderr.write(f"dynapipe-hpc: stopped by {name}; start again to go on\n")
+        sys.stderr.flush()
+        slurm_job = read_slurm_job(os.environ)
+        if asked == Signals.SIGUSR1 and slurm_job is not None:
+            requeue(slurm_job)
+    return STOPPED
+
+
+class CheckpointTime:
+    """Compares what a checkpoint takes with the time that there is for it."""
+
+    def __init__(self, config: CheckpointConfig) -> None:
+        """Knows the interval, and the time from a request to stop to the end by force."""
+        self._config = config
+        self._has_warned = False
+
+    def check(self, iteration_s: float, checkpoint_s: float) -> None:
+        """To be called when it is known how long an iteration and a checkpoint took.
+
+        Raises:
+            RunError: A run that is asked to stop would be ended before it has stopped.
+        """
+        grace_s = self._config.grace_s
+        if 0 < grace_s < iteration_s + checkpoint_s:
+            raise RunError(
+                f"checkpoint.grace_s is {grace_s:g}, but an iteration takes {iteration_s:.1f} s "
+                f"and a checkpoint {checkpoint_s:.1f} s: a run that is asked to stop would be "
+                "ended before it has stopped; ask earlier (--signal=USR1@SECONDS) and raise it"
+            )
+        interval_s = self._config.every * iteration_s
+        if checkpoint_s > interval_s and not self._has_warned:
+            self._has_warned = True
+            sys.stderr.write(
+                f"dynapipe-hpc: a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = "
+                f"{self._config.every} iterations only {interval_s:.1f} s, so training waits; "
+                "raise it\n"
+            )
+            sys.stderr.flush()
