@@ -4,6 +4,7 @@ import json
 import resource
 from collections.abc import Sequence
 from pathlib import Path
+from signal import SIGUSR1
 
 import h5py
 import pytest
@@ -16,6 +17,7 @@ from dynapipe_hpc.data.tokenizers import ByteTokenizer, Tokenizer
 from dynapipe_hpc.data.verify_dataset import is_intact, verify_dataset
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.preprocess_job import Preprocessed, preprocess_together
+from dynapipe_hpc.experiment.stopping import STOPPED
 
 pytestmark = pytest.mark.mpi
 
@@ -269,3 +271,26 @@ def test_a_full_disk_on_one_rank_is_one_message_and_keeps_what_is_finished(
     )
     assert told.count("\n") == 1
     assert together([*small, large], folder / "x.h5", AGAIN).n_reused == 2
+
+
+def test_a_rank_that_is_asked_to_stop_stops_all_and_the_next_job_goes_on(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = [write_lines(folder / f"{k}.jsonl", 4000) for k in range(3 * N_RANKS)]
+    job = Job(WORLD)
+
+    def ask(share: float) -> None:
+        if RANK == LAST and share > 0.5:
+            job.stop.asked = SIGUSR1
+
+    with pytest.raises(SystemExit) as raised:
+        preprocess_together(job, sources, folder / "x.h5", ByteTokenizer(), ONE, ask)
+    assert raised.value.code == STOPPED
+    said = "dynapipe-hpc: stopped by SIGUSR1; start again to go on\n"
+    assert capsys.readouterr().err == (said if RANK == 0 else "")
+    WORLD.Barrier()
+    made = together(sources, folder / "x.h5")
+    assert 1 <= made.n_reused < made.n_shards
+    alone = folder / f"alone-{RANK}.h5"
+    preprocess(sources, alone, ByteTokenizer(), ONE)
+    assert verify_dataset(folder / "x.h5") == verify_dataset(alone)

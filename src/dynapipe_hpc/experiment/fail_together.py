@@ -1,4 +1,4 @@
-"""Ranks that work on their own, for long, hear of it when one of them fails."""
+"""Ranks that work on their own, for long, hear of it when one of them fails or is to stop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.launch import Job
 
 
-class _PeerFailed(Exception):  # noqa: N818 - not this rank's error
-    """Another rank met an error, and says so itself."""
+class _EndsEarly(Exception):  # noqa: N818 - not this rank's error
+    """Another rank met an error, and says so itself; or one was asked to stop."""
 
 
 @contextmanager
@@ -16,20 +16,26 @@ def fail_together(job: Job) -> Iterator[Callable[[], None]]:
     """Ends the block on all ranks soon after an error that explains itself on one of them.
 
     Meant inside of `Job.agreeing`, where ranks would wait for those that still work. Gives a
-    function to call now and then, which ends the block if a peer failed; all ranks together.
+    function to call now and then, which ends the block if a peer failed, or any rank was asked to
+    stop; all ranks together.
     """
     peers = job.comm.Dup()
 
     def check() -> None:
-        if peers.iprobe():
-            raise _PeerFailed
+        if job.stop.asked or peers.iprobe():
+            raise _EndsEarly
 
-    try:
-        yield check
-    except _PeerFailed:
-        return
-    except (InputError, RunError, OSError):
+    def tell() -> None:
         for rank in range(job.size):
             if rank != job.rank:
                 peers.send(None, rank)  # so small that it waits for nobody
+
+    try:
+        with job.stop.heeded():
+            yield check
+    except _EndsEarly:
+        if job.stop.asked:
+            tell()
+    except (InputError, RunError, OSError):
+        tell()
         raise

@@ -18,6 +18,7 @@ from dynapipe_hpc.data.verify_dataset import is_intact
 from dynapipe_hpc.experiment.fail_together import fail_together
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.shard_maker import Made, OnShare, ShardMaker, workers_of
+from dynapipe_hpc.experiment.stopping import end_stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def preprocess_together(
 
     Raises:
         SystemExit: The output exists, a source cannot be read or changed, a line is bad, no line
-            is left, a file cannot be written or a worker died; the first rank has said so.
+            is left, a file cannot be written, a worker died, or a rank was asked to stop; the
+            first rank has said so.
     """
     folder = shard_folder(output)
     shards: list[Shard] = []
@@ -77,6 +79,8 @@ def preprocess_together(
     maker = ShardMaker(folder, tokenizer, options.skip_bad, workers_of(job, options.n_workers))
     with job.agreeing(), fail_together(job) as check_peers:
         made = maker.make(mine, check_peers, on_share)
+    if asked := job.largest(job.stop.asked):
+        raise SystemExit(end_stopped(job, asked))
     made_by_rank = job.gather(made)
     with job.agreeing():
         if job.is_first:
