@@ -26,8 +26,8 @@ from dynapipe_hpc.data.verify_dataset import verify_dataset
 from measured import medians, print_table, write_json
 
 N_FILES = 4
-SAMPLES = 100_000  # of every file
-REPEATS = 3
+SAMPLES = 50_000  # of every file
+REPEATS = 5
 READS = 20_000
 BIN = Path(sys.prefix) / "bin"
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
