@@ -7,9 +7,7 @@ pair of iterations of which the first ends with the beginning of a checkpoint ta
 pair that has none, so that both meet the same machine. "lost" is what a pair gets longer by, as a
 share of one iteration; "stopped" is the time in which training stands still, and "written" how
 long it takes until the checkpoint is complete. Medians over pairs; the quickest pairs, too, which
-other work on the machine disturbed least. "processor" is the processor time that copying and
-writing take on one rank, which is what training loses where no core is free, and its share of the
-time that the rank's own thread is busy in an iteration.
+other work on the machine disturbed least.
 """
 
 import argparse
@@ -33,11 +31,10 @@ from dynapipe_hpc.experiment.source import open_source
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.checkpoint.transfer import write_parts
 from measured import write_json
 
 JOB = Job(MPI.COMM_WORLD)
-N_PAIRS, N_WARM, N_WRITES = 12, 2, 9
+N_PAIRS, N_WARM = 40, 3
 
 
 @dataclass(frozen=True)
@@ -72,19 +69,6 @@ class Training:
         self.checkpoints.save_now(n_done)
         return 1e3 * (time.perf_counter() - started_s)
 
-    def processor_ms(self, folder: Path) -> float:
-        """What this rank computes for a checkpoint; no other thread of it is at work."""
-        folder.mkdir(exist_ok=True)
-        started_s = time.process_time()
-        write_parts(folder, JOB.rank, self.worker.state.snapshot())
-        return 1e3 * (time.process_time() - started_s)
-
-    def busy_ms(self) -> float:
-        """Processor time of this rank's thread in an iteration."""
-        started_s = time.thread_time()
-        self.iterate()
-        return 1e3 * (time.thread_time() - started_s)
-
 
 def training(path: Path, folder: Path) -> Training:
     config = load_config(path)
@@ -97,7 +81,7 @@ def training(path: Path, folder: Path) -> Training:
     return Training(worker, plans[config.cluster.plan_of(JOB.rank)], samples, checkpoints)
 
 
-def measure(trained: Training, folder: Path) -> dict[str, float]:
+def measure(trained: Training) -> dict[str, float]:
     """Medians and minima over pairs, on this rank."""
     for _ in range(N_WARM):
         trained.pair_ms(0)
@@ -108,21 +92,14 @@ def measure(trained: Training, folder: Path) -> dict[str, float]:
         with_one.append(pair_ms)
         stopped.append(stopped_ms)
         trained.checkpoints.save_now(n_done)
-    processor_ms = statistics.median(trained.processor_ms(folder) for _ in range(N_WRITES))
-    JOB.barrier()
-    busy_ms = statistics.median(trained.busy_ms() for _ in range(N_WRITES))
     iteration_ms, quickest_ms = statistics.median(without) / 2, min(without) / 2
     return {
         "iteration_ms": iteration_ms,
         "stopped_ms": statistics.median(stopped),
-        "written_ms": statistics.median(
-            trained.written_ms(N_PAIRS + 1 + k) for k in range(N_WRITES)
-        ),
+        "written_ms": statistics.median(trained.written_ms(N_PAIRS + k) for k in range(1, 10)),
         "lost_percent": 100 * (statistics.median(with_one) / 2 / iteration_ms - 1) * 2,
         "quickest_iteration_ms": quickest_ms,
         "lost_percent_of_quickest": 100 * (min(with_one) / 2 / quickest_ms - 1) * 2,
-        "processor_ms": processor_ms,
-        "processor_percent": 100 * processor_ms / busy_ms,
     }
 
 
@@ -132,7 +109,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     folder = Path(JOB.broadcast(mkdtemp(dir=Path.cwd()) if JOB.is_first else ""))
-    results = measure(training(arguments.config, folder / "checkpoints"), folder / "parts")
+    results = measure(training(arguments.config, folder))
     if not JOB.is_first:
         return
     shutil.rmtree(folder)

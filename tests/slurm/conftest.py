@@ -80,10 +80,11 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
-    """After every test, no process of any job is left."""
+    """After every test, no process of any job is left, and all nodes are there again."""
     yield
     cluster.end_jobs()
     assert cluster.processes() == []
+    cluster.await_nodes()
 
 
 @pytest.fixture(scope="session")

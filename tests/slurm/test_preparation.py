@@ -11,7 +11,7 @@ from dynapipe_hpc.planner.cost.profile_file import read_table
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
-SIZES = ["--nodes=2", "--ntasks-per-node=2"]
+SIZES = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2"]
 
 
 def test_the_ranks_of_two_nodes_make_one_dataset(
@@ -28,6 +28,7 @@ def test_the_ranks_of_a_run_measure_its_layers(
     cluster: Cluster, folder: Path, open_mpi: dict[str, str]
 ) -> None:
     words = [*SIZES, str(SCRIPTS / "profile.sbatch"), "config.toml", "-o", "costs.h5"]
+    words += ["--set", "cluster.n_replicas=1"]
     job = submit(cluster, folder, words, open_mpi | {"LAUNCHER": "srun --mpi=pmix"})
     assert job.end() == "COMPLETED", job.text()
-    assert read_table(folder / "costs.h5").provenance["ranks"] == "4"
+    assert read_table(folder / "costs.h5").provenance["ranks"] == "2"

@@ -11,20 +11,25 @@ from tests.slurm.jobs import SCRIPTS, submit
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
-SIZES = ["--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=1", "--gpus-per-node=2"]
-RUN = [*SIZES, str(SCRIPTS / "run.sbatch"), "config.toml", "-o", "run"]
+# A core for each thread of a rank: on one, they would wait for each other most of the time.
+RANKS = ["--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=2"]
+RUN = [*RANKS, str(SCRIPTS / "run.sbatch"), "config.toml", "-o", "run"]
 
 
 @pytest.mark.parametrize(
     ("implementation", "launcher", "known_as"),
     [
         ("open_mpi", "srun --mpi=pmix", "srun"),
-        ("open_mpi", str(OPEN_MPI / "mpiexec"), "mpiexec of Open MPI"),
+        (
+            "open_mpi",
+            f"{OPEN_MPI / 'mpiexec'} --map-by slot:PE=2 --bind-to core",
+            "mpiexec of Open MPI",
+        ),
         ("mpich", "srun --mpi=pmi2", "srun"),
-        ("mpich", str(MPICH / "mpiexec"), "mpiexec of MPICH"),
+        ("mpich", f"{MPICH / 'mpiexec'} -bind-to core:2", "mpiexec of MPICH"),
     ],
 )
-def test_four_ranks_on_two_nodes_train(
+def test_four_ranks_on_four_nodes_train(
     cluster: Cluster,
     folder: Path,
     request: pytest.FixtureRequest,
@@ -69,6 +74,7 @@ def test_ranks_that_cannot_meet_do_not_start(
     assert not (folder / "run").exists()
 
 
+TWO_EACH = ["--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=1"]
 PLACE = """
 import os
 from dynapipe_hpc.experiment.started import device_index, read_started
@@ -80,15 +86,34 @@ print(f"{os.environ['SLURMD_NODENAME']} GPU {device} core {cores} of {started.n_
 """
 
 
-@pytest.mark.parametrize("gpus", ["--gpus-per-node=2", "--gpus-per-task=1"])
+@pytest.mark.parametrize(
+    ("implementation", "launcher", "gpus"),
+    [
+        ("open_mpi", "srun", "--gpus-per-node=2"),
+        ("open_mpi", "srun", "--gpus-per-task=1"),
+        (
+            "open_mpi",
+            f"{OPEN_MPI / 'mpiexec'} --map-by slot:PE=1 --bind-to core",
+            "--gpus-per-node=2",
+        ),
+        ("mpich", f"{MPICH / 'mpiexec'} -bind-to core:1", "--gpus-per-node=2"),
+    ],
+)
 def test_ranks_have_cores_and_gpus_of_their_own(
-    cluster: Cluster, folder: Path, open_mpi: dict[str, str], gpus: str
+    cluster: Cluster,
+    folder: Path,
+    request: pytest.FixtureRequest,
+    implementation: str,
+    launcher: str,
+    gpus: str,
 ) -> None:
     (folder / "place.py").write_text(PLACE)
     script = (SCRIPTS / "run.sbatch").read_text()
-    (folder / "place.sbatch").write_text(script.replace("dynapipe-hpc run", "python"))
-    words = [*SIZES[:-1], gpus, "place.sbatch", "place.py"]
-    job = submit(cluster, folder, words, open_mpi)
+    python = OPEN_MPI / "python"
+    (folder / "place.sbatch").write_text(script.replace("dynapipe-hpc run", str(python)))
+    words = [*TWO_EACH, gpus, "place.sbatch", "place.py"]
+    environment = request.getfixturevalue(implementation) | {"LAUNCHER": launcher}
+    job = submit(cluster, folder, words, environment)
     assert job.end() == "COMPLETED", job.text()
     assert sorted(job.text().splitlines()) == [
         f"{node} GPU {k} core {{{k}}} of 1" for node in ("n0", "n1") for k in (0, 1)
