@@ -1,0 +1,110 @@
+"""Which folders count as checkpoints, and which are kept."""
+
+from pathlib import Path
+
+import pytest
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+from dynapipe_hpc.training.checkpoint.description import NAME, Description
+from dynapipe_hpc.training.checkpoint.files import DamagedError, read_fields, write_fields
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.optimizer_state import Counters
+
+COUNTERS = Counters(n_steps=7, n_updates=6, loss_scale=2.0**15, n_scaled_steps=3, n_skipped_steps=0)
+
+
+def description(n_done: int) -> Description:
+    return Description(n_done, COUNTERS, {"data.seed": 1, "model.head_size": None}, ("ab", "cd"))
+
+
+def write(folder: CheckpointFolder, *numbers: int) -> None:
+    for n_done in numbers:
+        folder.begin(n_done)
+        folder.finish(description(n_done))
+
+
+def names(folder: CheckpointFolder) -> list[str]:
+    return sorted(path.name for path in folder.path.iterdir())
+
+
+def test_a_description_is_read_as_it_was_written(tmp_path: Path) -> None:
+    description(7).write(tmp_path)
+    assert Description.read(tmp_path) == description(7)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"n_done": 3}', "is damaged: 'checksum'"),
+        ('{"n_done": 3, "checksum": "00"}', "is damaged: its checksum differs"),
+    ],
+)
+def test_a_damaged_description_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(DamagedError, match=rf"{NAME}: {message}"):
+        Description.read(tmp_path)
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    write_fields(tmp_path / "x.json", "checkpoint", 2, {})
+    with pytest.raises(DamagedError, match=r"of version 2, but this program reads .* version 1"):
+        read_fields(tmp_path / "x.json", "checkpoint", 1)
+
+
+def test_a_description_without_counters_is_refused(tmp_path: Path) -> None:
+    write_fields(tmp_path / NAME, "checkpoint", 1, {"n_done": 3})
+    with pytest.raises(DamagedError, match="is not a description of a checkpoint: 'counters'"):
+        Description.read(tmp_path)
+
+
+def test_only_complete_checkpoints_count(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints", CheckpointConfig(keep_last=9))
+    assert folder.complete() == []
+    write(folder, 5, 10, 1_000_000)
+    folder.begin(15)
+    assert [path.name for path in folder.complete()] == ["1000000", "000010", "000005"]
+    aside = folder.set_aside(folder.complete()[0])
+    assert aside.name == "1000000.damaged"
+    assert [path.name for path in folder.complete()] == ["000010", "000005"]
+
+
+def test_what_was_not_finished_is_removed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, CheckpointConfig())
+    write(folder, 5)
+    folder.begin(10)
+    assert [path.name for path in folder.clear()] == [".000010.partial"]
+    assert names(folder) == ["000005"]
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        (CheckpointConfig(), ["000004", "000005"]),
+        (CheckpointConfig(keep_last=1), ["000005"]),
+        (CheckpointConfig(keep_last=1, keep_every=2), ["000002", "000004", "000005"]),
+    ],
+)
+def test_old_checkpoints_are_removed(
+    tmp_path: Path, config: CheckpointConfig, kept: list[str]
+) -> None:
+    folder = CheckpointFolder(tmp_path, config)
+    write(folder, 1, 2, 3, 4, 5)
+    assert names(folder) == kept
+
+
+def test_a_checkpoint_replaces_one_of_the_same_name(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, CheckpointConfig())
+    write(folder, 5)
+    (tmp_path / "000005" / "old").touch()
+    write(folder, 5)
+    assert [path.name for path in (tmp_path / "000005").iterdir()] == [NAME]
+
+
+def test_a_checkpoint_that_does_not_fit_is_told_of_in_bytes(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints", CheckpointConfig())
+    folder.check_room(1)
+    with pytest.raises(RunError, match=r"takes 1,000,000,000,000,000 bytes, but only .* are free"):
+        folder.check_room(10**15)
