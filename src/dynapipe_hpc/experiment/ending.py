@@ -1,6 +1,7 @@
 """How one rank ends the whole job, with one message."""
 
 import os
+import signal
 import sys
 import time
 import traceback
@@ -11,12 +12,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.errors import RunError, printable
 from dynapipe_hpc.experiment.world import MPI
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 _LONGEST_ASK_S = 2.0
-_LONGEST_WAIT_S = 10.0
+_LONGEST_WAIT_S = 10
 
 
 class Ending:
@@ -55,10 +56,11 @@ class Ending:
         if not isinstance(error, RunError):
             traceback.print_exception(error)
         rank, host = MPI.COMM_WORLD.Get_rank(), MPI.Get_processor_name()
-        sys.stderr.write(f"dynapipe-hpc: rank {rank} on {host} ends the job: {error}\n")
+        sys.stderr.write(
+            f"dynapipe-hpc: rank {rank} on {host} ends the job: {printable(str(error))}\n"
+        )
         sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)
-        raise AssertionError("MPI_Abort returned")
+        _abort(1)
 
     def interrupt(self, number: Signals) -> NoReturn:
         """Ends all ranks at once, as a signal demands."""
@@ -68,7 +70,7 @@ class Ending:
             sys.stderr.write(f"dynapipe-hpc: ended by {number.name}\n")
             sys.stderr.flush()
         if MPI.COMM_WORLD.Get_size() > 1:
-            MPI.COMM_WORLD.Abort(INTERRUPTED)
+            _abort(INTERRUPTED)
         os._exit(INTERRUPTED)
 
     def wait_unless_first(self) -> None:
@@ -96,3 +98,11 @@ class Ending:
             self._window.Fetch_and_op(np.ones(1, np.int64), found, 0, 0, MPI.REPLACE)
             self._window.Flush(0)
         return not found[0]
+
+
+def _abort(exit_code: int) -> NoReturn:
+    # A launcher that is about to end the job itself may not answer: then the system ends this
+    # process, and the others of the host see that it has gone.
+    signal.alarm(_LONGEST_WAIT_S)
+    MPI.COMM_WORLD.Abort(exit_code)
+    raise AssertionError("MPI_Abort returned")
