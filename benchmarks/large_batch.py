@@ -94,11 +94,10 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     timed(times, "encode", lambda: encode_plans(plans))
     bound_ms = timed(times, "bound", lambda: planner.lower_bound_ms(choice, samples))
     timed(times, "whole", lambda: encode_plans(planner.make_plans(0, samples)))
-    iteration_ms = choice.best.makespan_ms + cost.update_ms
     return {
         "samples": len(samples),
         "micro-batches": sum(len(p.microbatches) for p in choice.pipelines),
-        "gap": 100 * (iteration_ms / bound_ms - 1),
+        "gap": 100 * (plans[0].prediction.iteration_ms / bound_ms - 1),
         **times,
     }
 

@@ -19,6 +19,7 @@ from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
+from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 A100 = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
 EXPERIMENT = tiny_experiment(n_stages=2, n_replicas=2)
@@ -72,16 +73,17 @@ def test_every_sample_is_in_a_row_that_holds_it(tmp_path: Path, config: str, len
 def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: str) -> None:
     cost, link = costs_of(EXPERIMENT.planner.cost, EXPERIMENT.model, EXPERIMENT.cluster)
     for batch in planned(tmp_path, config, lengths):
+        timelines = []
         for replica in batch["replicas"]:
             rows = np.array([len(m["samples"]) for m in replica["microbatches"]])
             tokens = np.array([m["input_tokens"] for m in replica["microbatches"]])
             schedule = parse_schedule("\n".join(replica["orders"]))
             costs = cost.stage_costs(decoder_shapes(rows, tokens))
             timeline = simulate(schedule, costs, link, cost.static_bytes)
+            timelines.append(timeline)
             assert replica["makespan_ms"] == timeline.makespan_ms
             assert replica["peak_bytes"] == timeline.peak_bytes.tolist()
-        slowest_ms = max(replica["makespan_ms"] for replica in batch["replicas"])
-        assert batch["predicted_iteration_ms"] == slowest_ms + cost.update_ms
+        assert batch["predicted_iteration_ms"] == iteration_ms(timelines, cost)
         assert 0 < batch["lower_bound_ms"] <= batch["predicted_iteration_ms"] * (1 + 1e-12)
         assert batch["planning_ms"] > 0
 

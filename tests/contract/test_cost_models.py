@@ -103,7 +103,9 @@ def test_arrays_hold_a_row_per_micro_batch_and_a_column_per_stage(
 def test_the_model_itself_takes_memory_and_time(cost: CostModel) -> None:
     assert cost.static_bytes.shape == (3,)
     assert (cost.static_bytes > 0).all()
-    assert cost.update_ms > 0
+    assert cost.reduce_ms.shape == (3,)
+    assert (cost.reduce_ms >= 0).all()
+    assert cost.step_ms > 0
 
 
 def test_the_modes_are_distinct_and_ascending(cost: CostModel) -> None:

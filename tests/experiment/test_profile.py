@@ -68,7 +68,7 @@ def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
     assert (costs.work_ms[:2] > 0).all()
     assert np.isfinite(costs.work_ms[:2]).all()
     assert np.isinf(costs.work_ms[2]).all()
-    assert cost.update_ms > 0
+    assert cost.step_ms > 0
 
 
 @pytest.mark.parametrize(

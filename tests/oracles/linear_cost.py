@@ -20,6 +20,7 @@ class LinearCost:
         longest_row: Longest row that was measured.
         recomputes: Whether full recomputation is known, too. It keeps a quarter, and its
             backward pass takes twice as long.
+        weights_ms: Per stage, time of its reduction, and of its step; none if left out.
         has_targets: Whether rows have a target side; its tokens cost as much as all others.
     """
 
@@ -30,6 +31,7 @@ class LinearCost:
     longest_row: int = 1_000_000
     recomputes: bool = False
     has_targets: bool = False
+    weights_ms: tuple[float, ...] = ()
 
     @property
     def description(self) -> str:
@@ -40,8 +42,12 @@ class LinearCost:
         return np.full(len(self.launch_ms), self.model_bytes)
 
     @property
-    def update_ms(self) -> float:
-        return 0.0
+    def reduce_ms(self) -> FloatArray:
+        return np.array(self.weights_ms or np.zeros(len(self.launch_ms)))
+
+    @property
+    def step_ms(self) -> float:
+        return float(self.reduce_ms.max())
 
     @property
     def is_encoder_decoder(self) -> bool:

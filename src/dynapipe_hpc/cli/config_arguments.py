@@ -7,6 +7,11 @@ from pathlib import Path
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds CONFIG and --set."""
     parser.add_argument("config", metavar="CONFIG", type=Path, help="configuration file (TOML)")
+    add_overrides(parser)
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Adds --set."""
     parser.add_argument(
         "--set",
         dest="overrides",

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from dynapipe_hpc import __version__
-from dynapipe_hpc.cli import demo_corpus, inspect, plan, preprocess, profile, report, run
+from dynapipe_hpc.cli import demo_corpus, doctor, inspect, plan, preprocess, profile, report, run
 from dynapipe_hpc.data.errors import InputError, RunError, printable
 
-VERBS = (preprocess, inspect, profile, plan, run, report, demo_corpus)
+VERBS = (doctor, preprocess, inspect, profile, plan, run, report, demo_corpus)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

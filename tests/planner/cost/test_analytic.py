@@ -135,7 +135,11 @@ def test_a_mode_that_the_configuration_leaves_out_is_not_estimated() -> None:
         model.stage_costs(decoder_shapes(np.array([1]), np.array([8])), Recompute.FULL)
 
 
-def test_replicas_add_the_reduction_of_gradients_to_the_update() -> None:
-    alone = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE).update_ms
+def test_only_replicas_reduce_gradients() -> None:
+    alone = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE)
     two = THREE_STAGES.model_copy(update={"n_replicas": 2})
-    assert AnalyticCost(SHAPE, two, COMPUTE).update_ms > alone
+    both = AnalyticCost(SHAPE, two, COMPUTE)
+    assert alone.reduce_ms.tolist() == [0, 0, 0]
+    assert (both.reduce_ms > 0).all()
+    assert both.reduce_ms.argmax() == both.static_bytes.argmax()
+    assert both.step_ms == alone.step_ms

@@ -79,7 +79,8 @@ def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> N
         [64 * 2.0, 64 * 2.0, 64 * 5.0]
     ]
     assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 300]
-    assert cost.update_ms == 0
+    assert cost.reduce_ms.tolist() == [0, 0, 0]
+    assert cost.step_ms == 0
 
 
 def test_replicas_share_the_state_of_the_optimizer() -> None:

@@ -113,12 +113,14 @@ def test_the_configuration_overrides_the_state_factor() -> None:
     assert cost.static_bytes.tolist() == [2 * 400, 2 * 300, 2 * 400]
 
 
-@pytest.mark.parametrize(("n_replicas", "per_byte"), [(1, 0.25), (2, 0.75)])
-def test_the_update_waits_for_the_largest_stage_and_for_replicas(
+@pytest.mark.parametrize(("n_replicas", "per_byte"), [(1, 0.0), (2, 0.5)])
+def test_every_stage_reduces_its_own_weights_and_waits_for_the_step_of_the_largest(
     n_replicas: int, per_byte: float
 ) -> None:
     cluster = THREE_STAGES.model_copy(update={"n_replicas": n_replicas})
-    assert ProfiledCost(linear_table(), SHAPE, cluster, CONFIG).update_ms == 400 * per_byte
+    cost = ProfiledCost(linear_table(), SHAPE, cluster, CONFIG)
+    assert cost.reduce_ms.tolist() == [400 * per_byte, 300 * per_byte, 400 * per_byte]
+    assert cost.step_ms == 400 * 0.25
 
 
 def test_noise_is_repaired_and_its_share_told() -> None:

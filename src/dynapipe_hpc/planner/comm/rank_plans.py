@@ -12,6 +12,7 @@ from dynapipe_hpc.planner.comm.place_transfers import place_transfers
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 
 def rank_plans(
@@ -33,8 +34,7 @@ def rank_plans(
         first_decoder_stage: Of an encoder-decoder model; it and those behind it hand over both
             sides.
     """
-    makespan_ms = max(pipeline.timeline.makespan_ms for pipeline in pipelines)
-    iteration_ms = makespan_ms + cost.update_ms
+    predicted_ms = iteration_ms([pipeline.timeline for pipeline in pipelines], cost)
     return [
         RankPlan(
             iteration=iteration,
@@ -45,7 +45,7 @@ def rank_plans(
             microbatches=pipeline.microbatches,
             instructions=instructions,
             memory=memory,
-            prediction=Prediction(iteration_ms, passes_ms),
+            prediction=Prediction(predicted_ms, passes_ms),
             boundaries=_boundaries(stage, first_decoder_stage),
         )
         for replica, pipeline in enumerate(pipelines)

@@ -82,11 +82,15 @@ class AnalyticCost:
         return self._held.own * factor + self._held.copied * factor_of_copies(config.element_bytes)
 
     @property
-    def update_ms(self) -> float:
-        """Reduction of gradients over replicas, then one pass over the state."""
-        step_ms = self.static_bytes / self._config.memory_bytes_per_ms
-        reduce_ms = self._held.own / self._config.reduction_bytes_per_ms
-        return float(np.max(step_ms + (reduce_ms if self._cluster.n_replicas > 1 else 0)))
+    def reduce_ms(self) -> FloatArray:
+        """Shape (n_stages,): gradients once over the network; nothing for one replica."""
+        is_alone = self._cluster.n_replicas == 1
+        return self._held.own * (0 if is_alone else 1 / self._config.reduction_bytes_per_ms)
+
+    @property
+    def step_ms(self) -> float:
+        """One pass over the state of the largest stage."""
+        return float(self.static_bytes.max() / self._config.memory_bytes_per_ms)
 
     def stage_costs(
         self,

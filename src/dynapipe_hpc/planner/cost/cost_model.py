@@ -178,8 +178,13 @@ class CostModel(Protocol):
         ...
 
     @property
-    def update_ms(self) -> float:
-        """Time at the end of an iteration: gradient reduction and optimizer step."""
+    def reduce_ms(self) -> FloatArray:
+        """Shape (n_stages,): adding up gradients over replicas, once a stage has all of them."""
+        ...
+
+    @property
+    def step_ms(self) -> float:
+        """Optimizer step on the slowest stage."""
         ...
 
     def stage_costs(

@@ -44,9 +44,14 @@ class OneMode:
         return self.cost.static_bytes
 
     @property
-    def update_ms(self) -> float:
-        """Time at the end of an iteration: gradient reduction and optimizer step."""
-        return self.cost.update_ms
+    def reduce_ms(self) -> FloatArray:
+        """As of all modes."""
+        return self.cost.reduce_ms
+
+    @property
+    def step_ms(self) -> float:
+        """As of all modes."""
+        return self.cost.step_ms
 
     def stage_costs(
         self,

@@ -133,12 +133,15 @@ class ProfiledCost:
         return self._held.own * self._state_factor + self._held.copied * self._copy_factor
 
     @property
-    def update_ms(self) -> float:
-        """Reduction and step on the largest stage; copies of tied weights are reduced, too."""
+    def reduce_ms(self) -> FloatArray:
+        """Shape (n_stages,): as measured per byte; copies of tied weights are reduced, too."""
         reduces = self._n_replicas > 1 or self._held.copied.any()
-        reduce_ms = self._update.reduce_ms_per_byte if reduces else 0.0
-        per_byte = reduce_ms + self._update.optimizer_ms_per_byte
-        return float(self._held.own.max() * per_byte)
+        return self._held.own * (self._update.reduce_ms_per_byte if reduces else 0)
+
+    @property
+    def step_ms(self) -> float:
+        """Of the largest stage, as measured per byte."""
+        return float(self._held.own.max() * self._update.optimizer_ms_per_byte)
 
     def stage_costs(
         self,

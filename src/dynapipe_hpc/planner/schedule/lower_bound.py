@@ -14,6 +14,7 @@ from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.update import least_update_ms
 
 
 def lower_bound_ms(
@@ -36,13 +37,14 @@ def lower_bound_ms(
         cluster: What it was made for.
         may_split: Whether plans of this kind may split backward passes.
     """
+    update_ms = least_update_ms(cost, may_split=may_split)
     if all(len(row) == 1 for p in pipelines for m in p.microbatches for row in m.rows):
-        return padded_bound_ms(samples, cost, cluster, may_split=may_split) + cost.update_ms
+        return padded_bound_ms(samples, cost, cluster, may_split=may_split) + update_ms
     slowest_ms = max(
         replica_bound_ms(pipeline.costs, cluster.link, may_split=may_split)
         for pipeline in pipelines
     )
-    return slowest_ms + cost.update_ms
+    return slowest_ms + update_ms
 
 
 def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float:

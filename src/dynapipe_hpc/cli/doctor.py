@@ -1,0 +1,36 @@
+"""`dynapipe-hpc doctor [CONFIG]`: is this machine all right?"""
+
+import argparse
+from pathlib import Path
+
+from dynapipe_hpc.cli.config_arguments import add_overrides
+
+
+def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the verb."""
+    parser = verbs.add_parser(
+        "doctor",
+        help="look for what would prevent a run here; start as a run would be",
+        description=(
+            "Looks at launcher, MPI, one-sided access between all ranks, software, devices, "
+            "memory and the run folder, and whether CONFIG goes with them: a fact per line, and a "
+            "problem with its way out. Exits with 2 if there is a problem, 0 otherwise."
+        ),
+    )
+    parser.add_argument("config", metavar="CONFIG", type=Path, nargs="?", help="configuration file")
+    add_overrides(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", type=Path, default=Path("runs"), help="run folder"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints what is found."""
+    from dynapipe_hpc.experiment.doctor.case import Case
+    from dynapipe_hpc.experiment.doctor.examine import examine
+    from dynapipe_hpc.experiment.launch import open_job
+
+    with open_job() as job:
+        case = Case.of(job, arguments.config, arguments.overrides, arguments.output)
+        return 0 if examine(case) else 2

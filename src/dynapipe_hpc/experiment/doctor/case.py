@@ -1,0 +1,46 @@
+"""What is examined."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.load import load_config
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A job, and what it is to do.
+
+    Attributes:
+        job: The ranks.
+        on_host: Those of them that share this rank's host.
+        folder: Where a run folder would go.
+        path: The configuration; None to look at the machine alone.
+        config: What it says; None without one, or if it cannot be used.
+        error: Why it cannot be used.
+    """
+
+    job: Job
+    on_host: Job
+    folder: Path
+    path: Path | None = None
+    config: ExperimentConfig | None = None
+    error: str = ""
+
+    @classmethod
+    def of(cls, job: Job, path: Path | None, overrides: list[str], folder: Path) -> "Case":
+        """Reads the configuration, if there is one; all ranks together."""
+        case = cls(job, job.on_this_host(), folder)
+        if path is None:
+            return case
+        try:
+            return cls(job, case.on_host, folder, path, load_config(path, overrides))
+        except InputError as error:
+            return cls(job, case.on_host, folder, path, error=str(error))
+
+    @property
+    def ranks_of_host(self) -> list[int]:
+        """The ranks of the job that share this rank's host; the host's ranks together."""
+        return self.on_host.numbers_of_all(self.job.rank)

@@ -1,0 +1,75 @@
+"""Is this machine all right?"""
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.finding import Finding, Level, lines, merged
+from dynapipe_hpc.experiment.doctor.look_at_access import look_at_access
+from dynapipe_hpc.experiment.doctor.look_at_config import look_at_config
+from dynapipe_hpc.experiment.doctor.look_at_folder import look_at_folder
+from dynapipe_hpc.experiment.doctor.look_at_host import look_at_host
+from dynapipe_hpc.experiment.doctor.look_at_launch import look_at_launch, look_at_mpi
+from dynapipe_hpc.experiment.doctor.look_at_software import look_at_gpus, look_at_software
+
+Look = Callable[[Case], Iterable[Finding]]
+
+_SECTIONS: dict[str, Look] = {
+    "launch": look_at_launch,
+    "MPI": look_at_mpi,
+    "one-sided access": look_at_access,
+    "software": look_at_software,
+    "devices": look_at_gpus,
+    "hosts": look_at_host,
+    "run folder": look_at_folder,
+    "configuration": look_at_config,
+}
+_LONGEST_S = 120.0
+
+
+def examine(case: Case) -> bool:
+    """Prints what is right and wrong, section by section; all ranks together.
+
+    Returns:
+        Whether nothing was found that prevents a run; the same on all ranks.
+    """
+    levels: Counter[Level] = Counter()
+    for heading, look in _SECTIONS.items():
+        with _ending(case, heading):
+            findings = merged(case.job.gather(list(look(case))))
+        levels.update(finding.level for finding in findings)
+        if findings:
+            print("\n".join(lines(heading, findings)), flush=True)
+    if case.job.is_first:
+        print(_verdict(levels), flush=True)
+    return case.job.broadcast(not levels[Level.PROBLEM])
+
+
+def _verdict(levels: Counter[Level]) -> str:
+    problems, warnings = levels[Level.PROBLEM], levels[Level.WARNING]
+    if not problems and not warnings:
+        return "all is well"
+    return f"problems: {problems}, warnings: {warnings}"
+
+
+@contextmanager
+def _ending(case: Case, heading: str) -> Iterator[None]:
+    """Ends the job where ranks wait for each other for ever, as over a broken network."""
+
+    def end() -> None:
+        sys.stderr.write(
+            f"dynapipe-hpc: {heading}: PROBLEM: did not end within {_LONGEST_S:.0f} s on rank "
+            f"{case.job.rank}; the MPI library may use a network that does not work between these "
+            "hosts: name another (Open MPI: OMPI_MCA_btl_tcp_if_include, MPICH: FI_PROVIDER)\n"
+        )
+        sys.stderr.flush()
+        case.job.comm.Abort(2)
+
+    timer = threading.Timer(_LONGEST_S, end)
+    timer.daemon = True
+    timer.start()
+    yield
+    timer.cancel()

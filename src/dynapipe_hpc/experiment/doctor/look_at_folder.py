@@ -1,0 +1,74 @@
+"""Whether a run folder can be written where it would go."""
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+
+_BLOCK = bytes(1 << 20)
+_LITTLE_BYTES = 1e9
+
+
+def look_at_folder(case: Case) -> Iterator[Finding]:
+    """Writes, renames and looks from every rank; all ranks together."""
+    place = _existing(case.folder)
+    if not case.job.is_first:
+        written = case.job.broadcast(Path())
+        yield from _seen(written)
+        case.job.barrier()
+        return
+    try:
+        with TemporaryDirectory(prefix=".dynapipe-hpc-", dir=place) as folder:
+            yield _written(Path(folder), place)
+            case.job.broadcast(Path(folder))
+            case.job.barrier()
+    except OSError as error:
+        case.job.broadcast(Path())
+        case.job.barrier()
+        way_out = "name another folder with -o, or change its permissions"
+        yield Finding("writing", f"{place}: {error.strerror}; {way_out}", Level.PROBLEM)
+        return
+    yield _free(place)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it."""
+    folder = folder.resolve()
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def _written(folder: Path, place: Path) -> Finding:
+    started_s = time.perf_counter()
+    with (folder / "beside").open("wb") as file:
+        file.write(_BLOCK)
+        file.flush()
+        os.fsync(file.fileno())
+    (folder / "beside").replace(folder / "whole")
+    took_ms = 1e3 * (time.perf_counter() - started_s)
+    return Finding(
+        "writing", f"{place}: 1 MiB written, synchronised and renamed in {took_ms:.1f} ms"
+    )
+
+
+def _seen(folder: Path) -> Iterator[Finding]:
+    if folder != Path() and not (folder / "whole").exists():
+        yield Finding(
+            f"seen from {platform.node()}",
+            f"what the first rank wrote to {folder.parent} is not there; runs need a file system "
+            "that all hosts share",
+            Level.PROBLEM,
+        )
+
+
+def _free(place: Path) -> Finding:
+    free_bytes = shutil.disk_usage(place).free
+    text = f"{free_bytes / 1e9:.1f} GB free"
+    if free_bytes >= _LITTLE_BYTES:
+        return Finding("space", text)
+    return Finding("space", f"{text}; a run may fill it: remove something first", Level.WARNING)

@@ -1,0 +1,119 @@
+"""Memory of the hosts, and the part of it through which ranks of a host exchange data."""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.store.config import StoreConfig
+from dynapipe_hpc.store.ring_layout import RingLayout
+from dynapipe_hpc.store.turns import Turns
+
+_GB = 1e9
+_SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours
+_CGROUPS = Path("/sys/fs/cgroup")
+# What MPI libraries call the files that they remove at the end of a job.
+_LEFTOVERS = ("mpich_shm_*", "sm_segment.*", "osc_sm.*", "osc_rdma.*", "vader_segment.*")
+_PROCESSES = Path("/proc")
+
+
+def look_at_host(case: Case) -> Iterator[Finding]:
+    """One rank per host speaks for it; the ranks of a host together."""
+    ranks = case.ranks_of_host
+    if not case.on_host.is_first:
+        return
+    host = platform.node()
+    yield _memory(case, host, len(ranks))
+    yield _shared_memory(case, host, ranks)
+    yield from _leftovers(host)
+
+
+def _memory(case: Case, host: str, n_ranks: int) -> Finding:
+    subject, usable = f"memory of {host}", min(_total_bytes(), _allowed_bytes())
+    text = f"{usable / _GB:.1f} GB for {n_ranks} rank{'s' if n_ranks > 1 else ''}"
+    if case.config is None or case.config.training.device == "cuda":
+        return Finding(subject, text)
+    each = case.config.cluster.device_memory_bytes
+    text += f", which may use {each / _GB:.1f} GB each (cluster.device_memory_bytes)"
+    if n_ranks * each <= usable:
+        return Finding(subject, text)
+    lower = f"{text}: more than there is; lower it to {usable // n_ranks:,} or use more hosts"
+    return Finding(subject, lower, Level.PROBLEM)
+
+
+def _total_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _allowed_bytes() -> int:
+    """What the batch system or a container allows this process."""
+    lines = (_PROCESSES / "self" / "cgroup").read_text().splitlines()
+    own = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
+    group = _CGROUPS / own.lstrip("/")
+    limits = [folder / "memory.max" for folder in (group, *group.parents)]
+    found = [limit.read_text().strip() for limit in limits if limit.is_file()]
+    return min((int(limit) for limit in found if limit != "max"), default=1 << 62)
+
+
+def _shared_memory(case: Case, host: str, ranks: list[int]) -> Finding:
+    subject = f"{_SHARED} of {host}"
+    try:
+        free_bytes = shutil.disk_usage(_SHARED).free
+    except OSError as error:
+        return Finding(subject, f"cannot be used: {error.strerror}; mount it", Level.PROBLEM)
+    needed = _window_bytes(case, ranks)
+    text = f"{free_bytes / 1e6:,.0f} MB free, of which plans take up to {needed / 1e6:,.0f} MB"
+    if needed <= free_bytes or "OMPI_MCA_osc_sm_backing_directory" in os.environ:
+        return Finding(subject, text)
+    return Finding(
+        subject,
+        f"{text}; make it larger (containers: --shm-size), lower store.plan_bytes or "
+        "store.look_ahead, or let Open MPI use a local folder: OMPI_MCA_osc_sm_backing_directory",
+        Level.PROBLEM,
+    )
+
+
+def _window_bytes(case: Case, ranks: list[int]) -> int:
+    """What the plan store of a run allocates on this host."""
+    store = case.config.store if case.config else StoreConfig()
+    n_ranks = case.config.cluster.n_ranks if case.config else case.job.size
+    turns = Turns(n_ranks, store.look_ahead)
+    ring_bytes = RingLayout(turns.n_slots, store.plan_bytes).ring_bytes
+    return len(set(turns.planners) & set(ranks)) * n_ranks * ring_bytes
+
+
+def _leftovers(host: str) -> Iterator[Finding]:
+    """Files of jobs that were killed: nobody has them open."""
+    files = [f for pattern in _LEFTOVERS for f in _SHARED.glob(pattern) if _is_ours(f)]
+    left = sorted(set(files) - _mapped_files())
+    if left:
+        size = sum(file.stat().st_size for file in left)
+        names = " ".join(str(file) for file in left[:3]) + (" ..." if len(left) > 3 else "")
+        yield Finding(
+            f"left on {host}",
+            f"{len(left)} files of MPI jobs that were killed, {size / 1e6:.0f} MB; remove them: "
+            f"rm {names}",
+            Level.WARNING,
+        )
+
+
+def _is_ours(file: Path) -> bool:
+    try:
+        return file.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _mapped_files() -> set[Path]:
+    """What processes of this user have mapped into their memory."""
+    mapped: set[Path] = set()
+    for maps in _PROCESSES.glob("[0-9]*/maps"):
+        try:
+            lines = maps.read_text().splitlines()
+        except OSError:  # it has ended, or is of another user
+            continue
+        mapped.update(Path(line[line.index("/dev/") :]) for line in lines if str(_SHARED) in line)
+    return mapped

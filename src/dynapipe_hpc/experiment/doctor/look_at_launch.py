@@ -1,0 +1,86 @@
+"""How the processes were started, and which MPI they found."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from dynapipe_hpc.experiment.cores import shortage
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.mismatch import library_name
+from dynapipe_hpc.experiment.slurm import read_slurm_job
+from dynapipe_hpc.experiment.world import MPI, STARTED
+
+_THREADS = {
+    MPI.THREAD_SINGLE: "single",
+    MPI.THREAD_FUNNELED: "funneled",
+    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_MULTIPLE: "multiple",
+}
+_INFINIBAND = Path("/sys/class/infiniband")
+_SLURM_FACTS = {
+    "tasks": "SLURM_NTASKS",
+    "nodes": "SLURM_JOB_NUM_NODES",
+    "partition": "SLURM_JOB_PARTITION",
+    "cores per task": "SLURM_CPUS_PER_TASK",
+    "MB per node": "SLURM_MEM_PER_NODE",
+}
+
+
+def look_at_launch(case: Case) -> Iterator[Finding]:
+    """Launcher, PMI, Slurm, hosts and cores; all ranks together."""
+    n_hosts = sum(case.job.numbers_of_all(int(case.on_host.is_first)))
+    yield Finding("ranks", f"{case.job.size} on {n_hosts} host{'s' if n_hosts > 1 else ''}")
+    yield Finding("launcher", STARTED.launcher or "none: a process started alone")
+    yield Finding("PMI", STARTED.interface or "none")
+    yield _slurm(case)
+    threads = case.config.training.threads if case.config else 1
+    short = shortage(STARTED.n_cores, threads)
+    if short and case.config:
+        yield Finding("cores", short, Level.WARNING)
+    else:
+        yield Finding("cores", f"{STARTED.n_cores} per rank")
+
+
+def _slurm(case: Case) -> Finding:
+    slurm_job = read_slurm_job(os.environ)
+    if slurm_job is None:
+        return Finding("Slurm", "none (SLURM_JOB_ID is not set)")
+    facts = [f"{what} {os.environ[key]}" for what, key in _SLURM_FACTS.items() if key in os.environ]
+    text = ", ".join([f"job {slurm_job.name}", f"restarts {slurm_job.n_restarts}", *facts])
+    tasks = os.environ.get("SLURM_NTASKS", str(case.job.size))
+    if tasks == str(case.job.size):
+        return Finding("Slurm", text)
+    return Finding(
+        "Slurm",
+        f"{text}; but the job has {case.job.size} ranks: if that is not meant, start one per task",
+        Level.WARNING,
+    )
+
+
+def look_at_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
+    """Vendor, version, ABI and threads."""
+    yield Finding("library", library_name(MPI.Get_library_version()))
+    major, minor = MPI.Get_version()
+    yield Finding("standard", f"MPI {major}.{minor}")
+    abi = MPI.Get_abi_version()
+    own = f"the library's own, through {MPI.__file__.rpartition('/')[2].partition('.cpython')[0]}"
+    yield Finding("ABI", own if abi[0] < 0 else f"MPI standard ABI {abi[0]}.{abi[1]}")
+    yield from _ucx()
+    level = MPI.Query_thread()
+    if level == MPI.THREAD_MULTIPLE:
+        yield Finding("threads", _THREADS[level])
+        return
+    yield Finding(
+        "threads",
+        f"{_THREADS[level]}, but plans are made beside the execution, which needs multiple; set "
+        "MPI4PY_RC_THREAD_LEVEL=multiple or use another MPI library",
+        Level.PROBLEM,
+    )
+
+
+def _ucx() -> Iterator[Finding]:
+    """A process started alone does not find the settings beside its Open MPI, either."""
+    if "Open MPI" in MPI.Get_library_version() and not _INFINIBAND.exists():
+        way_out = "set OMPI_MCA_pml=ob1 and OMPI_MCA_osc=^ucx"
+        yield Finding("UCX", f"no InfiniBand here: if Open MPI complains of UCX, {way_out}")

@@ -1,0 +1,43 @@
+"""The doctor as a user asks it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [str(Path(sys.prefix) / "bin" / "dynapipe-hpc"), "doctor"]
+
+
+def ask(folder: Path, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_a_machine_that_is_all_right_is_0(tmp_path: Path) -> None:
+    asked = ask(tmp_path)
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert asked.stdout.startswith("launch\n  ranks     1 on 1 host\n")
+
+
+def test_a_problem_is_2(tmp_path: Path) -> None:
+    asked = ask(tmp_path, "none.toml")
+    assert asked.returncode == 2
+    assert "file  PROBLEM: none.toml: cannot be read: No such file or directory" in asked.stdout
+
+
+def test_no_mpi_library_is_explained(tmp_path: Path) -> None:
+    asked = ask(tmp_path, MPI4PY_LIBMPI="none.so")
+    assert asked.returncode == 2
+    assert "there is no MPI library" in asked.stderr
+    assert "load the site's module" in asked.stderr

@@ -1,0 +1,138 @@
+"""What the doctor says of a job of one rank; tests/mpi has what it says of several."""
+
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+from tests.oracles.tiny_experiment import tiny_experiment
+from tests.oracles.tokenized import write_samples
+
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.examine import examine
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.load import to_toml
+
+ALONE = Job(MPI.COMM_SELF)
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a configuration that can be used, and its dataset."""
+    dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
+    text = to_toml(tiny_experiment()).replace("none.h5", str(dataset))
+    (tmp_path / "config.toml").write_text(text)
+    return tmp_path
+
+
+def ask(folder: Path, *overrides: str, output: str = "runs") -> bool:
+    config = folder / "config.toml"
+    settings = ["training.device=cpu", *overrides]
+    return examine(Case.of(ALONE, config, settings, folder / output))
+
+
+def problems(said: Output) -> list[str]:
+    """The lines of what was said that are problems, without blanks between columns."""
+    out = said.readouterr().out
+    return [" ".join(line.split()) for line in out.splitlines() if "PROBLEM" in line]
+
+
+def test_a_machine_alone_is_looked_at_without_a_configuration(
+    tmp_path: Path, capsys: Output
+) -> None:
+    assert examine(Case.of(ALONE, None, [], tmp_path))
+    said = capsys.readouterr().out
+    for heading in ("launch", "MPI", "one-sided access", "software", "devices", "hosts"):
+        assert f"{heading}\n  " in said
+    assert "configuration\n" not in said
+    assert "all ranks wrote and read the memory of all" in said
+    assert "1 MiB written, synchronised and renamed in" in said
+
+
+def test_a_configuration_that_goes_with_all_has_no_problem(folder: Path, capsys: Output) -> None:
+    assert ask(folder)
+    said = capsys.readouterr().out
+    assert "1, as [cluster] needs" in said
+    assert "40 samples, the longest as used 24 tokens" in said
+    assert "rows that fit, by recomputation: samples: none 64 tokens of at most 64" in said
+    assert "MB for the longest sample, of 1,000.0 MB" in said
+
+
+def test_too_few_ranks_are_a_problem(folder: Path, capsys: Output) -> None:
+    assert not ask(folder, "cluster.n_stages=2")
+    (problem,) = problems(capsys)
+    assert problem.startswith("ranks PROBLEM: the configuration needs 2 ranks")
+    assert "start it with mpiexec -n 2" in problem
+
+
+def test_a_sample_that_does_not_fit_is_a_problem(folder: Path, capsys: Output) -> None:
+    assert not ask(folder, "cluster.device_memory_bytes=1000")
+    (problem,) = problems(capsys)
+    assert problem.startswith("memory PROBLEM: the longest sample needs ")
+    assert "cluster.device_memory_bytes is 1,000; raise it" in problem
+
+
+def test_memory_that_the_host_does_not_have_is_a_problem(folder: Path, capsys: Output) -> None:
+    assert not ask(folder, f"cluster.device_memory_bytes={10**15}")
+    (problem,) = problems(capsys)
+    assert "which may use 1000000.0 GB each (cluster.device_memory_bytes): more than" in problem
+    assert "lower it to " in problem
+
+
+def test_plans_that_shared_memory_does_not_hold_are_a_problem(
+    folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMPI_MCA_osc_sm_backing_directory", raising=False)
+    settings = ["store.look_ahead=4096", "store.plan_bytes=2000000000"]
+    assert not ask(folder, *settings)
+    (problem,) = problems(capsys)
+    assert "make it larger (containers: --shm-size), lower store.plan_bytes" in problem
+
+
+def test_a_missing_table_is_a_problem(folder: Path, capsys: Output) -> None:
+    assert not ask(folder, "planner.cost={kind='profiled',path='none.h5'}")
+    (problem,) = problems(capsys)
+    assert problem.startswith("costs PROBLEM: none.h5: ")
+    assert "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one" in problem
+
+
+def test_a_missing_dataset_is_a_problem(folder: Path, capsys: Output) -> None:
+    assert not ask(folder, "data.dataset=none.h5")
+    (problem,) = problems(capsys)
+    assert problem.startswith("dataset PROBLEM: none.h5: ")
+
+
+def test_a_configuration_that_cannot_be_used_is_a_problem(folder: Path, capsys: Output) -> None:
+    assert not ask(folder, "cluster.n_stage=2")
+    (problem,) = problems(capsys)
+    assert problem.startswith("file PROBLEM: ")
+    assert "did you mean 'n_stages'?" in problem
+
+
+def test_a_run_folder_below_a_file_is_a_problem(folder: Path, capsys: Output) -> None:
+    assert not ask(folder, output="x.h5/run")
+    (problem,) = problems(capsys)
+    assert problem.startswith("writing PROBLEM: ")
+    assert "x.h5: Not a directory; name another folder with -o" in problem
+
+
+def test_a_gpu_that_is_asked_for_and_not_there_is_a_problem(folder: Path, capsys: Output) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there are GPUs")
+    assert not ask(folder, "training.device=cuda")
+    (problem,) = problems(capsys)
+    assert problem.startswith("GPUs PROBLEM: none, but training.device is 'cuda'; start the job")
+
+
+def test_files_that_no_process_has_mapped_are_left_over(folder: Path, capsys: Output) -> None:
+    shared = Path("/dev/shm")  # noqa: S108 - where MPI libraries leave them
+    left = shared / "sm_segment.of-a-test.0"
+    left.write_bytes(b"1")
+    try:
+        assert ask(folder)
+        said = capsys.readouterr().out
+        assert "warning: " in said
+        assert "files of MPI jobs that were killed" in said
+    finally:
+        left.unlink()

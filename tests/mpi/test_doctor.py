@@ -1,0 +1,40 @@
+"""What the doctor says of a whole job."""
+
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.examine import examine
+from dynapipe_hpc.experiment.launch import Job
+
+pytestmark = pytest.mark.mpi
+
+WORLD = MPI.COMM_WORLD
+RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
+
+
+def test_all_ranks_are_examined_and_the_first_speaks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = WORLD.bcast(tmp_path)
+    assert examine(Case.of(Job(WORLD), None, [], folder))
+    said = capsys.readouterr().out
+    if RANK > 0:
+        assert said == ""
+        return
+    assert f"  ranks     {N_RANKS} on " in said
+    assert "correct" in said
+    assert "all ranks wrote and read the memory of all" in said
+    for line in ("beside matrix products", "beside Python"):
+        assert (line in said) == (N_RANKS > 1)
+    assert said.count("  torch  ") == 1
+    assert str(folder) in said
+
+
+def test_all_ranks_know_of_a_problem_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__) / "run"
+    assert not examine(Case.of(Job(WORLD), None, [], folder))
+    said = capsys.readouterr().out
+    assert ("writing  PROBLEM: " in said) == (RANK == 0)
