@@ -97,9 +97,16 @@ fuzz: setup
 	build/sanitize/test_check_pipeline $(N)
 	$(BIN)/python -m tests.fuzz.fuzz_plans $(N)
 
-# In the last line: how many bad inputs, and how many ended in a clear error.
+# In the last lines: how many bad inputs, and how many ended in a clear error. Then again what
+# reaches the kernels, with kernels under sanitizers.
+SANITIZED := LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+	DYNAPIPE_KERNELS=$$(ls $(CURDIR)/build/sanitize-module/_kernels.*.so)
 bad-input-test: setup
 	$(BIN)/python -m pytest tests/bad_input -m "slow or not slow"
+	pybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) $(IN_VENV) \
+		cmake --workflow --preset sanitize-module
+	$(SANITIZED) $(BIN)/python -m pytest -p tests.bad_input.kernels tests/bad_input \
+		-m "slow or not slow" -k "table or plan_bytes or lengths or profile"
 
 # With make's own N this takes ten minutes on two cores.
 SEED ?= 1

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import tests.bad_input.kernels  # noqa: F401, before the package loads its own
+
 from dynapipe_hpc.cli.main import main
 
 STREAMS = ("stdout", "stderr")

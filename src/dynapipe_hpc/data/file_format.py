@@ -22,7 +22,7 @@ def format_of(path: Path) -> str:
     try:
         with h5py.File(path, "r", locking=False) as file:
             found = file.attrs.get("format", "")
-    except (OSError, RuntimeError, ValueError) as error:
+    except (KeyError, OSError, RuntimeError, ValueError) as error:
         raise InputError(
             f"{path}: not a complete HDF5 file ({error}); make it again with dynapipe-hpc "
             "preprocess or profile"
