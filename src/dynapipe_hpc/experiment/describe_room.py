@@ -6,6 +6,7 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.describe_cut import describe_cut
 from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
 from dynapipe_hpc.planner.batch.longest_sample import Side, longest_row
 from dynapipe_hpc.planner.batch.row_length import RowLengths
@@ -14,7 +15,7 @@ from dynapipe_hpc.planner.cost.from_config import costs_of
 
 
 def describe_room(config: ExperimentConfig, dataset: Path) -> str:
-    """The longest sample that fits, by mode of recomputation, beside the dataset's longest.
+    """How many samples are cut, and the longest that fits, by mode of recomputation.
 
     Lengths are those of padded rows. Of an encoder-decoder model, the longest input beside the
     dataset's longest target, and the longest target beside its longest input.
@@ -31,7 +32,8 @@ def describe_room(config: ExperimentConfig, dataset: Path) -> str:
     cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
     with DatasetFile(dataset) as opened:
         room = _Room(config, cost, rows_of_dataset(config, opened))
-    return "\n".join([f"longest rows that fit, costs {cost.description}", *room.lines()])
+        cut = describe_cut(opened, data.max_tokens)
+    return "\n".join([*cut, f"longest rows that fit, costs {cost.description}", *room.lines()])
 
 
 class _Room:

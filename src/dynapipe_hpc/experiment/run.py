@@ -20,6 +20,7 @@ from dynapipe_hpc.experiment.assemble import (
 from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.describe_cut import describe_cut
 from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config, to_toml
@@ -85,6 +86,8 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         place = find_place(job, config)
     with job.agreeing():
         log = _Log(config, output, job.size, n_done) if job.is_first else None
+    for line in describe_cut(source.dataset, config.data.max_tokens) if job.is_first else ():
+        print(line, flush=True)
     worker = build_worker(config, source, job, place)
     if point:
         point.restore(job, worker.state)
