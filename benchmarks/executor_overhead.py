@@ -80,6 +80,9 @@ class EmptyStage:
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:  # noqa: ARG002
         return self._backward
 
+    def expect_last_backward(self) -> None:
+        pass
+
     def reduce_gradients(self) -> None:
         pass
 

@@ -30,8 +30,13 @@ def _check_sums(collectives: Collectives, cluster: Cluster, rank: int, scale: fl
     replicas = [cluster.rank_of(r, stage, shard) for r in range(cluster.n_replicas)]
     for dtype in (torch.float32, torch.float64):
         values = scale * torch.tensor([rank, 1], dtype=dtype)
+        later = [values.clone(), 2 * values]
         collectives.sum_over_replicas(values)
         assert values.tolist() == [scale * sum(replicas), scale * len(replicas)]
+        for wait in [collectives.start_sum_over_replicas(each) for each in later]:
+            wait()
+        assert torch.equal(later[0], values)
+        assert torch.equal(later[1], 2 * values)
     ranks = range(cluster.n_ranks)
     within = [r for r in ranks if cluster.replica_of(r) == replica]
     number = torch.tensor([scale * rank], dtype=torch.float64)

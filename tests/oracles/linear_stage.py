@@ -60,6 +60,9 @@ class LinearStage:
         self.factor_gradient += float((arrived * inputs).sum())
         return None if self._first else self.factor * arrived
 
+    def expect_last_backward(self) -> None:
+        self.calls.append("last")
+
     def reduce_gradients(self) -> None:
         self.calls.append("reduce")
 

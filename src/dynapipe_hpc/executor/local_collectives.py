@@ -1,11 +1,12 @@
 """Sums over the ranks of a `LocalWorld`."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 
 from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.collectives import done
 
 
 class _Meeting:
@@ -65,7 +66,12 @@ def _meetings(world: LocalWorld, colours: Sequence[Hashable]) -> list[_Meeting]:
 
 
 class LocalCollectives:
-    """A rank's `Collectives` in a `LocalWorld`; sums run in the order of ranks."""
+    """A rank's `Collectives` in a `LocalWorld`; sums run in the order of ranks.
+
+    Nothing runs beside the work of a rank, but whoever would make use of it shall try it here.
+    """
+
+    sums_beside_work = True
 
     def __init__(self, sums: LocalSums, rank: int) -> None:
         """Takes part as `rank`."""
@@ -85,6 +91,11 @@ class LocalCollectives:
         """Replaces `values` by their sum over replicas."""
         shown = self._over_replicas.gather(self._rank, values.clone())
         values.copy_(torch.stack(shown).sum(dim=0))
+
+    def start_sum_over_replicas(self, values: torch.Tensor) -> Callable[[], None]:
+        """Replaces `values` at once."""
+        self.sum_over_replicas(values)
+        return done
 
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
         """Replaces this replica's share of `values` by its sum over replicas, and no other."""

@@ -1,12 +1,13 @@
 """Sums over ranks through MPI."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from mpi4py import MPI
 
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.collectives import done
 
 # Only what MPI can add: it would take the bits of a bfloat16 for an integer.
 _MPI_TYPES = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}
@@ -15,8 +16,11 @@ _MPI_TYPES = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}
 class MpiCollectives:
     """A rank's `Collectives` over a communicator, of CPU tensors.
 
-    Sums raise `TypeError` where MPI cannot add numbers of a type.
+    Sums raise `TypeError` where MPI cannot add numbers of a type. MPI adds only while a rank is in
+    a call of it: sums beside computation end no sooner than after it.
     """
+
+    sums_beside_work = False
 
     def __init__(self, comm: MPI.Intracomm, cluster: Cluster) -> None:
         """Splits `comm`, which has all ranks of the cluster; a collective call."""
@@ -37,6 +41,11 @@ class MpiCollectives:
     def sum_over_replicas(self, values: torch.Tensor) -> None:
         """Replaces `values` by their sum over replicas."""
         self._replicas.Allreduce(MPI.IN_PLACE, _summable(values))
+
+    def start_sum_over_replicas(self, values: torch.Tensor) -> Callable[[], None]:
+        """Replaces `values` at once."""
+        self.sum_over_replicas(values)
+        return done
 
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
         """Replaces this replica's share of `values` by its sum over replicas, and no other."""

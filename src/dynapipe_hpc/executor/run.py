@@ -94,6 +94,7 @@ class _PlanRun(Generic[Tensor]):
         self._plan = plan
         self._stage = stage
         self._transport = transport
+        self._n_backward = len(plan.microbatches)  # that are left
         self._inbox: dict[tuple[Payload, int], Tensor] = {}
         self._outbox: dict[tuple[Payload, int], Tensor] = {}
 
@@ -106,8 +107,7 @@ class _PlanRun(Generic[Tensor]):
                 activation = self._inbox.pop((Payload.ACTIVATION, i), None)
                 self._put(Payload.ACTIVATION, i, self._stage.forward(i, activation))
             case Backward(i):
-                gradient = self._inbox.pop((Payload.GRADIENT, i), None)
-                self._put(Payload.GRADIENT, i, self._stage.backward(i, gradient))
+                self._put(Payload.GRADIENT, i, self._backward(i))
             case BackwardInput() | BackwardWeight():
                 raise RunError("split backward passes cannot be executed yet")
             case StartSend(i, payload, peer):
@@ -126,6 +126,12 @@ class _PlanRun(Generic[Tensor]):
                 self._stage.step_optimizer()
             case _:
                 assert_never(instruction)
+
+    def _backward(self, i: int) -> Tensor | None:
+        self._n_backward -= 1
+        if self._n_backward == 0:
+            self._stage.expect_last_backward()
+        return self._stage.backward(i, self._inbox.pop((Payload.GRADIENT, i), None))
 
     def _put(self, payload: Payload, microbatch: int, tensor: Tensor | None) -> None:
         if tensor is not None:

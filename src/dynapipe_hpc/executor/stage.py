@@ -42,8 +42,12 @@ class Stage(Protocol[Tensor]):
         """
         ...
 
+    def expect_last_backward(self) -> None:
+        """The next backward pass is the last of the iteration: its gradients are whole."""
+        ...
+
     def reduce_gradients(self) -> None:
-        """Adds up weight gradients over replicas."""
+        """Adds up weight gradients over replicas, those that were not yet."""
         ...
 
     def step_optimizer(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dynapipe_hpc.executor.transport import Transport
 from dynapipe_hpc.plan.instruction import Payload
-from dynapipe_hpc.training.collectives import Collectives
+from dynapipe_hpc.training.collectives import Collectives, done
 
 CPU = torch.device("cpu")
 
@@ -46,6 +46,8 @@ class StagedTransport:
 class StagedCollectives:
     """`Collectives` of tensors on a device, over those of CPU tensors."""
 
+    sums_beside_work = False
+
     def __init__(self, inner: Collectives) -> None:
         """Carries tensors of any device over `inner`."""
         self._inner = inner
@@ -56,6 +58,11 @@ class StagedCollectives:
     def sum_over_replicas(self, values: Tensor) -> None:
         """Replaces `values` by their sum over replicas."""
         _through_host(values, self._inner.sum_over_replicas)
+
+    def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
+        """Replaces `values` at once."""
+        self.sum_over_replicas(values)
+        return done
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
         """Replaces this replica's share of `values` by its sum over replicas, and no other."""

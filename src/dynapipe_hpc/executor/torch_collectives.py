@@ -23,6 +23,8 @@ class TorchCollectives:
     NCCL runs them on streams of their own, which the computation waits for; the host does not.
     """
 
+    sums_beside_work = True
+
     def __init__(self, groups: TorchGroups) -> None:
         """Takes part as the rank that the groups were opened by."""
         cluster, rank = groups.cluster, groups.rank
@@ -37,6 +39,15 @@ class TorchCollectives:
     def sum_over_replicas(self, values: Tensor) -> None:
         """Replaces `values` by their sum over replicas."""
         distributed.all_reduce(values, group=self._groups.replicas)
+
+    def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
+        """Starts the sum; on GPUs only the device waits for its end."""
+        work = distributed.all_reduce(values, group=self._groups.replicas, async_op=True)
+
+        def wait() -> None:
+            work.wait()
+
+        return wait
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
         """Replaces this replica's share of `values` by its sum over replicas, and no other."""

@@ -1,11 +1,15 @@
 """Sums over the ranks that train one model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor
 
 from dynapipe_hpc.models.shards import OneShard, Shards
+
+
+def done() -> None:
+    """Waits for nothing."""
 
 
 class Collectives(Shards, Protocol):
@@ -37,8 +41,17 @@ class Collectives(Shards, Protocol):
         """Number of replicas."""
         ...
 
+    @property
+    def sums_beside_work(self) -> bool:
+        """Whether sums that were started go on while the rank computes."""
+        ...
+
     def sum_over_replicas(self, values: Tensor) -> None:
         """Replaces `values` by their sum over replicas."""
+        ...
+
+    def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
+        """Starts `sum_over_replicas`; returns what waits for it, before which nobody reads."""
         ...
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
@@ -74,9 +87,14 @@ class SingleRankCollectives(OneShard):
     stage = 0
     n_stages = 1
     n_replicas = 1
+    sums_beside_work = False
 
     def sum_over_replicas(self, values: Tensor) -> None:
         """Leaves `values` as they are."""
+
+    def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:  # noqa: ARG002
+        """Leaves `values` as they are."""
+        return done
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
         """Leaves `values` as they are."""

@@ -127,8 +127,12 @@ class ModuleStage(Generic[BatchT]):
             return None
         return kept.activation.grad.contiguous()
 
+    def expect_last_backward(self) -> None:
+        """Lets gradients be added up over replicas while the next backward pass runs."""
+        self._optimizer.expect_last_backward()
+
     def reduce_gradients(self) -> None:
-        """Adds up weight gradients over replicas."""
+        """Adds up weight gradients over replicas, those that were not yet."""
         self._optimizer.reduce_gradients()
 
     def step_optimizer(self) -> None:

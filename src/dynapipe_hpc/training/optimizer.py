@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.early_sums import EarlySums
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.loss_scale import LossScale
 from dynapipe_hpc.training.optimizer_state import (
@@ -73,6 +74,7 @@ class Optimizer:
         self.loss_scale = LossScale(self.parameters.weights.dtype, config.max_skipped_updates)
         self._config = config
         self._collectives = collectives
+        self._early = _early_sums(module, self.parameters, collectives, tied, shares_state)
         self._weights = self._own(self.parameters.weights)
         self._gradients = self._own(self.parameters.gradients)
         # The same memory, unless the weights have 16 bits.
@@ -89,10 +91,17 @@ class Optimizer:
         of_own = {t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}
         return sum(of_own.values()) + self._copies.kept_bytes
 
+    def expect_last_backward(self) -> None:
+        """The next backward pass makes gradients whole, so that sums may start while it runs."""
+        if self._early:
+            self._early.expect_last_backward()
+
     def reduce_gradients(self) -> None:
         """Adds up gradients over copies of tied weights, and over replicas."""
         self._copies.collect_gradients()
-        if self._shares_state:
+        if self._early:
+            self._early.finish()
+        elif self._shares_state:
             self._collectives.sum_share_over_replicas(self.parameters.gradients)
         else:
             self._collectives.sum_over_replicas(self.parameters.gradients)
@@ -205,6 +214,25 @@ class Optimizer:
             weights.grad = gradients
             groups.append({"params": [weights], "weight_decay": decay})
         return [group for group, size in zip(groups, sizes, strict=True) if size]
+
+
+def _early_sums(
+    module: nn.Module,
+    own: FlatParameters,
+    collectives: Collectives,
+    tied: Tied,
+    shares_state: bool,
+) -> EarlySums | None:
+    """Where sums run beside work: of whole gradients, and of whole layers.
+
+    Shares of an optimizer's state do not end where layers do. Shards add up activations in
+    backward passes, and NCCL may wait forever where groups overlap in another order.
+    """
+    is_simple = not shares_state and collectives.n_shards == 1
+    if collectives.n_replicas == 1 or not (is_simple and collectives.sums_beside_work):
+        return None
+    held = dict(module.named_parameters())
+    return EarlySums(own, collectives, [held[name] for name in tied if name in held])
 
 
 def state_factor(dtype: torch.dtype) -> float:

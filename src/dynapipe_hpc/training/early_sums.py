@@ -1,0 +1,112 @@
+"""Gradients added up over replicas while the last backward pass still runs."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from torch import Tensor, nn
+
+from dynapipe_hpc.training.collectives import Collectives
+from dynapipe_hpc.training.flat_parameters import FlatParameters
+
+BUCKET_BYTES = 32 << 20
+"""Of gradients, what a sum has at least: enough to make good use of a link."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Neighbouring matrices.
+
+    Attributes:
+        start: Where they begin in the buffer of all gradients.
+        gradients: Of all of them.
+        n_missing: How many have no gradient yet of the last backward pass.
+        parameters: Them.
+    """
+
+    start: int
+    gradients: Tensor
+    n_missing: int
+    parameters: list[nn.Parameter]
+
+
+class EarlySums:
+    """Adds up the gradients of matrices in buckets, the last layers first.
+
+    A backward pass goes from the last layer to the first, and so do the buckets: all replicas
+    start their sums in one order, each as soon as its gradients are there. Vectors are next to
+    each other and few, so they wait for the end, and so do weights whose gradients other stages
+    add to.
+    """
+
+    def __init__(
+        self,
+        own: FlatParameters,
+        collectives: Collectives,
+        tied: Collection[nn.Parameter] = (),
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        """Watches the gradients of parameters.
+
+        Args:
+            own: The parameters, each of which a backward pass adds to once.
+            collectives: Over replicas.
+            tied: Those to which other stages add.
+            bucket_bytes: See `BUCKET_BYTES`.
+        """
+        self._collectives = collectives
+        self._buckets = _buckets(own, tied, bucket_bytes)
+        first = self._buckets[-1].start if self._buckets else own.n_decaying
+        self._late = [g for g in (own.gradients[:first], own.gradients[own.n_decaying :]) if len(g)]
+        self._is_last = False
+        self._pending: list[Callable[[], None]] = []
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(self._arrived(bucket))  # type: ignore[no-untyped-call]
+
+    def expect_last_backward(self) -> None:
+        """The next backward pass makes gradients whole."""
+        self._is_last = True
+        for bucket in self._buckets:
+            bucket.n_missing = len(bucket.parameters)
+
+    def finish(self) -> None:
+        """Adds up what is left, and waits for all."""
+        self._start(self._buckets)
+        for gradients in self._late:
+            self._collectives.sum_over_replicas(gradients)
+        for wait in self._pending:
+            wait()
+        self._is_last, self._pending = False, []
+
+    def _arrived(self, bucket: _Bucket) -> Callable[[Tensor], None]:
+        def arrived(_: Tensor) -> None:
+            if self._is_last:
+                bucket.n_missing -= 1
+                self._start(list(takewhile(lambda b: b.n_missing == 0, self._buckets)))
+
+        return arrived
+
+    def _start(self, buckets: Sequence[_Bucket]) -> None:
+        """Starts the sums of the first buckets, but for those that were started."""
+        for bucket in buckets[len(self._pending) :]:
+            self._pending.append(self._collectives.start_sum_over_replicas(bucket.gradients))
+
+
+def _buckets(
+    own: FlatParameters, tied: Collection[nn.Parameter], bucket_bytes: int
+) -> list[_Bucket]:
+    """From the end of the matrices to the last one that is tied."""
+    buckets: list[_Bucket] = []
+    parameters: list[nn.Parameter] = []
+    end = own.n_decaying
+    matrices = [p for p in own.gradient_of if p.ndim >= 2]
+    for parameter in reversed(matrices):
+        if any(parameter is other for other in tied):
+            break
+        parameters.append(parameter)
+        start = int(own.gradient_of[parameter].storage_offset())
+        if (end - start) * own.gradients.itemsize >= bucket_bytes or parameter is matrices[0]:
+            buckets.append(_Bucket(start, own.gradients[start:end], 0, parameters))
+            parameters, end = [], start
+    return buckets
