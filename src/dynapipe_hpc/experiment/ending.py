@@ -18,6 +18,7 @@ from dynapipe_hpc.experiment.world import MPI
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 _LONGEST_ASK_S = 2.0
 _LONGEST_WAIT_S = 10
+_UNTIL_READ_S = 0.2
 
 
 class Ending:
@@ -53,13 +54,9 @@ class Ending:
     def end(self, error: BaseException) -> NoReturn:
         """Says why, and ends all ranks; if another rank does already, waits for that."""
         self.wait_unless_first()
-        if not isinstance(error, RunError):
-            traceback.print_exception(error)
-        rank, host = MPI.COMM_WORLD.Get_rank(), MPI.Get_processor_name()
-        sys.stderr.write(
-            f"dynapipe-hpc: rank {rank} on {host} ends the job: {printable(str(error))}\n"
-        )
-        sys.stderr.flush()
+        trace = [] if isinstance(error, RunError) else traceback.format_exception(error)
+        who = f"rank {MPI.COMM_WORLD.Get_rank()} on {MPI.Get_processor_name()}"
+        _say("".join(trace) + f"dynapipe-hpc: {who} ends the job: {printable(str(error))}")
         _abort(1)
 
     def interrupt(self, number: Signals) -> NoReturn:
@@ -67,8 +64,7 @@ class Ending:
         # Before `open`, whose word decides, all ranks would speak.
         is_first = MPI.COMM_WORLD.Get_rank() == 0
         if self.claim() if self._window is not None else is_first:
-            sys.stderr.write(f"dynapipe-hpc: ended by {number.name}\n")
-            sys.stderr.flush()
+            _say(f"dynapipe-hpc: ended by {number.name}")
         if MPI.COMM_WORLD.Get_size() > 1:
             _abort(INTERRUPTED)
         os._exit(INTERRUPTED)
@@ -98,6 +94,13 @@ class Ending:
             self._window.Fetch_and_op(np.ones(1, np.int64), found, 0, 0, MPI.REPLACE)
             self._window.Flush(0)
         return not found[0]
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
+    # A launcher that is told to end the job may close what it has not read yet.
+    time.sleep(_UNTIL_READ_S)
 
 
 def _abort(exit_code: int) -> NoReturn:
