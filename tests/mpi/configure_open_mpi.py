@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 # Waiting ranks give the core to working ones. UCX needs a fabric: without one it warns of the
-# devices that it does not find, and its one-sided component fails.
+# devices that it does not find, and its one-sided component fails. libfabric sleeps for a second
+# when it looks for one, in every rank.
 _OPEN_MPI = """\
 mpi_yield_when_idle = 1
+btl = ^ofi
 osc = ^ucx
 pml = ob1
 """
