@@ -1,0 +1,36 @@
+"""What the first rank keeps of a run, and prints."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.experiment.record import Execution, line_of
+from dynapipe_hpc.experiment.resume import n_repeatable
+from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.run_folder import RunFolder
+
+
+class RunLog:
+    """The run folder of a run that is under way."""
+
+    def __init__(self, config: ExperimentConfig, output: Path, n_ranks: int, n_done: int) -> None:
+        """Begins a folder, or goes on with that of a run of which `n_done` iterations are done."""
+        facts = (output, to_toml(config), machine_facts(n_ranks))
+        if n_done:
+            print(f"{output}: goes on after {n_done} iterations", flush=True)
+            self._folder = RunFolder.resume(*facts, n_done)
+        else:
+            self._folder = RunFolder.create(*facts, n_repeatable(output, config))
+
+    def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
+        """Adds an iteration, with plans and traces of the first shard's ranks or of none."""
+        self._folder.add(record)
+        if traced:
+            self._folder.add_trace([e.plan for e in traced], [e.trace for e in traced])
+        print(line_of(record), flush=True)
+
+    def close(self) -> None:
+        """Ends the run folder."""
+        self._folder.close()
