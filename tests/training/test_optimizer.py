@@ -11,13 +11,14 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import (
     FIRST_SCALE,
     STEPS_TO_GROW,
     DivergedError,
     LossScale,
 )
-from dynapipe_hpc.training.optimizer import Optimizer, Step, learning_rate, state_factor
+from dynapipe_hpc.training.optimizer import Optimizer, Step, state_factor
 
 CONFIG = TrainingConfig(
     iterations=10,

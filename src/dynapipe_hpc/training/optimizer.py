@@ -10,6 +10,7 @@ from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.early_sums import EarlySums
 from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
 from dynapipe_hpc.training.optimizer_state import (
     Counters,
@@ -134,8 +135,7 @@ class Optimizer:
 
     def state(self) -> FlatState:
         """Weights, as exact as they are kept, and moments of what this rank updates."""
-        first = self._collectives.replica * len(self._gradients) if self._shares_state else 0
-        return flat_state(self._adamw, self._exact_weights, first)
+        return flat_state(self._adamw, self._exact_weights, self._first)
 
     @property
     def counters(self) -> Counters:
@@ -194,6 +194,11 @@ class Optimizer:
         after = gradients[min(place.stop, max(place.start, whole.stop)) : place.stop]
         return _square_sum(before) + _square_sum(after)
 
+    @property
+    def _first(self) -> int:
+        """Where what this rank updates begins in a flat buffer."""
+        return self._collectives.replica * len(self._gradients) if self._shares_state else 0
+
     def _own(self, values: Tensor) -> Tensor:
         """What this rank updates of a flat buffer."""
         is_share = self._shares_state
@@ -201,8 +206,7 @@ class Optimizer:
 
     def _groups(self) -> list[dict[str, object]]:
         """Matrices decay, vectors do not; in pieces of flat buffers."""
-        first = self._collectives.replica * len(self._gradients) if self._shares_state else 0
-        n_decaying = min(max(self.parameters.n_decaying - first, 0), len(self._gradients))
+        n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
         sizes = [n_decaying, len(self._gradients) - n_decaying]
         groups: list[dict[str, object]] = []
         for weights, gradients, decay in zip(
@@ -248,18 +252,3 @@ def state_factor(dtype: torch.dtype) -> float:
 def _square_sum(values: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
     return norm.square()
-
-
-def learning_rate(step: int, config: TrainingConfig) -> float:
-    """The learning rate of a step, counted from 0: a linear rise, then half a cosine.
-
-    It reaches `config.learning_rate` at the last step of the warm-up and
-    `config.min_learning_rate_ratio` of that at the last step of all.
-    """
-    if step < config.warmup_iterations:
-        return config.learning_rate * (step + 1) / config.warmup_iterations
-    done = step + 1 - config.warmup_iterations
-    progress = min(1.0, done / max(1, config.iterations - config.warmup_iterations))
-    lowest = config.min_learning_rate_ratio
-    share = lowest + (1 - lowest) * (1 + math.cos(math.pi * progress)) / 2
-    return config.learning_rate * share
