@@ -52,10 +52,16 @@ def everywhere(name: str, values: Callable[[h5py.Dataset], np.ndarray]) -> Chang
     return in_hdf5(change)
 
 
+written_on_purpose = with_attribute("checksum", None)
+
 DAMAGED: dict[str, tuple[Change, str]] = {
     **NO_FILES,
     "empty": (be(""), "not a (complete HDF5 file|cost table)"),
     "text": (be("no HDF5\n" * 100), "not a (complete HDF5 file|cost table)"),
+    "one number is another": (cell(3.25), "not those that were written: their checksum is"),
+    "another size of weights": (with_attribute("parameter_bytes", 1.0, LAYER), "their checksum is"),
+    "another checksum": (with_attribute("checksum", "0" * 16), "checksum is .*, not '0000"),
+    "a checksum of a number": (with_attribute("checksum", 7), "checksum is .*, not "),
     "another version": (with_attribute("schema_version", 99), "version 99"),
     "a version in words": (with_attribute("schema_version", "one"), "version one"),
     "versions": (with_attribute("schema_version", [1, 1]), "version .1 1."),
@@ -181,6 +187,8 @@ OTHERS: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("name", [*DAMAGED, *OTHERS])
 def test_a_bad_table_is_named_when_planning(worker: Worker, folder: Path, name: str) -> None:
     change, words = (DAMAGED | OTHERS)[name]
+    if name in OTHERS:
+        written_on_purpose(folder / "table.h5")
     change(folder / "table.h5")
     assert_refused(worker, folder, PLAN_PROFILED, rf"^dynapipe-hpc: table\.h5: .*({words})")
 

@@ -112,6 +112,18 @@ def test_a_missing_attribute_is_named(tmp_path: Path) -> None:
         read_table(path)
 
 
+def test_a_changed_number_is_noticed_unless_it_is_meant(tmp_path: Path) -> None:
+    path = tmp_path / "costs.h5"
+    write_table(linear_table(), path)
+    with h5py.File(path, "a") as file:
+        file["layers/tensor_parallel=1/recompute=none/layer/backward_ms"][1, 1] += 0.5
+    with pytest.raises(InputError, match=r"checksum is \w{16}, not '\w{16}'; if .* on purpose"):
+        read_table(path)
+    with h5py.File(path, "a") as file:
+        del file.attrs["checksum"]
+    assert read_table(path).layers.keys() == linear_table().layers.keys()
+
+
 def test_a_folder_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a cost table: is a folder"):
         read_table(tmp_path)

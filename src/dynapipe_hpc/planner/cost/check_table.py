@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.planner.cost.profile_table import (
-    QUANTITIES,
     LayerKey,
     LayerProfile,
     ProfileTable,
@@ -28,11 +27,8 @@ def check_table(table: ProfileTable) -> None:
             raise InputError(f"{name} is {quoted(value)}, not a number >= {least:g}")
     for key, layer in table.layers.items():
         _check_axes(key, layer)
-        for quantity in QUANTITIES:
+        for quantity in layer.grids:
             _check_grid(key, layer, quantity)
-        for quantity in ("stack_peak_bytes", "weight_ms"):
-            if getattr(layer, quantity) is not None:
-                _check_grid(key, layer, quantity)
 
 
 def _numbers(table: ProfileTable) -> Iterator[tuple[str, object, float]]:

@@ -9,23 +9,25 @@ import h5py
 import numpy as np
 from pydantic import ValidationError
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.data.stored_array import stored_array, stored_object
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.check_table import check_table
 from dynapipe_hpc.planner.cost.profile_table import (
+    OPTIONAL_QUANTITIES,
     QUANTITIES,
     LayerKey,
     LayerProfile,
     ProfileTable,
     UpdateProfile,
 )
+from dynapipe_hpc.planner.cost.table_checksum import checksum_of
 
 FORMAT = "dynapipe-hpc cost table"
 SCHEMA_VERSION = 1
-OPTIONAL = ("stack_peak_bytes", "weight_ms")
+CHECKSUM = "checksum"
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 AXES = ("rows", "row_tokens", "target_tokens")
 
@@ -45,6 +47,7 @@ def write_table(table: ProfileTable, path: Path) -> None:
     image = BytesIO()
     with h5py.File(image, "w") as file:
         file.attrs.update(format=FORMAT, schema_version=SCHEMA_VERSION)
+        file.attrs[CHECKSUM] = checksum_of(table)
         file.attrs.update(element_bytes=table.element_bytes, state_factor=table.state_factor)
         file.create_group("model").attrs.update(table.model)
         file.create_group("provenance").attrs.update(table.provenance)
@@ -62,11 +65,8 @@ def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
     group.attrs.update(key._asdict(), parameter_bytes=layer.parameter_bytes)
     for name, axis in zip(AXES, layer.axes, strict=False):
         group[name] = axis
-    for quantity in QUANTITIES:
-        group[quantity] = layer.grid(quantity)
-    for quantity in OPTIONAL:
-        if getattr(layer, quantity) is not None:
-            group[quantity] = layer.grid(quantity)
+    for quantity, grid in layer.grids.items():
+        group[quantity] = grid
 
 
 def read_table(path: Path) -> ProfileTable:
@@ -80,6 +80,7 @@ def read_table(path: Path) -> ProfileTable:
             _check_format(file, path)
             table = _read(file)
             check_table(table)
+            _check_checksum(file, table)
         except NotATableError:
             raise
         except KeyError as error:
@@ -115,6 +116,16 @@ def _check_format(file: h5py.File, path: Path) -> None:
         )
 
 
+def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
+    """Of files that have one: those of older versions do not."""
+    written, found = file.attrs.get(CHECKSUM), checksum_of(table)
+    if written is not None and written != found:
+        raise InputError(
+            f"its numbers are not those that were written: their checksum is {found}, not "
+            f"{quoted(written)}; if they were changed on purpose, remove the attribute '{CHECKSUM}'"
+        )
+
+
 def _read(file: h5py.File) -> ProfileTable:
     attributes, update = _plain(file), _plain(stored_object(file, "update"))
     return ProfileTable(
@@ -134,7 +145,7 @@ def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
             attributes = _plain(group)
             key = LayerKey(*(attributes[name] for name in LayerKey._fields))
             axes = tuple(_array(group, n, "iu") for n in AXES if n in group or n in AXES[:2])
-            names = [*QUANTITIES, *(name for name in OPTIONAL if name in group)]
+            names = [*QUANTITIES, *(name for name in OPTIONAL_QUANTITIES if name in group)]
             grids = {name: _array(group, name, "f") for name in names}
             yield key, LayerProfile(float(attributes["parameter_bytes"]), axes, **grids)
 

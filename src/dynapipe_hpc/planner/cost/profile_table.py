@@ -17,6 +17,7 @@ QUANTITIES = (
     "forward_transient_bytes",
     "backward_transient_bytes",
 )
+OPTIONAL_QUANTITIES = ("stack_peak_bytes", "weight_ms")
 # The sizes that the costs of one layer depend on; the number of layers is not one.
 FINGERPRINT = ("family", "hidden_size", "n_heads", "ffn_size", "vocab_size")
 
@@ -103,6 +104,12 @@ class LayerProfile:
         """One of `QUANTITIES`."""
         measured: FloatArray = getattr(self, quantity)
         return measured
+
+    @property
+    def grids(self) -> dict[str, FloatArray]:
+        """All grids that there are, by quantity."""
+        names = (*QUANTITIES, *OPTIONAL_QUANTITIES)
+        return {name: grid for name in names if (grid := getattr(self, name)) is not None}
 
 
 class UpdateProfile(NamedTuple):
