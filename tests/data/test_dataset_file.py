@@ -79,6 +79,17 @@ def test_tokens_take_two_bytes_if_they_can(tmp_path: Path, vocab_size: int, bits
         assert (token, token.dtype) == (vocab_size - 1, f"uint{bits}")
 
 
+def test_a_token_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "x.h5", [([1], [2, 0], "t"), ([3, 9, 1], [0], "t")], 50)
+    with h5py.File(path, "a") as file:
+        file["inputs/tokens"][2] = 51
+    with DatasetFile(path) as dataset:
+        assert dataset.read(0, 1, 2)[1].tolist() == [2, 0]
+        assert dataset.read(1, 1, 1)[0].tolist() == [3]
+        with pytest.raises(InputError, match=r"x.h5: sample 1 holds token 51, but 'vocab_size' is"):
+            dataset.read(1, 3, 1)
+
+
 def test_a_missing_dataset_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,

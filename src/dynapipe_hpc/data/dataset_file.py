@@ -127,7 +127,7 @@ class DatasetFile:
             Input, shape (input_tokens,), and target, shape (target_tokens,).
 
         Raises:
-            InputError: The file can no longer be read.
+            InputError: The file can no longer be read, or holds what is no token.
         """
         return (
             self._read("inputs", sample_id, input_tokens),
@@ -168,7 +168,14 @@ class DatasetFile:
         start, end = self._offsets[group][sample_id : sample_id + 2].tolist()
         if not 0 <= n_tokens <= end - start:
             raise ValueError(f"sequence {sample_id} has {end - start} tokens, not {n_tokens}")
-        return self._tokens_between(group, sample_id, start, start + n_tokens)
+        tokens = self._tokens_between(group, sample_id, start, start + n_tokens)
+        # A device would stop at such a token, and say no more than that.
+        if n_tokens and tokens.max() >= self.vocab_size:
+            raise InputError(
+                f"{self.path}: sample {sample_id} holds token {tokens.max()}, but 'vocab_size' is "
+                f"{self.vocab_size}; {AGAIN}"
+            )
+        return tokens
 
     def _tokens_between(self, group: str, sample_id: int, start: int, end: int) -> TokenArray:
         try:
