@@ -72,7 +72,8 @@ def samples_of(source: Source) -> Mapping[str, str]:
 def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
     """The newest whole checkpoint; all ranks together, which share the reading.
 
-    What an earlier run left unfinished is removed, and what is damaged is set aside.
+    What an earlier run left unfinished is removed, and what is damaged is set aside if there is
+    a whole one.
 
     Raises:
         SystemExit: It belongs to another experiment, or all are damaged; the first rank has said
@@ -81,20 +82,26 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     if job.is_first:
         for left in folder.clear():
             _say(f"{left}: was never completed, and is removed")
-    candidates = job.broadcast(folder.complete())
-    for path in candidates:
+    with job.agreeing():
+        candidates = folder.complete()
+    damaged: dict[Path, str] = {}
+    for path in job.broadcast(candidates):
         problems = [text for text in job.gather(_problem(path, job)) if text]
         if job.broadcast(not problems):
             with job.agreeing():
                 description = Description.read(path)
                 _check_facts(path, description.facts, facts)
+                for old, problem in damaged.items():
+                    _say(f"{problem}; it is left out, and kept as {folder.set_aside(old)}")
             return ResumePoint(path, description)
-        with job.agreeing():
-            if job.is_first:
-                _say(f"{problems[0]}; it is left out, and kept as {folder.set_aside(path)}")
+        if job.is_first:
+            damaged[path] = problems[0]
     with job.agreeing():
-        if candidates:
-            raise InputError(f"{folder.path}: all checkpoints are damaged; name another run folder")
+        if damaged:
+            raise InputError(
+                f"{folder.path}: all checkpoints are damaged ({len(damaged)}), as in "
+                f"{next(iter(damaged.values()))}; put back a whole one, or name another run folder"
+            )
     return None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.data.replacing import writing
 
 Fields = Mapping[str, Any]  # JSON objects are open
@@ -44,10 +45,12 @@ def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
         DamagedError: It is not that any more, or of another version.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        text = read_text(path)
+    except InputError as error:
+        raise DamagedError(str(error)) from None
+    try:
+        found = json.loads(text)
         checksum = found.pop("checksum")
-    except OSError as error:
-        raise DamagedError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path}: is damaged: {error}") from None
     if checksum != _checksum(found):

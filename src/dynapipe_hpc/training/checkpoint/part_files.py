@@ -1,8 +1,12 @@
 """The two files that a rank writes: raw numbers, and what they are."""
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.training.checkpoint.files import (
     DamagedError,
     Fields,
@@ -52,5 +56,19 @@ def check_part(folder: Path, rank: int, checksum: str) -> None:
     index = read_index(folder, rank)
     if index["checksum"] != checksum:
         raise DamagedError(f"{index_path(folder, rank)}: belongs to another checkpoint")
-    if checksum_of(data_path(folder, rank)) != index["data_checksum"]:
-        raise DamagedError(f"{data_path(folder, rank)}: is damaged: its checksum differs")
+    path = data_path(folder, rank)
+    if reason := why_unreadable(path):
+        raise DamagedError(f"{path}: cannot be read: {reason}")
+    n_found, n_written = path.stat().st_size, _n_bytes(index["tensors"])
+    if n_found != n_written:
+        raise DamagedError(f"{path}: is damaged: holds {n_found:,} of {n_written:,} bytes")
+    if checksum_of(path) != index["data_checksum"]:
+        raise DamagedError(f"{path}: is damaged: its checksum differs")
+
+
+def _n_bytes(tensors: Fields) -> int:
+    """Of a rank's numbers, whose blocks lie one behind the other."""
+    return sum(
+        getattr(torch, stored["dtype"]).itemsize * sum(prod(b[1]) for b in stored["blocks"])
+        for stored in tensors.values()
+    )

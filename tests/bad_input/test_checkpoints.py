@@ -1,0 +1,146 @@
+"""Checkpoints to go on from, damaged or none."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.bad_input.changes import NO_FILES, Change, be, be_huge, cut, flip, scramble
+from tests.bad_input.good import write_good
+from tests.bad_input.oracle import assert_refused, assert_refused_or_done
+from tests.bad_input.worker import Worker
+
+TRAINED = ("--set", "cluster.n_stages=1", "--set", "checkpoint.every=1")
+RUN = ("run", "config.toml", "-o", "trained", *TRAINED)
+GO_ON = (*RUN, "--set", "training.iterations=4")
+ONLY = Path("trained", "checkpoints", "000003")
+DESCRIPTION, INDEX, NUMBERS = "checkpoint.json", "part-00000.json", "part-00000.bin"
+FILES = (DESCRIPTION, INDEX, NUMBERS)
+
+
+@pytest.fixture(scope="module")
+def run(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Good inputs, and a run of one rank whose only checkpoint is its last."""
+    folder = write_good(tmp_path_factory.mktemp("run"))
+    ended = worker.call(folder, (*RUN, "--set", "checkpoint.keep_last=1"))
+    assert ended.exit_code == 0, ended.stderr
+    return folder
+
+
+@pytest.fixture
+def trained(run: Path, tmp_path: Path) -> Path:
+    """A copy, to change."""
+    return Path(shutil.copytree(run, tmp_path / "trained"))
+
+
+def in_json(change: Callable[[dict[str, object]], object]) -> Change:
+    """Changes an object, and leaves its checksum."""
+
+    def change_file(path: Path) -> None:
+        fields = json.loads(path.read_text())
+        change(fields)
+        path.write_text(json.dumps(fields))
+
+    return change_file
+
+
+def longer(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(bytes(4))
+
+
+def shorter(path: Path) -> None:
+    cut(path, 0.99)
+
+
+def changed_at(share: float) -> Change:
+    """Another bit at some place."""
+
+    def change(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[int(share * len(data))] ^= 1
+        path.write_bytes(data)
+
+    return change
+
+
+CHANGES: list[tuple[str, Change, str]] = [
+    *((name, change, words) for name in FILES for change, words in NO_FILES.values()),
+    *((name, be(""), "is damaged: ") for name in FILES),
+    *((name, be(bytes(1000)), "is damaged: ") for name in FILES),
+    *((name, shorter, "is damaged: ") for name in FILES),
+    *((name, be_huge, "is larger than|is damaged: holds 1,099,511,627,776 of") for name in FILES),
+    *((name, changed_at(share), "is damaged: |not UTF-8") for name in FILES for share in (0, 0.5)),
+    (NUMBERS, longer, r"part-00000.bin: is damaged: holds [\d,]+ of [\d,]+ bytes"),
+    *((name, be("[" * 50_000), "is damaged: ") for name in (DESCRIPTION, INDEX)),
+    *((name, be(b"\xff"), "not UTF-8 at byte 1") for name in (DESCRIPTION, INDEX)),
+    *((name, be("[1]"), "is damaged: ") for name in (DESCRIPTION, INDEX)),
+    *((name, be("{}"), "is damaged: 'checksum'") for name in (DESCRIPTION, INDEX)),
+    (DESCRIPTION, in_json(lambda f: f.update(n_done=2)), "its checksum differs"),
+    (DESCRIPTION, in_json(lambda f: f.update(schema_version=2)), "its checksum differs"),
+    (DESCRIPTION, in_json(lambda f: f.pop("counters")), "its checksum differs"),
+    (DESCRIPTION, in_json(lambda f: f.update(checksum=7)), "its checksum differs"),
+    (INDEX, in_json(lambda f: f.update(tensors={})), "its checksum differs"),
+    (INDEX, in_json(lambda f: f.pop("data_checksum")), "its checksum differs"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "words"), CHANGES)
+def test_the_only_checkpoint_is_named_and_left_as_it_is(
+    worker: Worker, trained: Path, name: str, change: Change, words: str
+) -> None:
+    change(trained / ONLY / name)
+    words = rf"all checkpoints are damaged \(1\), as in {ONLY}/.*({words})"
+    assert_refused(worker, trained, GO_ON, words)
+
+
+def test_a_part_of_another_run_is_named(worker: Worker, trained: Path) -> None:
+    other = (*RUN[:3], "other", *TRAINED, "--set", "training.seed=1")
+    assert worker.call(trained, other).exit_code == 0
+    for name in (INDEX, NUMBERS):
+        shutil.copy(trained / "other" / ONLY.relative_to("trained") / name, trained / ONLY)
+    assert_refused(worker, trained, GO_ON, f"{INDEX}: belongs to another checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("checkpoints", "trained already holds a run, of 3 iterations, and no checkpoint"),
+        ("checkpoints/000003", r"all checkpoints are damaged \(1\), as in .*Not a directory"),
+    ],
+)
+def test_what_is_no_folder_is_named(worker: Worker, trained: Path, name: str, words: str) -> None:
+    path = trained / "trained" / name
+    shutil.rmtree(path)
+    path.write_text("")
+    assert_refused(worker, trained, GO_ON, words)
+
+
+SETTINGS = {
+    "training.seed=1": "was written with training.seed = 0, but now it is 1; set it back",
+    "training.dtype='float64'": "training.dtype = 'float32', but now it is 'float64'",
+    "data.seed=1": "was written with data.seed = 0",
+    "model.ffn_size=64": "was written with model.ffn_size = 32",
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_another_experiment_is_named(worker: Worker, trained: Path, setting: str) -> None:
+    assert_refused(worker, trained, (*GO_ON, "--set", setting), SETTINGS[setting])
+
+
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 30))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_random_change_is_refused_or_harmless(
+    worker: Worker, trained: Path, name: str, seed: int
+) -> None:
+    draw = random.Random(seed)  # noqa: S311
+    before = (trained / ONLY / name).read_bytes()
+    (flip if name == NUMBERS else scramble)(trained / ONLY / name, draw)
+    unchanged = (trained / ONLY / name).read_bytes() == before
+    assert assert_refused_or_done(worker, trained, GO_ON) or unchanged or name != NUMBERS
