@@ -1,0 +1,92 @@
+"""Files and folders with permissions that do not allow what is asked for."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.bad_input.good import (
+    IMPORT,
+    INSPECT_TABLE,
+    PLAN,
+    PLAN_PROFILED,
+    PREPROCESS,
+    REPORT,
+    WITH_TOKENIZER,
+)
+from tests.bad_input.oracle import COUNTS, assert_clear, listing
+from tests.bad_input.worker import Ended, environment
+
+IS_ROOT = os.geteuid() == 0
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="needs setpriv"),
+]
+
+MAIN = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main())"
+# Root may do anything, unless it gives that away.
+AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+COMMAND = [*(AS_OTHERS if IS_ROOT else []), sys.executable, "-c", MAIN]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (PREPROCESS, "in.jsonl"),
+        (WITH_TOKENIZER, "tokenizer.json"),
+        (PLAN, "config.toml"),
+        (PLAN, "data.h5"),
+        (PLAN_PROFILED, "table.h5"),
+        (INSPECT_TABLE, "table.h5"),
+        (IMPORT, "p.csv"),
+        (IMPORT, "p_parameters.csv"),
+        (REPORT, "run/config.toml"),
+        (REPORT, "run/iterations.csv"),
+        (REPORT, "run/trace.json"),
+    ],
+)
+def test_a_file_that_may_not_be_read_is_named(
+    folder: Path, arguments: Sequence[str], name: str
+) -> None:
+    assert_refused(
+        folder,
+        arguments,
+        f"{Path(name).name}.*(may not be read|Permission denied)",
+        folder / name,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"), [(PREPROCESS, "out.h5"), (IMPORT, "out.h5"), (REPORT, "out.html")]
+)
+def test_a_folder_that_may_not_be_written_to_is_named(
+    folder: Path, arguments: Sequence[str], name: str
+) -> None:
+    assert_refused(folder, arguments, f"{name}: its folder '.' cannot be written", folder, 0o555)
+
+
+def assert_refused(
+    folder: Path, arguments: Sequence[str], words: str, closed: Path, mode: int
+) -> None:
+    COUNTS["tried"] += 1
+    before, mode_before = listing(folder), closed.stat().st_mode
+    closed.chmod(mode)
+    ended = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+        env=environment(),
+    )
+    closed.chmod(mode_before)
+    assert_clear(Ended(ended.returncode, ended.stdout, ended.stderr, grown_bytes=0))
+    assert re.search(words, ended.stderr), ended.stderr
+    assert listing(folder) == before
+    COUNTS["clear"] += 1
