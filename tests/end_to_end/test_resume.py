@@ -3,14 +3,16 @@
 import csv
 import os
 import re
+import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from tests.oracles import command_line
+from tests.oracles.job_files import Tables, write_job_files
 from torch import Tensor
 
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -18,74 +20,29 @@ from dynapipe_hpc.training.checkpoint.weights import load_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-BIN = Path(sys.prefix) / "bin"
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-CONFIG = """
-[data]
-dataset = "corpus.h5"
-max_tokens = 128
-tokens_per_batch = 512
-
-[model]
-n_layers = 4
-hidden_size = 16
-n_heads = 2
-ffn_size = 32
-vocab_size = 258
-max_tokens = 128
-
-[cluster]
-n_replicas = 1
-n_stages = 2
-device_memory_bytes = 100_000_000
-
-[planner.cost]
-kind = "analytic"
-
-[planner.batch]
-rule = "dynamic"
-
-[planner.search]
-effort = 0
-
-[training]
-iterations = 8
-learning_rate = 1e-2
-
-[checkpoint]
-every = 2
-
-[report]
-trace_iterations = 6
-"""
+CHANGES: Tables = {
+    "data": {"max_tokens": 128, "tokens_per_batch": 512},
+    "model": {"hidden_size": 16, "n_heads": 2, "ffn_size": 32, "vocab_size": 258},
+    "cluster": {"n_replicas": 1},
+    "planner": {"search": {"effort": 0}},
+    "training": {"iterations": 8, "learning_rate": 1e-2},
+    "checkpoint": {"every": 2},
+    "report": {"trace_iterations": 6},
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration, its dataset, and a run that nothing disturbed."""
     path = tmp_path_factory.mktemp("job")
-    for verb in (
-        "demo-corpus corpus.jsonl --samples 200 --seed 3",
-        "preprocess corpus.jsonl corpus.h5",
-    ):
-        subprocess.run([str(BIN / "dynapipe-hpc"), *verb.split()], cwd=path, check=True)
-    (path / "config.toml").write_text(CONFIG)
+    write_job_files(path, CHANGES)
     call(path, 2, "undisturbed")
     return path
 
 
 def start(folder: Path, n_ranks: int, output: str, *settings: str) -> "subprocess.Popen[str]":
-    launch = [str(BIN / "mpiexec"), "-n", str(n_ranks), str(BIN / "dynapipe-hpc"), "run"]
     values = [word for setting in settings for word in ("--set", setting)]
-    return subprocess.Popen(
-        [*launch, "config.toml", "-o", output, *values],
-        cwd=folder,
-        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return command_line.start(folder, n_ranks, "run", "config.toml", "-o", output, *values)
 
 
 def call(
@@ -121,7 +78,7 @@ def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
     )
 
 
-def equal(folder: Path, output: str) -> None:
+def assert_equal(folder: Path, output: str) -> None:
     """Compares a run with the undisturbed one, to the bit."""
     run, undisturbed = folder / output, folder / "undisturbed"
     assert losses(run) == losses(undisturbed)
@@ -136,7 +93,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, iteration: int) -> 
     output = f"killed after {iteration}"
     kill_after(folder, output, f"iteration {iteration}:")
     call(folder, 2, output)
-    equal(folder, output)
+    assert_equal(folder, output)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(folder: Path) -> None:
@@ -167,6 +124,51 @@ def test_a_run_goes_on_with_other_ranks(folder: Path, settings: list[str]) -> No
     found, expected = losses(folder / output), losses(folder / "undisturbed")
     assert [i for i, _ in found] == [i for i, _ in expected]
     assert [float(x) for _, x in found] == pytest.approx([float(x) for _, x in expected], rel=1e-4)
+
+
+FAMILIES: Tables = {"gpt": {}, "t5": {"family": "t5", "n_layers": 2, "head_size": 8}}
+LAYOUTS = {
+    "4 stages": (4, ["cluster.n_stages=4", "cluster.n_replicas=1"]),
+    "4 replicas": (4, ["cluster.n_stages=1", "cluster.n_replicas=4"]),
+    "4 replicas that share the optimizer's state": (
+        4,
+        ["cluster.n_stages=1", "cluster.n_replicas=4", "cluster.zero_stage=1"],
+    ),
+    "one rank": (1, ["cluster.n_stages=1", "cluster.n_replicas=1"]),
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def exact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 2 stages and 2 replicas in float64, with its middle and its end."""
+    path = tmp_path_factory.mktemp(request.param)
+    changes: Tables = {
+        **CHANGES,
+        "model": {**CHANGES["model"], **FAMILIES[request.param]},
+        "cluster": {"n_stages": 2, "n_replicas": 2},
+        "training": {**CHANGES["training"], "dtype": "float64"},
+        "checkpoint": {"every": 4, "keep_last": 9},
+        "report": {"trace_iterations": 0},
+    }
+    write_job_files(path, changes)
+    call(path, 4, "undisturbed")
+    return path
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_losses_on_other_layouts_are_the_same_to_rounding(exact: Path, layout: str) -> None:
+    n_ranks, settings = LAYOUTS[layout]
+    run = exact / layout
+    shutil.copytree(exact / "undisturbed", run)
+    shutil.rmtree(run / "checkpoints" / "000008")
+    job = call(exact, n_ranks, layout, *settings)
+    assert "goes on after 4 iterations" in job.stdout
+    found, expected = (command_line.columns(exact / r, "loss")[0] for r in (layout, "undisturbed"))
+    assert len(found) == 8
+    assert found == pytest.approx(expected, rel=1e-11)
+    weights = load_weights(run / "checkpoints" / "000008")
+    for name, weight in load_weights(exact / "undisturbed" / "checkpoints" / "000008").items():
+        torch.testing.assert_close(weights[name], weight, rtol=1e-9, atol=1e-12)
 
 
 def test_a_finished_run_says_so(folder: Path) -> None:

@@ -10,50 +10,18 @@ from pathlib import Path
 import h5py
 import pytest
 from tests.oracles import command_line
-from tests.oracles.command_line import call
+from tests.oracles.job_files import write_job_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 LONGEST_END_S = 10
-
-CONFIG = """
-[data]
-dataset = "corpus.h5"
-max_tokens = 256
-tokens_per_batch = 1024
-
-[model]
-n_layers = 4
-hidden_size = 32
-n_heads = 4
-ffn_size = 64
-vocab_size = 257
-max_tokens = 256
-
-[cluster]
-n_replicas = 2
-n_stages = 2
-device_memory_bytes = 100_000_000
-
-[planner.cost]
-kind = "analytic"
-
-[planner.batch]
-rule = "dynamic"
-
-[training]
-iterations = 4
-learning_rate = 1e-3
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration and its dataset."""
     path = tmp_path_factory.mktemp("job")
-    call(path, None, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
-    call(path, None, "preprocess", "corpus.jsonl", "corpus.h5")
-    (path / "config.toml").write_text(CONFIG)
+    write_job_files(path)
     return path
 
 

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.oracles.real_job import RUN, real_job, write_job_files
+from tests.oracles.job_files import write_job_files
+from tests.oracles.real_job import RUN, real_job
 
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig

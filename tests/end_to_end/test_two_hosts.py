@@ -1,56 +1,21 @@
 """The main job over two hosts, emulated by namespaces of this machine, and TCP between them."""
 
-import csv
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.oracles import command_line
+from tests.oracles.command_line import BIN
+from tests.oracles.job_files import write_job_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-BIN = Path(sys.prefix) / "bin"
 ROOT = Path(__file__).parents[2]
 HOSTS = ROOT / "tests" / "mpi" / "emulated_hosts.sh"
 HOST = HOSTS.with_name("emulated_host.sh")
-ENVIRONMENT = {
-    **os.environ,
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMP_NUM_THREADS": "1",
-}
-
-CONFIG = """
-[data]
-dataset = "corpus.h5"
-max_tokens = 256
-tokens_per_batch = 1024
-
-[model]
-n_layers = 4
-hidden_size = 32
-n_heads = 4
-ffn_size = 64
-vocab_size = 257
-max_tokens = 256
-
-[cluster]
-n_replicas = 2
-n_stages = 2
-device_memory_bytes = 100_000_000
-
-[planner.cost]
-kind = "analytic"
-
-[planner.batch]
-rule = "dynamic"
-
-[training]
-iterations = 6
-learning_rate = 1e-3
-dtype = "float64"
-"""
+ENVIRONMENT = {**os.environ, **command_line.ROOT, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,18 +40,12 @@ def on_two_hosts(*command: str, cwd: Path) -> "subprocess.CompletedProcess[str]"
 
 
 def losses(run_folder: Path) -> list[float]:
-    with (run_folder / "iterations.csv").open() as file:
-        return [float(row["loss"]) for row in csv.DictReader(file)]
+    return command_line.columns(run_folder, "loss")[0]
 
 
 def test_a_run_trains_over_tcp_as_on_one_host(tmp_path: Path) -> None:
     dynapipe = str(BIN / "dynapipe-hpc")
-    for verb in (
-        "demo-corpus corpus.jsonl --samples 200 --seed 3",
-        "preprocess corpus.jsonl corpus.h5",
-    ):
-        subprocess.run([dynapipe, *verb.split()], cwd=tmp_path, check=True, capture_output=True)
-    (tmp_path / "config.toml").write_text(CONFIG)
+    write_job_files(tmp_path, {"training": {"iterations": 6, "dtype": "float64"}})
     far = on_two_hosts(dynapipe, "run", "config.toml", "-o", "far", cwd=tmp_path)
     assert far.returncode == 0, far.stderr
     helped = "plan store: one-sided access with a progress thread per planning rank"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.kills.kill_ranks import kill_ranks, summary
-from tests.oracles.real_job import write_job_files
+from tests.oracles.job_files import write_job_files
 
 
 @pytest.mark.slow

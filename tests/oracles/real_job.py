@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,56 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from tests.oracles.command_line import BIN, ROOT
+
 from dynapipe_hpc.experiment.process_state import state_of
 
-BIN = Path(sys.prefix) / "bin"
 RUN = (str(BIN / "dynapipe-hpc"), "run", "config.toml")
 _MARK = "DYNAPIPE_HPC_TEST_JOB"
-_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _PAUSE_S = 0.05
-
-CONFIG = """
-[data]
-dataset = "corpus.h5"
-max_tokens = 256
-tokens_per_batch = 1024
-
-[model]
-n_layers = 4
-hidden_size = 32
-n_heads = 4
-ffn_size = 64
-vocab_size = 257
-max_tokens = 256
-
-[cluster]
-n_replicas = 2
-n_stages = 2
-device_memory_bytes = 100_000_000
-
-[planner.cost]
-kind = "analytic"
-
-[planner.batch]
-rule = "dynamic"
-
-[planner.search]
-effort = 0
-
-[training]
-iterations = 4
-learning_rate = 1e-3
-"""
-
-
-def write_job_files(folder: Path) -> None:
-    """A configuration for four ranks, config.toml, and its dataset, corpus.h5."""
-    for verb in (
-        "demo-corpus corpus.jsonl --samples 200 --seed 3",
-        "preprocess corpus.jsonl corpus.h5",
-    ):
-        subprocess.run([str(BIN / "dynapipe-hpc"), *verb.split()], cwd=folder, check=True)
-    (folder / "config.toml").write_text(CONFIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +55,7 @@ class RealJob:
         self.process = subprocess.Popen(
             [str(BIN / "mpiexec"), "-n", str(n_ranks), *command],
             cwd=folder,
-            env={**os.environ, **_ROOT, "OMP_NUM_THREADS": "1", **(env or {}), _MARK: self._mark},
+            env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1", **(env or {}), _MARK: self._mark},
             stdout=out,
             stderr=err,
         )

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -10,42 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.oracles.job_files import write_job_files
 from tests.slurm.cluster import Cluster, missing
 
 ROOT = Path(__file__).parents[2]
 OPEN_MPI = Path(sys.prefix) / "bin"
 MPICH = ROOT / ".venv-mpich" / "bin"
 NODES = ("n0", "n1", "n2", "n3")
-
-CONFIG = """
-[data]
-dataset = "corpus.h5"
-max_tokens = 128
-tokens_per_batch = 512
-
-[model]
-n_layers = 4
-hidden_size = 32
-n_heads = 4
-ffn_size = 64
-vocab_size = 257
-max_tokens = 128
-
-[cluster]
-n_replicas = 2
-n_stages = 2
-device_memory_bytes = 100_000_000
-
-[planner.cost]
-kind = "analytic"
-
-[planner.batch]
-rule = "dynamic"
-
-[training]
-iterations = 3
-learning_rate = 1e-3
-"""
 
 # The packages of this environment, with another MPI.
 BORROWED = """\
@@ -91,12 +61,8 @@ def _nothing_is_left(cluster: Cluster) -> Iterator[None]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration for 4 ranks and its dataset."""
     path = tmp_path_factory.mktemp("project")
-    for verb in (
-        "demo-corpus corpus.jsonl --samples 200 --seed 3",
-        "preprocess corpus.jsonl corpus.h5",
-    ):
-        subprocess.run([OPEN_MPI / "dynapipe-hpc", *verb.split()], cwd=path, check=True)
-    (path / "config.toml").write_text(CONFIG)
+    data = {"max_tokens": 128, "tokens_per_batch": 512}
+    write_job_files(path, {"data": data, "training": {"iterations": 3}})
     return path
 
 
