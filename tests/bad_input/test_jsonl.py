@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.bad_input.changes import be_a_folder, be_a_link_to_itself, be_missing
 from tests.bad_input.good import LINE, PREPROCESS
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
@@ -99,20 +100,6 @@ def test_a_bad_line_is_named(worker: Worker, folder: Path, name: str) -> None:
 
 def be_empty(path: Path) -> None:
     path.write_bytes(b"")
-
-
-def be_missing(path: Path) -> None:
-    path.unlink()
-
-
-def be_a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def be_a_link_to_itself(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.name)
 
 
 def be_a_link_to_nothing(path: Path) -> None:

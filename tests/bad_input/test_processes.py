@@ -30,7 +30,7 @@ CASES: list[tuple[Sequence[str], str, Change]] = [
 ]
 
 
-def refused(folder: Path, command: Sequence[str]) -> None:
+def assert_refused(folder: Path, command: Sequence[str]) -> None:
     COUNTS["tried"] += 1
     before = listing(folder)
     ended = subprocess.run(
@@ -51,7 +51,7 @@ def test_a_process_ends_with_one_message(
     folder: Path, arguments: Sequence[str], name: str, change: Change
 ) -> None:
     change(folder / name)
-    refused(folder, [sys.executable, "-c", MAIN, *arguments])
+    assert_refused(folder, [sys.executable, "-c", MAIN, *arguments])
 
 
 RUN = ("run", "config.toml", "-o", "new")
@@ -76,4 +76,4 @@ def test_ranks_end_with_one_message_together(
     folder: Path, arguments: Sequence[str], name: str, change: Change
 ) -> None:
     change(folder / name)
-    refused(folder, [str(MPIEXEC), "-n", "2", sys.executable, "-c", MAIN, *arguments])
+    assert_refused(folder, [str(MPIEXEC), "-n", "2", sys.executable, "-c", MAIN, *arguments])
