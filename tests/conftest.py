@@ -1,5 +1,7 @@
 """Settings of all tests."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says more about the machine; pytest-timeout catches what hangs.
@@ -7,3 +9,7 @@ settings.register_profile(
     "any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any_machine")
+
+# What a shell starts in the background ignores SIGINT, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
