@@ -1,5 +1,6 @@
 """Plans future iterations in the background."""
 
+import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ class PlanAhead:
         except _StoppedError:
             raise
         except Exception as error:  # whatever it is, executors must not wait for the plan
-            self._fail(iteration, f"{type(error).__name__}: {error}")
+            self._fail(iteration, f"{type(error).__name__} on {platform.node()}: {error}")
             raise _StoppedError from error
         for rank in others:
             self._insist(self._store.put, iteration, rank, plans[rank])
