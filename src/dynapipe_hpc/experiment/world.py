@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import NoReturn
 
 import mpi4py
@@ -38,6 +39,7 @@ STARTED = read_started(os.environ, len(os.sched_getaffinity(0)))
 
 
 def _start() -> None:
+    _find_settings()
     version = MPI.Get_library_version()
     try:
         if not MPI.Is_initialized():
@@ -46,6 +48,13 @@ def _start() -> None:
         check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)
     except InputError as error:
         _refuse(str(error))
+
+
+def _find_settings() -> None:
+    """An Open MPI inside this environment, that of the extra [local], looks where it was built."""
+    inside = str(Path(sys.prefix).resolve() / "lib" / "libmpi.so")
+    if inside in Path("/proc/self/maps").read_text(encoding="utf-8"):
+        os.environ.setdefault("OPAL_PREFIX", sys.prefix)
 
 
 def _refuse(message: str) -> NoReturn:

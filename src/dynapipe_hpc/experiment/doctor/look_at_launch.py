@@ -80,7 +80,7 @@ def look_at_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
 
 
 def _ucx() -> Iterator[Finding]:
-    """A process started alone does not find the settings beside its Open MPI, either."""
+    """Open MPI may complain of a fabric that it does not find."""
     if "Open MPI" in MPI.Get_library_version() and not _INFINIBAND.exists():
         way_out = "set OMPI_MCA_pml=ob1 and OMPI_MCA_osc=^ucx"
         yield Finding("UCX", f"no InfiniBand here: if Open MPI complains of UCX, {way_out}")
