@@ -27,7 +27,6 @@ from dynapipe_hpc.planner.cost.table_checksum import checksum_of
 
 FORMAT = "dynapipe-hpc cost table"
 SCHEMA_VERSION = 1
-CHECKSUM = "checksum"
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 AXES = ("rows", "row_tokens", "target_tokens")
 
@@ -46,14 +45,13 @@ def write_table(table: ProfileTable, path: Path) -> None:
     # In memory first: HDF5 does not survive a disk that is full when it closes the file.
     image = BytesIO()
     with h5py.File(image, "w") as file:
-        file.attrs.update(format=FORMAT, schema_version=SCHEMA_VERSION)
-        file.attrs[CHECKSUM] = checksum_of(table)
-        file.attrs.update(element_bytes=table.element_bytes, state_factor=table.state_factor)
-        file.create_group("model").attrs.update(table.model)
-        file.create_group("provenance").attrs.update(table.provenance)
-        file.create_group("update").attrs.update(table.update._asdict())
+        _put(file, format=FORMAT, schema_version=SCHEMA_VERSION, checksum=checksum_of(table))
+        _put(file, element_bytes=table.element_bytes, state_factor=table.state_factor)
+        _put(file.create_group("model"), **table.model)
+        _put(file.create_group("provenance"), **table.provenance)
+        _put(file.create_group("update"), **table.update._asdict())
         if table.link is not None:
-            file.create_group("link").attrs.update(table.link.model_dump())
+            _put(file.create_group("link"), **table.link.model_dump())
         file.create_group("layers")
         for key, layer in table.layers.items():
             _write_layer(file.create_group(f"layers/{key}"), key, layer)
@@ -62,11 +60,18 @@ def write_table(table: ProfileTable, path: Path) -> None:
 
 
 def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
-    group.attrs.update(key._asdict(), parameter_bytes=layer.parameter_bytes)
+    _put(group, **key._asdict(), parameter_bytes=layer.parameter_bytes)
     for name, axis in zip(AXES, layer.axes, strict=False):
         group[name] = axis
     for quantity, grid in layer.grids.items():
         group[quantity] = grid
+
+
+def _put(group: h5py.Group, **attributes: Any) -> None:
+    """Texts get a fixed length: for others HDF5 takes memory before it has looked at them."""
+    for name, value in attributes.items():
+        text = value.encode() if isinstance(value, str) else None
+        group.attrs[name] = value if text is None else np.array(text, f"S{max(1, len(text))}")
 
 
 def read_table(path: Path) -> ProfileTable:
@@ -103,8 +108,7 @@ def _open(path: Path) -> h5py.File:
 
 
 def _check_format(file: h5py.File, path: Path) -> None:
-    found, version = file.attrs.get("format"), file.attrs.get("schema_version")
-    name = found.decode(errors="replace") if isinstance(found, bytes) else found
+    name, version = _own_type(file.attrs.get("format")), file.attrs.get("schema_version")
     if name is None:
         raise NotATableError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
     if name != FORMAT:
@@ -118,11 +122,11 @@ def _check_format(file: h5py.File, path: Path) -> None:
 
 def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
     """Of files that have one: those of older versions do not."""
-    written, found = file.attrs.get(CHECKSUM), checksum_of(table)
+    written, found = _plain(file).get("checksum"), checksum_of(table)
     if written is not None and written != found:
         raise InputError(
             f"its numbers are not those that were written: their checksum is {found}, not "
-            f"{quoted(written)}; if they were changed on purpose, remove the attribute '{CHECKSUM}'"
+            f"{quoted(written)}; if they were changed on purpose, remove the attribute 'checksum'"
         )
 
 
@@ -159,7 +163,9 @@ def _array(group: h5py.Group, name: str, kinds: str) -> Any:
 
 def _plain(group: h5py.Group) -> dict[str, Any]:
     """Attributes as Python's own types."""
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in group.attrs.items()
-    }
+    return {name: _own_type(value) for name, value in group.attrs.items()}
+
+
+def _own_type(value: Any) -> Any:
+    own = value.item() if isinstance(value, np.generic) else value
+    return own.decode(errors="replace") if isinstance(own, bytes) else own
