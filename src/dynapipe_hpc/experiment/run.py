@@ -80,20 +80,20 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
         point.restore(job, worker.state)
     checkpoints = Checkpoints(job, config.checkpoint, folder, worker.state, facts)
     store = _open_store(job, config.store, n_done)
-    watchdog = Watchdog(job, config.cluster, config.executor.timeout_s, config.store.plan_bytes)
-    with (
-        _planning(config, source, store, job, n_done) as planning,
-        closing(log) if log is not None else nullcontext(),
-        watchdog,
-        job.stop.heeded() if checkpoints.is_on else nullcontext(),
-    ):
-        rank = RankAtWork(job, config, worker, store, planning, watchdog.position)
-        asked = train(rank, source.sampler, checkpoints, log, n_done)
-    # Not after an error: closing takes all ranks, and the others may be elsewhere.
-    watchdog.close()
-    store.close()
-    worker.channels.close()
-    return end_stopped(job, asked) if asked else 0
+    watchdog = Watchdog(job, config)
+    with job.stop.heeded() if checkpoints.is_on else nullcontext():
+        with (
+            _planning(config, source, store, job, n_done) as planning,
+            closing(log) if log is not None else nullcontext(),
+            watchdog,
+        ):
+            rank = RankAtWork(job, config, worker, store, planning, watchdog.position)
+            asked = train(rank, source.sampler, checkpoints, log, n_done)
+        # Not after an error: closing takes all ranks, and the others may be elsewhere.
+        watchdog.close()
+        store.close()
+        worker.channels.close()
+        return end_stopped(job, asked) if asked else 0
 
 
 def _say_complete(job: Job, output: Path, n_done: int) -> None:

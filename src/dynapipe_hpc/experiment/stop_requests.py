@@ -60,8 +60,10 @@ class StopRequests:
                 self.asked, self._first_s = number, time.monotonic()
 
     def _ends(self, number: Signals) -> bool:
-        if number is Signals.SIGINT or not self._is_heeded:
+        if number is Signals.SIGINT:
             return True
+        if self.asked and time.monotonic() - self._first_s < _ONE_REQUEST_S:
+            return False
         # Slurm sends SIGTERM some time before it kills, perhaps after SIGUSR1.
         is_second = number is Signals.SIGTERM and self.asked == Signals.SIGTERM
-        return is_second and time.monotonic() - self._first_s > _ONE_REQUEST_S
+        return is_second or not self._is_heeded

@@ -2,7 +2,9 @@
 
 import os
 import sys
+from collections import deque
 from signal import Signals
+from statistics import median
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.launch import Job
@@ -10,6 +12,7 @@ from dynapipe_hpc.experiment.slurm import read_slurm_job, requeue
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 
 STOPPED = 75  # EX_TEMPFAIL of sysexits.h: start again to go on
+_N_COUNTED = 9
 
 
 def end_stopped(job: Job, asked: int) -> int:
@@ -37,14 +40,28 @@ class CheckpointTime:
     def __init__(self, config: CheckpointConfig) -> None:
         """Knows the interval, and the time from a request to stop to the end by force."""
         self._config = config
+        self._iterations_s: deque[float] = deque(maxlen=_N_COUNTED)
+        self._checkpoint_s = 0.0
         self._has_warned = False
 
-    def check(self, iteration_s: float, checkpoint_s: float) -> None:
-        """To be called when it is known how long an iteration and a checkpoint took.
+    def check(self, last_iteration_s: float, checkpoint_s: float) -> None:
+        """To be called after every iteration.
+
+        Looks where a checkpoint has been completed since: little is lost then. One iteration
+        that took long is not enough.
+
+        Args:
+            last_iteration_s: How long it took.
+            checkpoint_s: How long the last checkpoint took; 0 before.
 
         Raises:
             RunError: A run that is asked to stop would be ended before it has stopped.
         """
+        self._iterations_s.append(last_iteration_s)
+        if checkpoint_s == self._checkpoint_s:
+            return
+        self._checkpoint_s = checkpoint_s
+        iteration_s = median(self._iterations_s)
         grace_s = self._config.grace_s
         if 0 < grace_s < iteration_s + checkpoint_s:
             raise RunError(
