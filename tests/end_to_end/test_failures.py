@@ -57,10 +57,28 @@ def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path, 
         ended = job.wait(LONGEST_END_S)
     assert ended.exit_code == 1
     message = only_message(ended)
-    assert f"no instruction has ended here for 3 s (executor.timeout_s); rank {rank} on" in message
+    assert f"no progress here for 3 s (executor.timeout_s); rank {rank} on" in message
     assert "(process stopped)" in message
     table = ended.err.partition("rank  host")[2].splitlines()[1:5]
     assert [line.split()[0] for line in table] == ["0", "1", "2", "3"]
+
+
+def test_a_checkpoint_that_is_not_written_has_a_limit_of_its_own(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Nobody reads the pipe, so the rank that opens it waits."""
+    run = tmp_path / "run"
+    limits = ("--set", "executor.timeout_s=2", "--set", "checkpoint.timeout_s=5")
+    every = ("--set", "checkpoint.every=50")
+    with real_job(folder, 4, *RUN, *ENDLESS, *limits, *every, "-o", str(run)) as job:
+        job.wait_for_line("iteration 3:")
+        partial = run / "checkpoints" / ".000050.partial"
+        partial.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(partial / "part-00002.bin")
+        ended = job.wait(LONGEST_JOB_S)
+    assert ended.exit_code == 1
+    told = r"no progress here for 5 s \(checkpoint.timeout_s\); rank \d on .* writes a checkpoint"
+    assert re.search(told, only_message(ended))
 
 
 def test_a_dataset_that_is_cut_while_it_is_read_is_named(folder: Path, tmp_path: Path) -> None:

@@ -99,6 +99,23 @@ def test_one_that_is_waited_for_is_complete(path: Path) -> None:
     assert training.names() == ["000002", "000003"]
 
 
+def test_one_that_was_begun_is_completed_when_a_run_ends_early(path: Path) -> None:
+    training = Training(path, CheckpointConfig(every=2))
+    training.checkpoints.after_iteration(2)
+    assert training.checkpoints.finish() == ""
+    assert training.names() == ["000002"]
+    assert training.checkpoints.finish() == ""
+
+
+def test_the_time_of_a_checkpoint_is_not_that_of_iterations(path: Path) -> None:
+    training = Training(path, CheckpointConfig(every=10))
+    training.checkpoints.after_iteration(10)
+    time.sleep(2)
+    training.checkpoints.after_iteration(11)
+    training.checkpoints.finish()
+    assert (0 < training.checkpoints.took_s < 1.5) == (RANK == 0)
+
+
 def test_none_are_written_unless_asked_for(path: Path) -> None:
     training = Training(path, CheckpointConfig())
     training.step()

@@ -18,8 +18,9 @@ from dynapipe_hpc.training.optimizer_state import Counters
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of a rank's parts: their checksum, or an error."""
+    """What became of a rank's parts: their checksum, or an error; and how long that took."""
 
+    took_s: float
     checksum: str = ""
     error: str = ""
 
@@ -30,7 +31,6 @@ class _Pending:
 
     n_done: int
     counters: Counters
-    started_s: float
     outcome: Future[_Outcome]
 
 
@@ -43,7 +43,8 @@ class Checkpoints:
     warning: those before it are kept, and training goes on.
 
     Attributes:
-        took_s: On the first rank, how long the last complete checkpoint took; 0 before.
+        took_s: On the first rank, how long the last complete checkpoint took to write, on the
+            slowest rank, and to complete; 0 before.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Checkpoints:
         self._pending: _Pending | None = None
         self._n_begun = -1
         self._error: Future[str] = Future()
+        self._error.set_result("")
         self.took_s = 0.0
 
     @property
@@ -87,12 +89,16 @@ class Checkpoints:
             return
         if self._n_begun != n_done:
             self._begin(n_done)
-        if self._pending:
-            self._conclude(self._pending)
-        error = self._job.broadcast(self._error.result() if self._job.is_first else "")
+        error = self.finish()
         with self._job.agreeing():
             if error:
                 raise RunError(f"the last checkpoint could not be written: {error}")
+
+    def finish(self) -> str:
+        """Returns when the checkpoint that was begun last is complete: nothing, or an error."""
+        if self._pending:
+            self._conclude(self._pending)
+        return self._job.broadcast(self._error.result() if self._job.is_first else "")
 
     def _begin(self, n_done: int) -> None:
         if self._pending:
@@ -102,7 +108,7 @@ class Checkpoints:
             return
         parts, counters = self._state.snapshot(), self._state.counters
         outcome = self._writer.submit(self._write, n_done, parts)
-        self._pending = _Pending(n_done, counters, time.perf_counter(), outcome)
+        self._pending = _Pending(n_done, counters, outcome)
 
     def _lacks_room(self, n_done: int) -> bool:
         try:
@@ -114,21 +120,28 @@ class Checkpoints:
         return False
 
     def _write(self, n_done: int, parts: list[Part]) -> _Outcome:
+        started_s = time.perf_counter()
         try:
             folder = self._folder.begin(n_done)
-            return _Outcome(checksum=write_parts(folder, self._job.rank, parts))
+            checksum = write_parts(folder, self._job.rank, parts)
         except RunError as error:
-            return _Outcome(error=str(error))
+            return _Outcome(time.perf_counter() - started_s, error=str(error))
+        return _Outcome(time.perf_counter() - started_s, checksum)
 
     def _conclude(self, pending: _Pending) -> None:
         """Waits for all ranks' parts; the first goes on to complete the checkpoint."""
         self._pending = None
         outcomes = self._job.gather(pending.outcome.result())
+        # Together: a rank that went on would wait for the others in an instruction.
+        self._job.barrier()
         if self._job.is_first:
+            if self._error.done():
+                self._error.result()  # raises what nobody expected
             self._error = self._writer.submit(self._complete, pending, outcomes)
 
     def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:
         """Returns an error, or nothing."""
+        started_s = time.perf_counter()
         errors = dict.fromkeys(outcome.error for outcome in outcomes if outcome.error)
         checksums = tuple(outcome.checksum for outcome in outcomes)
         if errors:
@@ -138,7 +151,8 @@ class Checkpoints:
             path = self._folder.finish(whole)
         except RunError as error:
             return self._give_up(pending.n_done, str(error))
-        self.took_s = time.perf_counter() - pending.started_s
+        slowest_s = max(outcome.took_s for outcome in outcomes)
+        self.took_s = slowest_s + time.perf_counter() - started_s
         print(f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s", flush=True)
         return ""
 

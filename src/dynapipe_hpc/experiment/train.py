@@ -38,7 +38,7 @@ class RankAtWork:
         """Takes the plan of an iteration and executes it."""
         started_s = time.perf_counter()
         self.position.enter(Phase.WAITS_FOR_PLAN, iteration)
-        data = self._take(iteration)
+        data = self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
         waited_ms = 1e3 * (time.perf_counter() - started_s)
         self.position.enter(Phase.COMPARES_PLANS, iteration)
         check_same_plans(self.job, iteration, plans_hash(data))
@@ -55,14 +55,6 @@ class RankAtWork:
         worker = self.worker
         transport = worker.channels.transport
         return run_plan(plan, worker.stage, transport, worker.clock, self.position)
-
-    def _take(self, iteration: int) -> bytes:
-        try:
-            return self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
-        except PlannerFailedError:
-            # `PlanAhead` fails an iteration for all ranks or none: they can end in good order.
-            with self.job.agreeing():
-                raise
 
 
 def train(
@@ -88,7 +80,13 @@ def train(
     for iteration in range(n_done, rank.config.training.iterations):
         started_s = time.perf_counter()
         samples = sampler.iteration(iteration)
-        execution = rank.run(iteration, samples)
+        try:
+            execution = rank.run(iteration, samples)
+        except PlannerFailedError:
+            # `PlanAhead` fails an iteration for all ranks or none: they can end in good order.
+            checkpoints.finish()
+            with rank.job.agreeing():
+                raise
         reports = rank.job.gather(RankReport.of(execution))
         measured_ms = 1e3 * (time.perf_counter() - started_s)
         is_traced = iteration < rank.config.report.trace_iterations
@@ -97,11 +95,12 @@ def train(
         if log is not None:
             # The shards of a stage go through their plan side by side: one stands for all.
             log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])
-            checkpoint_time.check(1e-3 * measured_ms, checkpoints.took_s)
         rank.position.enter(Phase.SAVES, iteration)
         checkpoints.after_iteration(iteration + 1)
         # One rank may have been asked earlier than others, or alone: all stop together.
         if asked := rank.job.largest(rank.job.stop.asked):
             break
+        if log is not None:
+            checkpoint_time.check(1e-3 * measured_ms, checkpoints.took_s)
     checkpoints.save_now(iteration + 1)
     return asked if iteration + 1 < rank.config.training.iterations else 0

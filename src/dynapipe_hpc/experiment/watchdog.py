@@ -1,13 +1,16 @@
 """Ends a job in which a rank hangs or has gone, and says where every rank was."""
 
+import math
 import os
 import select
 import threading
 import time
+from collections.abc import Mapping
 from typing import NoReturn, Self
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.position import Phase, Standing
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.host_positions import HostPositions, Neighbour
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.other_hosts import OtherHosts
@@ -18,7 +21,6 @@ from dynapipe_hpc.experiment.whereabouts import (
     table_of,
     whereabouts_of,
 )
-from dynapipe_hpc.plan.cluster import Cluster
 
 _TICK_S = 0.25
 _LONGEST_TICK_S = 1.0
@@ -30,20 +32,19 @@ class Watchdog:
 
     It looks a few times per second where the ranks of this host are. If this rank has been at one
     place for too long, it asks the other hosts, prints where every rank is, and ends the job. A
-    rank of this host whose process ends before its time ends the job at once. Waiting for a plan
-    has a limit of its own, the store's.
+    rank of this host whose process ends before its time ends the job at once.
     """
 
-    def __init__(self, job: Job, cluster: Cluster, timeout_s: float, plan_bytes: int) -> None:
+    def __init__(self, job: Job, config: ExperimentConfig) -> None:
         """Prepares to watch; all ranks together.
 
         Args:
             job: The ranks.
-            cluster: How they are numbered.
-            timeout_s: Longest time at one place.
-            plan_bytes: Largest plan of one rank.
+            config: How they are numbered, and how long they may be at one place.
         """
-        self._job, self._cluster, self._timeout_s = job, cluster, timeout_s
+        self._job, self._cluster = job, config.cluster
+        self._limits = _limits(config)
+        plan_bytes = config.store.plan_bytes
         self._positions = HostPositions(job, plan_bytes)
         self.position = self._positions.own
         self._others = OtherHosts(job, [n.rank for n in self._positions.neighbours])
@@ -68,25 +69,28 @@ class Watchdog:
         self._others.close()
 
     def _watch(self) -> None:
-        processes = _open_processes(self._positions.neighbours)
+        neighbours = _open_processes(self._positions.neighbours)
+        processes = select.poll()
+        for process in neighbours:
+            processes.register(process, select.POLLIN)
         while not self._stopped.is_set():
             started_s = time.monotonic()
-            gone, _, _ = select.select(list(processes), (), (), _TICK_S)
+            gone = processes.poll(1e3 * _TICK_S)
             # Time in which this process was stopped as well says nothing about the others.
             self._awake_s += min(time.monotonic() - started_s, _LONGEST_TICK_S)
             self._look()
             if gone and not self._stopped.is_set():
-                self._end_because_of(processes[gone[0]])
+                self._end_because_of(neighbours[gone[0][0]])
             self._others.answer(self._here)
             if self._is_late():
                 self._end_because_of_time()
-        for process in processes:
+        for process in neighbours:
             os.close(process)
 
     def _is_late(self) -> bool:
         standing, since_s = self._since[self._job.rank]
-        is_late = self._awake_s - since_s > self._timeout_s
-        return is_late and standing.phase is not Phase.WAITS_FOR_PLAN
+        limit_s, _ = self._limits[standing.phase]
+        return self._awake_s - since_s > limit_s
 
     def _look(self) -> None:
         for neighbour in self._positions.neighbours:
@@ -116,12 +120,22 @@ class Watchdog:
     def _end_because_of_time(self) -> NoReturn:
         found = self._here() + self._others.ask(self._here, _LONGEST_ANSWER_S)
         last = suspect_of(found)
+        limit_s, key = self._limits[self._since[self._job.rank][0].phase]
         error = RunError(
-            f"no instruction has ended here for {self._timeout_s:g} s (executor.timeout_s); rank "
-            f"{last.rank} on {last.host} (process {last.process}) has for {last.for_s:.0f} s been "
-            f"at {last.place}\n{table_of(found, self._job.size)}"
+            f"no progress here for {limit_s:g} s ({key}); rank {last.rank} on {last.host} (process "
+            f"{last.process}) has for {last.for_s:.0f} s been at {last.place}\n"
+            f"{table_of(found, self._job.size)}"
         )
         self._job.ending.end(error)
+
+
+def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:
+    """The longest time in a phase, and its key; waiting for a plan has a limit of its own."""
+    executor = (config.executor.timeout_s, "executor.timeout_s")
+    limits: dict[Phase, tuple[float, str]] = dict.fromkeys(Phase, executor)
+    limits[Phase.SAVES] = (config.checkpoint.timeout_s, "checkpoint.timeout_s")
+    limits[Phase.WAITS_FOR_PLAN] = (math.inf, "")
+    return limits
 
 
 def _open_processes(neighbours: list[Neighbour]) -> dict[int, Neighbour]:

@@ -15,9 +15,12 @@ class CheckpointConfig(ConfigTable):
         grace_s: Time from a signal that asks to stop to the end by force, as in Slurm's
             `--signal=USR1@GRACE_S`. A run in which an iteration and a checkpoint take longer is
             ended as soon as that is known. 0: not known.
+        timeout_s: Longest time that training waits for a checkpoint; then the job ends, and says
+            where every rank was.
     """
 
     every: int = Field(default=0, ge=0)
     keep_last: int = Field(default=2, ge=1)
     keep_every: int = Field(default=0, ge=0)
     grace_s: float = Field(default=0.0, ge=0)
+    timeout_s: float = Field(default=3600.0, gt=0)
