@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.bad_input.good import write_good
+from tests.bad_input.good import TRAIN, write_good
 from tests.bad_input.oracle import COUNTS
 from tests.bad_input.worker import Worker
 
@@ -26,6 +26,20 @@ def good_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(good_inputs: Path, tmp_path: Path) -> Path:
     """Good inputs, to change."""
     return Path(shutil.copytree(good_inputs, tmp_path / "inputs"))
+
+
+@pytest.fixture(scope="session")
+def trained_inputs(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_good(tmp_path_factory.mktemp("trained"))
+    ended = worker.call(folder, TRAIN)
+    assert ended.exit_code == 0, ended.stderr
+    return folder
+
+
+@pytest.fixture
+def trained(trained_inputs: Path, tmp_path: Path) -> Path:
+    """Good inputs, and a run of one rank whose only checkpoint is its last; to change."""
+    return Path(shutil.copytree(trained_inputs, tmp_path / "inputs"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

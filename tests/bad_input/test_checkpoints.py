@@ -8,31 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.bad_input.changes import NO_FILES, Change, be, be_huge, cut, flip, scramble
-from tests.bad_input.good import write_good
+from tests.bad_input.good import ALONE, GO_ON
 from tests.bad_input.oracle import assert_refused, assert_refused_or_done
 from tests.bad_input.worker import Worker
 
-TRAINED = ("--set", "cluster.n_stages=1", "--set", "checkpoint.every=1")
-RUN = ("run", "config.toml", "-o", "trained", *TRAINED)
-GO_ON = (*RUN, "--set", "training.iterations=4")
 ONLY = Path("trained", "checkpoints", "000003")
 DESCRIPTION, INDEX, NUMBERS = "checkpoint.json", "part-00000.json", "part-00000.bin"
 FILES = (DESCRIPTION, INDEX, NUMBERS)
-
-
-@pytest.fixture(scope="module")
-def run(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Good inputs, and a run of one rank whose only checkpoint is its last."""
-    folder = write_good(tmp_path_factory.mktemp("run"))
-    ended = worker.call(folder, (*RUN, "--set", "checkpoint.keep_last=1"))
-    assert ended.exit_code == 0, ended.stderr
-    return folder
-
-
-@pytest.fixture
-def trained(run: Path, tmp_path: Path) -> Path:
-    """A copy, to change."""
-    return Path(shutil.copytree(run, tmp_path / "trained"))
 
 
 def in_json(change: Callable[[dict[str, object]], object]) -> Change:
@@ -72,10 +54,10 @@ CHANGES: list[tuple[str, Change, str]] = [
     *((name, be(bytes(1000)), "is damaged: ") for name in FILES),
     *((name, shorter, "is damaged: ") for name in FILES),
     *((name, be_huge, "is larger than|is damaged: holds 1,099,511,627,776 of") for name in FILES),
-    *((name, changed_at(share), "is damaged: |not UTF-8") for name in FILES for share in (0, 0.5)),
+    *((name, changed_at(share), "is damaged: ") for name in FILES for share in (0, 0.5)),
     (NUMBERS, longer, r"part-00000.bin: is damaged: holds [\d,]+ of [\d,]+ bytes"),
     *((name, be("[" * 50_000), "is damaged: ") for name in (DESCRIPTION, INDEX)),
-    *((name, be(b"\xff"), "not UTF-8 at byte 1") for name in (DESCRIPTION, INDEX)),
+    *((name, be(b"\xff"), "is damaged: ") for name in (DESCRIPTION, INDEX)),
     *((name, be("[1]"), "is damaged: ") for name in (DESCRIPTION, INDEX)),
     *((name, be("{}"), "is damaged: 'checksum'") for name in (DESCRIPTION, INDEX)),
     (DESCRIPTION, in_json(lambda f: f.update(n_done=2)), "its checksum differs"),
@@ -97,7 +79,7 @@ def test_the_only_checkpoint_is_named_and_left_as_it_is(
 
 
 def test_a_part_of_another_run_is_named(worker: Worker, trained: Path) -> None:
-    other = (*RUN[:3], "other", *TRAINED, "--set", "training.seed=1")
+    other = ("run", "config.toml", "-o", "other", *ALONE, "--set", "training.seed=1")
     assert worker.call(trained, other).exit_code == 0
     for name in (INDEX, NUMBERS):
         shutil.copy(trained / "other" / ONLY.relative_to("trained") / name, trained / ONLY)
@@ -139,8 +121,13 @@ SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in ran
 def test_a_random_change_is_refused_or_harmless(
     worker: Worker, trained: Path, name: str, seed: int
 ) -> None:
-    draw = random.Random(seed)  # noqa: S311
-    before = (trained / ONLY / name).read_bytes()
-    (flip if name == NUMBERS else scramble)(trained / ONLY / name, draw)
-    unchanged = (trained / ONLY / name).read_bytes() == before
-    assert assert_refused_or_done(worker, trained, GO_ON) or unchanged or name != NUMBERS
+    draw, path = random.Random(seed), trained / ONLY / name  # noqa: S311
+    before = path.read_bytes()
+    (flip if name == NUMBERS else scramble)(path, draw)
+    changed = path.read_bytes()
+    assert assert_refused_or_done(worker, trained, GO_ON) or same_object(changed, before)
+
+
+def same_object(found: bytes, expected: bytes) -> bool:
+    """Blanks may differ."""
+    return found == expected or bool(json.loads(found) == json.loads(expected))

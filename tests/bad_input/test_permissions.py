@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.bad_input.good import (
+    GO_ON,
     IMPORT,
     INSPECT_TABLE,
     PLAN,
@@ -59,6 +60,25 @@ def test_a_file_that_may_not_be_read_is_named(
         folder / name,
         0,
     )
+
+
+CHECKPOINT = "trained/checkpoints/000003"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (f"{CHECKPOINT}/part-00000.bin", "part-00000.bin: cannot be read: may not be read"),
+        (f"{CHECKPOINT}/part-00000.json", "part-00000.json: cannot be read: may not be read"),
+        (f"{CHECKPOINT}/checkpoint.json", "checkpoint.json: cannot be read: may not be read"),
+        (CHECKPOINT, "checkpoint.json: cannot be read: Permission denied"),
+        ("trained/checkpoints", "checkpoints: cannot be read: Permission denied; change its"),
+    ],
+)
+def test_a_checkpoint_that_may_not_be_read_is_not_taken_for_damaged(
+    trained: Path, name: str, words: str
+) -> None:
+    assert_refused(trained, GO_ON, words, trained / name, 0)
 
 
 @pytest.mark.parametrize(

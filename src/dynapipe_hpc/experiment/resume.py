@@ -76,17 +76,19 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     a whole one.
 
     Raises:
-        SystemExit: It belongs to another experiment, or all are damaged; the first rank has said
-            so.
+        SystemExit: It belongs to another experiment, all are damaged, or one cannot be read now
+            or by this version; the first rank has said so.
     """
-    if job.is_first:
-        for left in folder.clear():
-            _say(f"{left}: was never completed, and is removed")
     with job.agreeing():
+        if job.is_first:
+            for left in folder.clear():
+                _say(f"{left}: was never completed, and is removed")
         candidates = folder.complete()
     damaged: dict[Path, str] = {}
     for path in job.broadcast(candidates):
-        problems = [text for text in job.gather(_problem(path, job)) if text]
+        with job.agreeing():
+            problem = _problem(path, job)
+        problems = [text for text in job.gather(problem) if text]
         if job.broadcast(not problems):
             with job.agreeing():
                 description = Description.read(path)
@@ -120,7 +122,7 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
 
 
 def _problem(path: Path, job: Job) -> str:
-    """What is wrong with this rank's share of the parts."""
+    """What is damaged of this rank's share of the parts."""
     try:
         description = Description.read(path)
         for rank, checksum in enumerate(description.part_checksums):

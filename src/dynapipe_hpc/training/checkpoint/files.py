@@ -1,22 +1,25 @@
 """The small files of a checkpoint: JSON that tells when it is damaged."""
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_text
+from dynapipe_hpc.data.input_file import read_input, why_unreadable
 from dynapipe_hpc.data.replacing import writing
 
 Fields = Mapping[str, Any]  # JSON objects are open
 CHUNK_BYTES = 1 << 24
+_LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO)
 
 
 class DamagedError(InputError):
-    """A checkpoint that cannot be used as it is."""
+    """A checkpoint that is not what was written, and will not be again."""
 
 
 def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
@@ -42,32 +45,54 @@ def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
     """What `write_fields` wrote, `checksum` included.
 
     Raises:
-        DamagedError: It is not that any more, or of another version.
+        DamagedError: It is not that any more.
+        InputError: It cannot be read for another reason, or is of another version.
     """
+    check_there(path)
     try:
-        text = read_text(path)
+        data = read_input(path)
     except InputError as error:
         raise DamagedError(str(error)) from None
     try:
-        found = json.loads(text)
+        found = json.loads(data.decode())
         checksum = found.pop("checksum")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path}: is damaged: {error}") from None
     if checksum != _checksum(found):
         raise DamagedError(f"{path}: is damaged: its checksum differs")
     if (found.get("format"), found.get("schema_version")) != (f"dynapipe-hpc {kind}", version):
-        raise DamagedError(
+        raise InputError(
             f"{path}: is '{found.get('format')}' of version {found.get('schema_version')}, but "
-            f"this program reads 'dynapipe-hpc {kind}' of version {version}"
+            f"this program reads 'dynapipe-hpc {kind}' of version {version}; use the dynapipe-hpc "
+            "that wrote it, or name another run folder"
         )
     return {**found, "checksum": checksum}
+
+
+def check_there(path: Path) -> None:
+    """Looks whether there is a file, and whether it may be read.
+
+    Raises:
+        DamagedError: There is none.
+        InputError: There is one, but it cannot be read now.
+    """
+    reason = why_unreadable(path)
+    if not reason:
+        return
+    try:
+        is_lost = not stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        is_lost = error.errno in _LOST
+    kind = DamagedError if is_lost else InputError
+    raise kind(f"{path}: cannot be read: {reason}")
 
 
 def checksum_of(path: Path) -> str:
     """Of a file's bytes.
 
     Raises:
-        DamagedError: It cannot be read.
+        DamagedError: The medium has lost some.
+        InputError: They cannot be read now.
     """
     found = new_checksum()
     try:
@@ -75,7 +100,8 @@ def checksum_of(path: Path) -> str:
             while block := file.read(CHUNK_BYTES):
                 found.update(block)
     except OSError as error:
-        raise DamagedError(f"{path}: cannot be read: {error.strerror}") from None
+        kind = DamagedError if error.errno in _LOST else InputError
+        raise kind(f"{path}: cannot be read: {error.strerror}") from None
     return found.hexdigest()
 
 

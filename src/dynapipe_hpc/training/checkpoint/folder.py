@@ -5,13 +5,15 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.replacing import writing
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.files import sync_folder
 
 COMPLETE = re.compile(r"\d{6,}")
+REMOVED = ".removed.partial"
+LEFT = re.compile(r"\.\d{6,}(\.removed)?\.partial")
 
 
 class CheckpointFolder:
@@ -29,10 +31,12 @@ class CheckpointFolder:
         self._config = config
 
     def complete(self) -> list[Path]:
-        """Checkpoints, the newest first."""
-        if not self.path.is_dir():
-            return []
-        found = [path for path in self.path.iterdir() if COMPLETE.fullmatch(path.name)]
+        """Checkpoints, the newest first.
+
+        Raises:
+            InputError: The folder may not be read.
+        """
+        found = [path for path in self._entries() if COMPLETE.fullmatch(path.name)]
         return sorted(found, key=lambda path: -int(path.name))
 
     def begin(self, n_done: int) -> Path:
@@ -69,11 +73,15 @@ class CheckpointFolder:
         shutil.rmtree(self._partial(n_done), ignore_errors=True)
 
     def clear(self) -> list[Path]:
-        """Removes what earlier runs left unfinished; returns what that was."""
-        left = sorted(self.path.glob(".*.partial")) if self.path.is_dir() else []
+        """Removes what earlier runs left; returns what of it was never completed.
+
+        Raises:
+            InputError: The folder may not be read.
+        """
+        left = sorted(path for path in self._entries() if LEFT.fullmatch(path.name))
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
-        return left
+        return [path for path in left if not path.exists() and not path.match(f"*{REMOVED}")]
 
     def set_aside(self, checkpoint: Path) -> Path:
         """Renames a checkpoint that is damaged, so that it does not count any more."""
@@ -95,15 +103,27 @@ class CheckpointFolder:
         if n_bytes > n_free:
             raise RunError(f"{self.path}: takes {n_bytes:,} bytes, but only {n_free:,} are free")
 
+    def _entries(self) -> list[Path]:
+        try:
+            return list(self.path.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be read: {error.strerror}; change its permissions, or name "
+                "another run folder"
+            ) from None
+
     def _partial(self, n_done: int) -> Path:
         return self.path / f".{n_done:06d}.partial"
 
     def _remove_old(self) -> None:
         every = self._config.keep_every
-        for path in self.complete()[self._config.keep_last :]:
-            if not every or int(path.name) % every:
-                # Under a name that does not count, lest half of it be taken for a whole one.
-                doomed = path.with_name(f".{path.name}.removed.partial")
-                with suppress(OSError):
+        # Whatever prevents that, the new one is complete.
+        with suppress(InputError, OSError):
+            for path in self.complete()[self._config.keep_last :]:
+                if not every or int(path.name) % every:
+                    # Under a name that does not count, lest half of it be taken for a whole one.
+                    doomed = path.with_name(f".{path.name}{REMOVED}")
                     path.rename(doomed)
                     shutil.rmtree(doomed)

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.training.checkpoint.files import (
     DamagedError,
     Fields,
+    check_there,
     checksum_of,
     read_fields,
     write_fields,
@@ -57,8 +57,7 @@ def check_part(folder: Path, rank: int, checksum: str) -> None:
     if index["checksum"] != checksum:
         raise DamagedError(f"{index_path(folder, rank)}: belongs to another checkpoint")
     path = data_path(folder, rank)
-    if reason := why_unreadable(path):
-        raise DamagedError(f"{path}: cannot be read: {reason}")
+    check_there(path)
     n_found, n_written = path.stat().st_size, _n_bytes(index["tensors"])
     if n_found != n_written:
         raise DamagedError(f"{path}: is damaged: holds {n_found:,} of {n_written:,} bytes")
