@@ -52,8 +52,8 @@ def _start() -> None:
 
 def _find_settings() -> None:
     """An Open MPI inside this environment, that of the extra [local], looks where it was built."""
-    inside = str(Path(sys.prefix).resolve() / "lib" / "libmpi.so")
-    if inside in Path("/proc/self/maps").read_text(encoding="utf-8"):
+    inside = os.fsencode(Path(sys.prefix).resolve() / "lib" / "libmpi.so")
+    if inside in Path("/proc/self/maps").read_bytes():
         os.environ.setdefault("OPAL_PREFIX", sys.prefix)
 
 
