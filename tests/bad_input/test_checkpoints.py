@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.bad_input.changes import NO_FILES, Change, be, be_huge, cut, flip, scramble
-from tests.bad_input.good import ALONE, GO_ON
+from tests.bad_input.good import GO_ON, TRAIN
 from tests.bad_input.oracle import assert_refused, assert_refused_or_done
 from tests.bad_input.worker import Worker
 
@@ -79,7 +79,7 @@ def test_the_only_checkpoint_is_named_and_left_as_it_is(
 
 
 def test_a_part_of_another_run_is_named(worker: Worker, trained: Path) -> None:
-    other = ("run", "config.toml", "-o", "other", *ALONE, "--set", "training.seed=1")
+    other = (*TRAIN, "-o", "other", "--set", "training.seed=1")
     assert worker.call(trained, other).exit_code == 0
     for name in (INDEX, NUMBERS):
         shutil.copy(trained / "other" / ONLY.relative_to("trained") / name, trained / ONLY)
@@ -89,7 +89,7 @@ def test_a_part_of_another_run_is_named(worker: Worker, trained: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("checkpoints", "trained already holds a run, of 3 iterations, and no checkpoint"),
+        ("checkpoints", "trained/checkpoints: cannot be read: Not a directory; make it a"),
         ("checkpoints/000003", r"all checkpoints are damaged \(1\), as in .*Not a directory"),
     ],
 )

@@ -72,7 +72,7 @@ CHECKPOINT = "trained/checkpoints/000003"
         (f"{CHECKPOINT}/part-00000.json", "part-00000.json: cannot be read: may not be read"),
         (f"{CHECKPOINT}/checkpoint.json", "checkpoint.json: cannot be read: may not be read"),
         (CHECKPOINT, "checkpoint.json: cannot be read: Permission denied"),
-        ("trained/checkpoints", "checkpoints: cannot be read: Permission denied; change its"),
+        ("trained/checkpoints", "checkpoints: cannot be read: Permission denied; make it"),
     ],
 )
 def test_a_checkpoint_that_may_not_be_read_is_not_taken_for_damaged(

@@ -106,12 +106,12 @@ class CheckpointFolder:
     def _entries(self) -> list[Path]:
         try:
             return list(self.path.iterdir())
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
         except OSError as error:
             raise InputError(
-                f"{self.path}: cannot be read: {error.strerror}; change its permissions, or name "
-                "another run folder"
+                f"{self.path}: cannot be read: {error.strerror}; make it a folder that can, or "
+                "name another run folder"
             ) from None
 
     def _partial(self, n_done: int) -> Path:
