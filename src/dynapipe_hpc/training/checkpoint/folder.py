@@ -1,5 +1,6 @@
 """The checkpoints of a run on disk; docs/formats.md describes the files."""
 
+import os
 import re
 import shutil
 from contextlib import suppress
@@ -104,10 +105,10 @@ class CheckpointFolder:
             raise RunError(f"{self.path}: takes {n_bytes:,} bytes, but only {n_free:,} are free")
 
     def _entries(self) -> list[Path]:
+        if not os.path.exists(self.path):  # noqa: PTH110 - nor where nobody may look
+            return []
         try:
             return list(self.path.iterdir())
-        except FileNotFoundError:
-            return []
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot be read: {error.strerror}; make it a folder that can, or "
