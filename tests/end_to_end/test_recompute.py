@@ -5,51 +5,33 @@ from pathlib import Path
 
 import pytest
 from tests.oracles.command_line import call, columns
+from tests.oracles.job_files import Tables, write_job_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TIGHT = "cluster.device_memory_bytes=13_000_000"
 
-CONFIG = """
-[data]
-dataset = "corpus.h5"
-max_tokens = 512
-tokens_per_batch = 4096
-
-[model]
-n_layers = 4
-hidden_size = 64
-n_heads = 4
-ffn_size = 256
-vocab_size = 257
-max_tokens = 512
-
-[cluster]
-n_stages = 2
-device_memory_bytes = 100_000_000
-
-[planner.cost]
-kind = "profiled"
-path = "costs.h5"
-recompute = ["none", "selective", "full"]
-
-[planner.batch]
-rule = "dynamic"
-
-[training]
-iterations = 3
-learning_rate = 1e-3
-dtype = "float64"
-"""
+CHANGES: Tables = {
+    "data": {"max_tokens": 512, "tokens_per_batch": 4096},
+    "model": {"hidden_size": 64, "ffn_size": 256, "max_tokens": 512},
+    "cluster": {"n_replicas": 1},
+    "planner": {
+        "cost": {
+            "kind": "profiled",
+            "path": "costs.h5",
+            "recompute": ["none", "selective", "full"],
+        },
+        "batch": {"rule": "dynamic"},
+    },
+    "training": {"iterations": 3, "dtype": "float64"},
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration, its dataset and a table that was measured in two goes."""
     path = tmp_path_factory.mktemp("recompute")
-    (path / "config.toml").write_text(CONFIG)
-    call(path, None, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
-    call(path, None, "preprocess", "corpus.jsonl", "corpus.h5")
+    write_job_files(path, CHANGES)
     profile = ["profile", "config.toml", "--microbatch-tokens", "512", "-o", "costs.h5"]
     first = call(path, 2, *profile, "--set", "planner.cost.recompute=['none']")
     assert "recompute=full" not in first

@@ -4,50 +4,35 @@ from pathlib import Path
 
 import pytest
 from tests.oracles.command_line import call, columns
+from tests.oracles.job_files import Tables, write_job_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-CONFIG = """
-[data]
-dataset = "corpus.h5"
-max_tokens = 128
-tokens_per_batch = 1024
-
-[model]
-family = "t5"
-n_layers = 2
-hidden_size = 16
-n_heads = 2
-head_size = 8
-ffn_size = 32
-vocab_size = 257
-max_tokens = 136
-
-[cluster]
-n_stages = 2
-device_memory_bytes = 1_000_000_000
-
-[planner.cost]
-kind = "profiled"
-path = "costs.h5"
-
-[planner.batch]
-rule = "dynamic"
-
-[training]
-iterations = 3
-learning_rate = 1e-3
-dtype = "float64"
-"""
+CHANGES: Tables = {
+    "data": {"max_tokens": 128},
+    "model": {
+        "family": "t5",
+        "n_layers": 2,
+        "hidden_size": 16,
+        "n_heads": 2,
+        "head_size": 8,
+        "ffn_size": 32,
+        "max_tokens": 136,
+    },
+    "cluster": {"n_replicas": 1, "device_memory_bytes": 1_000_000_000},
+    "planner": {
+        "cost": {"kind": "profiled", "path": "costs.h5"},
+        "batch": {"rule": "dynamic"},
+    },
+    "training": {"iterations": 3, "dtype": "float64"},
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration, its dataset and a table."""
     path = tmp_path_factory.mktemp("t5")
-    (path / "config.toml").write_text(CONFIG)
-    call(path, None, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
-    call(path, None, "preprocess", "corpus.jsonl", "corpus.h5")
+    write_job_files(path, CHANGES)
     told = call(path, 2, "profile", "config.toml", "-o", "costs.h5")
     assert "decoder" in told
     return path
