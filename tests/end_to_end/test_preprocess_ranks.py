@@ -1,6 +1,7 @@
 """Preprocessing as a user starts it with several ranks, killed in the middle, and trained on."""
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ def test_any_number_of_ranks_makes_the_same_dataset(folder: Path) -> None:
     for n_ranks in (1, 2, 4):
         output = f"ranks-{n_ranks}.h5"
         said = call(folder, n_ranks, "preprocess", *SOURCES, output)
-        assert said.startswith(f"{output}: 8 shards, 0 of them of an earlier job; made 24,000 sam")
+        assert said.startswith(f"{output}: 24,000 samples in 8 shards, 0 of them of an earlier ")
         assert hash_of(folder, output) == hash_of(folder, "alone.h5")
 
 
@@ -56,10 +57,26 @@ def test_a_job_whose_rank_was_killed_goes_on_when_started_again(folder: Path) ->
     assert 2 <= len(kept) < 8
 
     said = call(folder, 2, "preprocess", *SOURCES, "killed.h5")
-    assert f"killed.h5: 8 shards, {len(kept)} of them of an earlier job" in said
+    assert f"in 8 shards, {len(kept)} of them of an earlier job" in said
     assert {name: (shards / name).stat().st_mtime_ns for name in kept} == kept
     assert list(shards.glob(".*")) == []
     assert hash_of(folder, "killed.h5") == hash_of(folder, "alone.h5")
+
+
+def test_ranks_that_have_nothing_left_to_do_stop_as_the_others(folder: Path) -> None:
+    """One file gives one of three ranks something to do."""
+    shards = folder / "asked.h5.shards"
+    with start(folder, 3, "preprocess", "all.jsonl", "asked.h5", "--workers", "1") as job:
+        wait_for(lambda: len(list(shards.glob(".*.partial"))) >= 1)
+        for rank in ranks_of(job.pid):
+            os.kill(rank, signal.SIGUSR1)
+        _, err = job.communicate(timeout=60)
+    assert job.returncode == 75, err
+    assert "dynapipe-hpc: stopped by SIGUSR1; start again to go on" in err
+    assert not (folder / "asked.h5").exists()
+    assert "asked.h5: 24,000 samples in 1 shards" in call(
+        folder, 3, "preprocess", "all.jsonl", "asked.h5"
+    )
 
 
 def test_training_on_shards_is_training_on_one_file(folder: Path) -> None:

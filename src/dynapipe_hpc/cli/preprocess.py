@@ -56,7 +56,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 def run(arguments: argparse.Namespace) -> int:
     """Tokenizes and says what was written."""
     # As the environment tells: alone, it needs no MPI, which login nodes often lack.
-    alone = read_started(os.environ, n_usable_cores=1).launcher is None
+    started = read_started(os.environ, n_usable_cores=1)
+    alone = started.launcher is None and started.interface is None
     return _run_alone(arguments) if alone else _run_together(arguments)
 
 
@@ -100,8 +101,9 @@ def _run_together(arguments: argparse.Namespace) -> int:
                 job, arguments.sources, arguments.output, tokenizer, options, on_share
             )
         if job.is_first:
-            shards = f"{made.n_shards:,} shards, {made.n_reused:,} of them of an earlier job"
-            _tell(f"{arguments.output}: {shards}; made", tokenizer, made.totals, start_s)
+            whole = f"{made.n_samples:,} samples in {made.n_shards:,} shards"
+            what = f"{arguments.output}: {whole}, {made.n_reused:,} of them of an earlier job; made"
+            _tell(what, tokenizer, made.totals, start_s)
     return 0
 
 

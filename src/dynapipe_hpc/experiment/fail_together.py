@@ -17,7 +17,7 @@ def fail_together(job: Job) -> Iterator[Callable[[], None]]:
 
     Meant inside of `Job.agreeing`, where ranks would wait for those that still work. Gives a
     function to call now and then, which ends the block if a peer failed, or any rank was asked to
-    stop; all ranks together.
+    stop, which someone has to heed; all ranks together.
     """
     peers = job.comm.Dup()
 
@@ -31,8 +31,7 @@ def fail_together(job: Job) -> Iterator[Callable[[], None]]:
                 peers.send(None, rank)  # so small that it waits for nobody
 
     try:
-        with job.stop.heeded():
-            yield check
+        yield check
     except _EndsEarly:
         if job.stop.asked:
             tell()

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset_index import write_index
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.preprocess import (
@@ -26,11 +27,13 @@ class Preprocessed:
     """What a job has made.
 
     Attributes:
+        n_samples: Samples of the dataset; 0 but on the first rank.
         n_shards: Shards of the dataset.
         n_reused: Those of them that an earlier job had made.
         totals: What this job did for the others.
     """
 
+    n_samples: int
     n_shards: int
     n_reused: int
     totals: PreprocessTotals
@@ -65,6 +68,18 @@ def preprocess_together(
             is left, a file cannot be written, a worker died, or a rank was asked to stop; the
             first rank has said so.
     """
+    with job.stop.heeded():
+        return _preprocess(job, sources, output, tokenizer, options, on_share)
+
+
+def _preprocess(
+    job: Job,
+    sources: Sequence[Path],
+    output: Path,
+    tokenizer: Tokenizer,
+    options: PreprocessOptions,
+    on_share: OnShare,
+) -> Preprocessed:
     folder = shard_folder(output)
     shards: list[Shard] = []
     with job.agreeing():
@@ -75,19 +90,29 @@ def preprocess_together(
     shards = job.broadcast(shards)
     distinct = list(dict.fromkeys(shards))  # a source may be named twice
     missing = _missing(job, folder, distinct)
+    _stop_if_asked(job)
     mine = share_out(missing, job.size)[job.rank]
     maker = ShardMaker(folder, tokenizer, options.skip_bad, workers_of(job, options.n_workers))
     with job.agreeing(), fail_together(job) as check_peers:
         made = maker.make(mine, check_peers, on_share)
-    if asked := job.largest(job.stop.asked):
-        raise SystemExit(end_stopped(job, asked))
+    _stop_if_asked(job)
     made_by_rank = job.gather(made)
+    n_samples = 0
     with job.agreeing():
         if job.is_first:
             header = header_of(tokenizer, sources)
             write_index(output, header, [folder / shard.name for shard in shards])
             _remove(folder, keep={shard.name for shard in shards})
-    return Preprocessed(len(distinct), len(distinct) - len(missing), _sum(distinct, made_by_rank))
+            with DatasetFile(output) as dataset:
+                n_samples = dataset.n_samples
+    n_reused = len(distinct) - len(missing)
+    return Preprocessed(n_samples, len(distinct), n_reused, _sum(distinct, made_by_rank))
+
+
+def _stop_if_asked(job: Job) -> None:
+    """Ends all ranks, or none: a signal may reach one before the others, or alone."""
+    if asked := job.largest(job.stop.asked):
+        raise SystemExit(end_stopped(job, asked))
 
 
 def _begin(folder: Path) -> None:
@@ -107,7 +132,8 @@ def _missing(job: Job, folder: Path, shards: Sequence[Shard]) -> list[Shard]:
     names = {path.name for path in folder.iterdir()} if job.is_first else set()
     names = job.broadcast(names)
     present = [shard for shard in shards if shard.name in names]
-    intact = {s.name for s in present[job.rank :: job.size] if is_intact(folder / s.name)}
+    mine = present[job.rank :: job.size]
+    intact = {s.name for s in mine if not job.stop.asked and is_intact(folder / s.name)}
     of_all: set[str] = job.broadcast(set().union(*job.gather(intact)))
     return [shard for shard in shards if shard.name not in of_all]
 
