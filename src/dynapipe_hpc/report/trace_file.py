@@ -3,18 +3,18 @@
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_input
+from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 
 Event = dict[str, Any]  # the format is an open JSON object
 
-MOST_BYTES = 1 << 30
+MOST_LINE_BYTES = 1 << 28
 ON_SECOND_TRACK = {Kind.TRANSFER, Kind.WAIT}
 
 
@@ -50,15 +50,17 @@ class TraceFile:
         Raises:
             InputError: A line is damaged.
         """
-        kept = [timeline for timeline in self.timelines() if timeline.iteration < n_kept]
-        if not kept:
-            self.path.unlink(missing_ok=True)
+        if not os.path.lexists(self.path):
             return
         with replacing(self.path) as beside:
             new = TraceFile(beside)
-            for timeline in kept:
-                new.add(timeline)
+            for timeline in self._timelines():
+                if timeline.iteration < n_kept:
+                    new.add(timeline)
+            beside.touch()
         self._end_ms = new._end_ms
+        if not self._end_ms:
+            self.path.unlink()
 
     def timelines(self) -> list[IterationTimeline]:
         """All iterations; a last line still being written is left out.
@@ -66,15 +68,19 @@ class TraceFile:
         Raises:
             InputError: A line is damaged.
         """
-        if not os.path.lexists(self.path):
-            return []
-        text = read_input(self.path, MOST_BYTES).decode(errors="replace")
-        lines = text.splitlines(keepends=True)
-        return [
-            self._timeline(line, number)
-            for number, line in enumerate(lines, 1)
-            if number > 1 and line.endswith("\n") and line != "]\n"
-        ]
+        return list(self._timelines()) if os.path.lexists(self.path) else []
+
+    def _timelines(self) -> Iterator[IterationTimeline]:
+        """One after the other: runs of many ranks fill gigabytes."""
+        if reason := why_unreadable(self.path):
+            raise InputError(f"{self.path}: cannot be read: {reason}")
+        number = 0
+        with self.path.open(encoding="utf-8", errors="replace") as file:
+            while line := file.readline(MOST_LINE_BYTES):
+                number += 1
+                is_whole = line.endswith("\n") or len(line) == MOST_LINE_BYTES
+                if number > 1 and is_whole and line != "]\n":
+                    yield self._timeline(line, number)
 
     def _timeline(self, line: str, number: int) -> IterationTimeline:
         try:
