@@ -49,6 +49,16 @@ def test_batches_agree_with_filling_them_one_by_one(
     assert [sampler.iteration(k) for k in range(len(expected))] == expected
 
 
+@given(LENGTHS, st.integers(1, 16), st.integers(0, 40), st.integers(1, 6), st.integers(1, 40))
+def test_the_first_iteration_with_few_samples_is_found_ahead(
+    lengths: list[tuple[int, int]], max_tokens: int, more: int, n_samples: int, n_iterations: int
+) -> None:
+    sampler = sampler_of(lengths, max_tokens, max_tokens + more)
+    sizes = [len(sampler.iteration(k)) for k in range(n_iterations)]
+    expected = next((k for k, size in enumerate(sizes) if size < n_samples), None)
+    assert sampler.first_below(n_samples, n_iterations) == expected
+
+
 @given(LENGTHS, st.integers(1, 16))
 def test_an_epoch_visits_every_sample_and_cuts_it(
     lengths: list[tuple[int, int]], max_tokens: int

@@ -81,6 +81,24 @@ class TokenBudgetSampler:
             batch = k - self._first_iterations[number]
         return [self._sample(i) for i in epoch.order[epoch.starts[batch] : epoch.starts[batch + 1]]]
 
+    def first_below(self, n_samples: int, n_iterations: int) -> int | None:
+        """The first of so many iterations with fewer samples than `n_samples`; None for none.
+
+        Goes through the epochs, unless the budget holds as many of the longest samples.
+        """
+        longest = int((self._inputs + self._targets).max())
+        if n_samples * longest <= self._config.tokens_per_batch and n_samples <= len(self._inputs):
+            return None
+        first, number = 0, 0
+        while first < n_iterations:
+            with self._lock:
+                counts = np.diff(self._epoch(number).starts)
+            few = np.flatnonzero(counts < n_samples)
+            if few.size and first + few[0] < n_iterations:
+                return int(first + few[0])
+            first, number = first + len(counts), number + 1
+        return None
+
     def _epoch_of(self, k: int) -> int:
         while k >= self._first_iterations[-1]:
             newest = len(self._first_iterations) - 1

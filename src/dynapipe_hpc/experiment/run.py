@@ -24,7 +24,7 @@ from dynapipe_hpc.experiment.resume import (
     samples_of,
 )
 from dynapipe_hpc.experiment.run_log import RunLog
-from dynapipe_hpc.experiment.source import Source, open_source
+from dynapipe_hpc.experiment.source import Source, check_batch_sizes, open_source
 from dynapipe_hpc.experiment.stopping import end_stopped
 from dynapipe_hpc.experiment.train import RankAtWork, train
 from dynapipe_hpc.experiment.watchdog import Watchdog
@@ -62,6 +62,8 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     config = job.broadcast(config)
     with job.agreeing():
         source = open_source(config)
+        if job.is_first:
+            check_batch_sizes(config, source.sampler)
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
     facts = {**facts_of(config), **samples_of(source)}
     point = find_resume_point(job, folder, facts)

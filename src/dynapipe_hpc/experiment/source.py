@@ -25,6 +25,34 @@ class Source:
     planner: Planner
 
 
+def check_batch_sizes(config: ExperimentConfig, sampler: TokenBudgetSampler) -> None:
+    """Refuses a run of which some iteration has fewer samples than there are replicas.
+
+    Raises:
+        InputError: Names the first.
+    """
+    n_replicas = config.cluster.n_replicas
+    k = sampler.first_below(n_replicas, config.training.iterations)
+    if k is not None:
+        enough = n_replicas * config.data.max_tokens
+        raise InputError(
+            f"data.tokens_per_batch = {config.data.tokens_per_batch:,}: iteration {k} has "
+            f"{len(sampler.iteration(k))} samples for cluster.n_replicas = {n_replicas}, each of "
+            f"which needs one; raise it (to {enough:,} if there are samples enough), or lower the "
+            "latter"
+        )
+
+
+def open_sampler(config: ExperimentConfig, dataset: DatasetFile) -> TokenBudgetSampler:
+    """The global batches of a dataset.
+
+    Raises:
+        InputError: It holds no samples.
+    """
+    lengths = (dataset.input_lengths, dataset.target_lengths)
+    return TokenBudgetSampler(*lengths, dataset.task_ids, config.data)
+
+
 def open_source(config: ExperimentConfig) -> Source:
     """Opens the dataset and the planner.
 
@@ -38,8 +66,6 @@ def open_source(config: ExperimentConfig) -> Source:
             f"tokens, but model.vocab_size is {config.model.vocab_size}; raise it to at least "
             "the former"
         )
-    sampler = TokenBudgetSampler(
-        dataset.input_lengths, dataset.target_lengths, dataset.task_ids, config.data
-    )
+    sampler = open_sampler(config, dataset)
     planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
     return Source(dataset, sampler, planner)

@@ -14,6 +14,7 @@ from dynapipe_hpc.experiment.describe_room import describe_room
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
+from dynapipe_hpc.experiment.source import check_batch_sizes, open_sampler
 from dynapipe_hpc.planner.batch.memory import activation_bytes, does_not_fit
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 from dynapipe_hpc.planner.cost.from_config import costs_of
@@ -60,6 +61,7 @@ def _schedule(config: ExperimentConfig) -> str:
 def _dataset(config: ExperimentConfig) -> str:
     with DatasetFile(Path(config.data.dataset)) as dataset:
         rows = rows_of_dataset(config, dataset)
+        check_batch_sizes(config, open_sampler(config, dataset))
     longest = int((rows.row_tokens + rows.target_tokens).max())
     return (
         f"{config.data.dataset}: {len(rows.row_tokens):,} samples, the longest as used "
@@ -75,7 +77,8 @@ def _costs(config: ExperimentConfig) -> str:
 
 def _longest(config: ExperimentConfig) -> str:
     lines = describe_room(config, Path(config.data.dataset)).splitlines()
-    return f"rows that fit, by recomputation: {'; '.join(lines[1:])}"
+    n_sides = 2 if config.model.is_encoder_decoder else 1
+    return f"rows that fit, by recomputation: {'; '.join(lines[-n_sides:])}"
 
 
 def _memory(config: ExperimentConfig, cost: CostModel) -> Iterator[Finding]:

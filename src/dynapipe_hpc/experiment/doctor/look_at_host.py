@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.look_at_software import computes_on_gpus
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.ring_layout import RingLayout
 from dynapipe_hpc.store.turns import Turns
@@ -34,7 +35,7 @@ def look_at_host(case: Case) -> Iterator[Finding]:
 def _memory(case: Case, host: str, n_ranks: int) -> Finding:
     subject, usable = f"memory of {host}", min(_total_bytes(), _allowed_bytes())
     text = f"{usable / _GB:.1f} GB for {n_ranks} rank{'s' if n_ranks > 1 else ''}"
-    if case.config is None or case.config.training.device == "cuda":
+    if case.config is None or computes_on_gpus(case.config):
         return Finding(subject, text)
     each = case.config.cluster.device_memory_bytes
     text += f", which may use {each / _GB:.1f} GB each (cluster.device_memory_bytes)"

@@ -8,6 +8,7 @@ import h5py
 import torch
 
 import dynapipe_hpc
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES
@@ -29,6 +30,12 @@ def _nccl() -> str:
         return "none: this build of torch has none, and ranks on GPUs would need it"
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     return ".".join(str(part) for part in version)
+
+
+def computes_on_gpus(config: ExperimentConfig) -> bool:
+    """Whether a run would use the GPUs that this process sees."""
+    wants = config.training.device
+    return wants == "cuda" or (wants == "auto" and torch.cuda.device_count() > 0)
 
 
 def look_at_gpus(case: Case) -> Iterator[Finding]:
