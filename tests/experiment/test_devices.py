@@ -43,7 +43,7 @@ def test_the_ranks_of_a_host_are_a_job() -> None:
 
 
 def test_mpi_carries_what_is_on_processors() -> None:
-    channels = open_channels(ALONE, ONE, Place(CPU), torch.float32)
+    channels = open_channels(ALONE, ONE, Place(CPU), torch.float32, (), 60)
     values = torch.ones(3)
     channels.collectives.sum_over_replicas(values)
     assert values.tolist() == [1, 1, 1]
@@ -55,7 +55,7 @@ def test_ranks_meet_in_the_working_directory(
 ) -> None:
     folder = tmp_path_factory.mktemp("job")
     monkeypatch.chdir(folder)
-    channels = open_torch_channels("gloo", ALONE, ONE, CPU, torch.float32)
+    channels = open_torch_channels("gloo", ALONE, ONE, CPU, torch.float32, (), 60)
     assert [each.name.startswith(".dynapipe-hpc-") for each in folder.iterdir()] == [True]
     number = torch.tensor([2.0])
     channels.collectives.sum_within_replica(number)

@@ -11,6 +11,7 @@ from mpi4py import MPI
 from tests.oracles.collective_promises import check_collectives
 from torch import Tensor, nn
 
+from dynapipe_hpc.executor import mpi_buffers
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
 from dynapipe_hpc.executor.staged import StagedCollectives
 from dynapipe_hpc.executor.torch_collectives import TorchCollectives
@@ -47,13 +48,18 @@ every_cluster = pytest.mark.parametrize(
 def gloo_groups(cluster: Cluster) -> Iterator[TorchGroups]:
     with TemporaryDirectory() as folder:
         meeting = WORLD.bcast(Path(folder) / "ranks")
-        yield open_groups("gloo", cluster, RANK, meeting)
+        yield open_groups("gloo", cluster, RANK, meeting, 60)
         close_groups()
         WORLD.Barrier()
 
 
 @every_cluster
-def test_processes_keep_the_contract(cluster: Cluster) -> None:
+@pytest.mark.parametrize("most_numbers", [mpi_buffers.MOST_NUMBERS, 3])
+def test_processes_keep_the_contract(
+    cluster: Cluster, most_numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one call takes so little that everything has to be cut."""
+    monkeypatch.setattr(mpi_buffers, "MOST_NUMBERS", most_numbers)
     check_collectives(MpiCollectives(WORLD, cluster), cluster, RANK)
 
 

@@ -31,6 +31,7 @@ from dynapipe_hpc.experiment.channels import (
 from dynapipe_hpc.experiment.devices import CPU, Place
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.models.split import Split
+from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.schedule.config import RuleName
@@ -38,6 +39,7 @@ from dynapipe_hpc.planner.schedule.config import RuleName
 pytestmark = pytest.mark.mpi
 
 WORLD = MPI.COMM_WORLD
+LIMIT_S = 60
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
 ZERO_STAGES: tuple[Literal[0, 1], ...] = (0, 1)
 CLUSTERS = [
@@ -102,7 +104,7 @@ def close(actual: Tensor, expected: Tensor) -> bool:
 def test_three_steps_give_the_unsplit_weights(
     shape: ModelShape, cluster: Cluster, schedule: RuleName
 ) -> None:
-    channels = open_channels(Job(WORLD), cluster, Place(CPU), torch.float64)
+    channels = open_channels(Job(WORLD), cluster, Place(CPU), torch.float64, (), LIMIT_S)
     found, splits = train(shape, cluster, BATCHES, schedule, channels)
     check(found, splits, shape)
 
@@ -110,7 +112,10 @@ def test_three_steps_give_the_unsplit_weights(
 @pytest.mark.parametrize("cluster", SOME, ids=name_of)
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 def test_so_do_they_over_process_groups(shape: ModelShape, cluster: Cluster) -> None:
-    channels = open_torch_channels("gloo", Job(WORLD), cluster, CPU, torch.float64)
+    holders = tuple(tied_weights(shape, cluster.n_stages).values())
+    channels = open_torch_channels(
+        "gloo", Job(WORLD), cluster, CPU, torch.float64, holders, LIMIT_S
+    )
     found, splits = train(shape, cluster, BATCHES, "adaptive", channels)
     channels.close()
     check(found, splits, shape)
@@ -124,7 +129,7 @@ def test_so_do_ranks_that_share_a_device(
 ) -> None:
     if device.type == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and torch sees none")
-    inner = open_torch_channels("gloo", Job(WORLD), cluster, CPU, torch.float64)
+    inner = open_torch_channels("gloo", Job(WORLD), cluster, CPU, torch.float64, (), LIMIT_S)
     channels = through_host(inner, device)
     found, splits = train(shape, cluster, BATCHES, "adaptive", channels, device)
     channels.close()

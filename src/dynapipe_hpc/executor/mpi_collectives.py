@@ -1,16 +1,14 @@
 """Sums over ranks through MPI."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from mpi4py import MPI
 
+from dynapipe_hpc.executor import mpi_buffers
+from dynapipe_hpc.executor.mpi_buffers import movable, pieces, summable
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import done
-
-# Only what MPI can add: it would take the bits of a bfloat16 for an integer.
-_MPI_TYPES = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}
 
 
 class MpiCollectives:
@@ -40,7 +38,7 @@ class MpiCollectives:
 
     def sum_over_replicas(self, values: torch.Tensor) -> None:
         """Replaces `values` by their sum over replicas."""
-        self._replicas.Allreduce(MPI.IN_PLACE, _summable(values))
+        _sum_everywhere(self._replicas, values)
 
     def start_sum_over_replicas(self, values: torch.Tensor) -> Callable[[], None]:
         """Replaces `values` at once."""
@@ -49,42 +47,49 @@ class MpiCollectives:
 
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
         """Replaces this replica's share of `values` by its sum over replicas, and no other."""
-        share = values.view(self.n_replicas, -1)[self.replica]
-        total = torch.empty_like(share)
-        self._replicas.Reduce_scatter_block(_summable(values), _summable(total))
-        share.copy_(total)
+        shares = values.view(self.n_replicas, -1)
+        n_most = max(1, mpi_buffers.MOST_NUMBERS // self.n_replicas)
+        for start in range(0, shares.shape[1], n_most):
+            part = shares[:, start : start + n_most]
+            total = torch.empty_like(part[0])
+            self._replicas.Reduce_scatter_block(summable(part.contiguous()), summable(total))
+            part[self.replica].copy_(total)
 
     def gather_shares(self, values: torch.Tensor) -> None:
         """Replaces every share of `values` by what its replica has there."""
-        # Bytes, because MPI has no name for every dtype of torch's.
-        self._replicas.Allgather(MPI.IN_PLACE, [values.view(torch.uint8).numpy(), MPI.BYTE])
+        if values.numel() <= mpi_buffers.MOST_NUMBERS:
+            self._replicas.Allgather(MPI.IN_PLACE, movable(values))
+            return
+        for replica, share in enumerate(values.view(self.n_replicas, -1)):
+            for piece in pieces(share):
+                self._replicas.Bcast(movable(piece), root=replica)
 
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
         wide = torch.promote_types(values.dtype, torch.float32)
         own = values.to(wide).contiguous()
         total = torch.empty_like(own)
-        self._shards.Allreduce(_summable(own), _summable(total))
+        for mine, sums in zip(pieces(own), pieces(total), strict=True):
+            self._shards.Allreduce(summable(mine), summable(sums))
         return total.to(values.dtype)
 
     def sum_within_replica(self, values: torch.Tensor) -> None:
         """Replaces `values` by their sum over the ranks of this replica."""
-        self._same_replica.Allreduce(MPI.IN_PLACE, _summable(values))
+        _sum_everywhere(self._same_replica, values)
 
     def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
         """Adds up copies of weights on the first stage that holds them."""
         holders = self._holders_of(stages)
-        own = _summable(values)
-        if holders.Get_rank() == 0:
-            holders.Reduce(MPI.IN_PLACE, own, root=0)
-        else:
-            holders.Reduce(own, None, root=0)
+        for piece in pieces(values):
+            if holders.Get_rank() == 0:
+                holders.Reduce(MPI.IN_PLACE, summable(piece), root=0)
+            else:
+                holders.Reduce(summable(piece), None, root=0)
 
     def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
         """Replaces `values` by those of the first of `stages`."""
-        # Bytes, because MPI has no name for every dtype of torch's.
-        buffer = [values.view(torch.uint8).numpy(), MPI.BYTE]
-        self._holders_of(stages).Bcast(buffer, root=0)
+        for piece in pieces(values):
+            self._holders_of(stages).Bcast(movable(piece), root=0)
 
     def _holders_of(self, stages: Sequence[int]) -> MPI.Intracomm:
         """The ranks of some stages of this replica and shard, which all call this together."""
@@ -96,10 +101,6 @@ class MpiCollectives:
         return self._holders[key]
 
 
-def _summable(values: torch.Tensor) -> list[Any]:
-    """A buffer of numbers for MPI."""
-    mpi_type = _MPI_TYPES.get(values.dtype)
-    if mpi_type is None:
-        known = ", ".join(str(dtype) for dtype in _MPI_TYPES)
-        raise TypeError(f"MPI cannot add {values.dtype}; convert to one of {known}")
-    return [values.numpy(), mpi_type]
+def _sum_everywhere(comm: MPI.Comm, values: torch.Tensor) -> None:
+    for piece in pieces(values):
+        comm.Allreduce(MPI.IN_PLACE, summable(piece))

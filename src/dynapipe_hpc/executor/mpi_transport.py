@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy.typing as npt
 import torch
 from mpi4py import MPI
 from torch import Tensor
 
+from dynapipe_hpc.executor.mpi_buffers import movable
 from dynapipe_hpc.executor.transport import TransportError
 from dynapipe_hpc.plan.instruction import Payload
 
@@ -44,7 +43,7 @@ class MpiTransport:
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
         """Starts sending a contiguous tensor, which is not changed until waited for."""
         tag = _tag(microbatch, payload)
-        self._sends[tag] = self._comm.Isend([_bytes_of(tensor), MPI.BYTE], dest=peer, tag=tag)
+        self._sends[tag] = self._comm.Isend(movable(tensor), dest=peer, tag=tag)
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
         """Waits until a send no longer needs its tensor."""
@@ -55,7 +54,7 @@ class MpiTransport:
     ) -> None:
         """Starts receiving into receive buffer `slot`."""
         tensor = self._buffer(slot, math.prod(shape)).view(shape)
-        request = self._comm.Irecv([_bytes_of(tensor), MPI.BYTE], source=peer, tag=MPI.ANY_TAG)
+        request = self._comm.Irecv(movable(tensor), source=peer, tag=MPI.ANY_TAG)
         self._receives[_tag(microbatch, payload)] = _Receive(request, peer, tensor)
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
@@ -71,7 +70,9 @@ class MpiTransport:
             receive.request.Wait(status)
         except MPI.Exception as error:
             raise TransportError(self._disagreement(expected, receive, str(error))) from error
-        arrived = f"{_name(status.tag)} of {status.Get_count(MPI.BYTE)} bytes"
+        _, mpi_type = movable(receive.tensor)
+        n_bytes = status.Get_count(mpi_type) * receive.tensor.element_size()
+        arrived = f"{_name(status.tag)} of {n_bytes} bytes"
         if arrived != f"{_name(expected)} of {receive.tensor.nbytes} bytes":
             raise TransportError(self._disagreement(expected, receive, arrived))
         return receive.tensor
@@ -88,11 +89,6 @@ class MpiTransport:
             f"rank {self._comm.Get_rank()} expected {_name(expected)} of "
             f"{receive.tensor.nbytes} bytes from rank {receive.peer}, but got {arrived}"
         )
-
-
-def _bytes_of(tensor: Tensor) -> npt.NDArray[Any]:
-    # Bytes, because MPI has no name for every dtype of torch's.
-    return tensor.view(-1).view(torch.uint8).numpy()
 
 
 def _tag(microbatch: int, payload: Payload) -> int:

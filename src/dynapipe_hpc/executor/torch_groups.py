@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -35,7 +37,9 @@ class TorchGroups:
     same_replica: ProcessGroup
 
 
-def open_groups(backend: Backend, cluster: Cluster, rank: int, meeting: Path) -> TorchGroups:
+def open_groups(
+    backend: Backend, cluster: Cluster, rank: int, meeting: Path, timeout_s: float
+) -> TorchGroups:
     """Joins the ranks of a cluster; all ranks together, one cluster at a time.
 
     Args:
@@ -44,18 +48,22 @@ def open_groups(backend: Backend, cluster: Cluster, rank: int, meeting: Path) ->
         rank: This one.
         meeting: A file that does not exist yet and that all ranks would see, through which they
             tell each other where they are.
+        timeout_s: After which torch itself ends a rank that waits; counts from when the rank has
+            asked for what it waits for.
     """
+    timeout = timedelta(seconds=timeout_s)
     store = FileStore(str(meeting), cluster.n_ranks)
-    distributed.init_process_group(backend, store=store, rank=rank, world_size=cluster.n_ranks)
+    distributed.init_process_group(
+        backend, store=store, rank=rank, world_size=cluster.n_ranks, timeout=timeout
+    )
+    own_group = partial(_own_group, cluster, rank, timeout)
     return TorchGroups(
         cluster,
         rank,
-        same_shard=_own_group(cluster, rank, cluster.shard_of),
-        replicas=_own_group(
-            cluster, rank, lambda r: cluster.stage_of(r) * cluster.n_shards + cluster.shard_of(r)
-        ),
-        shards=_own_group(cluster, rank, cluster.plan_of),
-        same_replica=_own_group(cluster, rank, cluster.replica_of),
+        same_shard=own_group(cluster.shard_of),
+        replicas=own_group(lambda r: cluster.stage_of(r) * cluster.n_shards + cluster.shard_of(r)),
+        shards=own_group(cluster.plan_of),
+        same_replica=own_group(cluster.replica_of),
     )
 
 
@@ -64,11 +72,13 @@ def close_groups() -> None:
     distributed.destroy_process_group()
 
 
-def _own_group(cluster: Cluster, rank: int, part_of: Callable[[int], int]) -> ProcessGroup:
+def _own_group(
+    cluster: Cluster, rank: int, timeout: timedelta, part_of: Callable[[int], int]
+) -> ProcessGroup:
     """The ranks of this rank's part. Everybody makes the groups of all parts, as torch wants."""
     ranks = range(cluster.n_ranks)
     groups = {
-        part: distributed.new_group([r for r in ranks if part_of(r) == part])
+        part: distributed.new_group([r for r in ranks if part_of(r) == part], timeout=timeout)
         for part in sorted({part_of(r) for r in ranks})
     }
     own = groups[part_of(rank)]

@@ -104,8 +104,10 @@ def _say_shortage(job: Job, threads: int) -> None:
 def connect(config: ExperimentConfig, job: Job, place: Place) -> Channels:
     """Of a job with all ranks, or with those of one stage alone; all ranks together."""
     one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
-    is_whole = job.size == config.cluster.n_ranks
-    return open_channels(job, config.cluster if is_whole else one_stage, place, dtype_of(config))
+    cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
+    holders = tuple(tied_weights(config.model, cluster.n_stages).values())
+    timeout_s = config.executor.timeout_s
+    return open_channels(job, cluster, place, dtype_of(config), holders, timeout_s)
 
 
 def build_optimizer(

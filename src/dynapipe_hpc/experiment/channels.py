@@ -2,7 +2,7 @@
 
 import atexit
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -38,14 +38,36 @@ class Channels:
     close: Callable[[], None]
 
 
-def open_channels(job: Job, cluster: Cluster, place: Place, dtype: torch.dtype) -> Channels:
+# The watchdog is to speak first: it says where all ranks are.
+_AFTER_WATCHDOG_S = 120.0
+
+Holders = Sequence[tuple[int, ...]]
+"""Of every weight that several stages hold, those stages."""
+
+
+def open_channels(
+    job: Job,
+    cluster: Cluster,
+    place: Place,
+    dtype: torch.dtype,
+    holders: Holders,
+    timeout_s: float,
+) -> Channels:
     """Connects the ranks of a cluster; all ranks together.
 
     MPI carries what is on processors, and on GPUs that ranks share, through the host; NCCL what is
     on GPUs of their own.
+
+    Args:
+        job: The ranks.
+        cluster: How they are numbered.
+        place: Where this one computes.
+        dtype: Of the tensors between stages.
+        holders: Stages that exchange weights and their gradients.
+        timeout_s: After which the watchdog ends a rank that waits.
     """
     if place.device.type == "cuda" and not place.is_shared:
-        return open_torch_channels("nccl", job, cluster, place.device, dtype)
+        return open_torch_channels("nccl", job, cluster, place.device, dtype, holders, timeout_s)
     collectives = MpiCollectives(job.comm, cluster)
     transport = MpiTransport(job.divide(cluster.shard_of(job.rank)).comm, dtype)
     channels = Channels(collectives, transport, close=lambda: None)
@@ -62,10 +84,17 @@ def through_host(inner: Channels, device: torch.device) -> Channels:
 
 
 def open_torch_channels(
-    backend: Backend, job: Job, cluster: Cluster, device: torch.device, dtype: torch.dtype
+    backend: Backend,
+    job: Job,
+    cluster: Cluster,
+    device: torch.device,
+    dtype: torch.dtype,
+    holders: Holders,
+    timeout_s: float,
 ) -> Channels:
-    """Connects the ranks through torch.distributed; all ranks together."""
-    groups = open_groups(backend, cluster, job.rank, _meeting_place(job))
+    """Connects the ranks through torch.distributed; as `open_channels`."""
+    limit_s = timeout_s + _AFTER_WATCHDOG_S
+    groups = open_groups(backend, cluster, job.rank, _meeting_place(job), limit_s)
     transport = TorchTransport(groups.same_shard, device, dtype)
     plan, stage = cluster.plan_of(job.rank), cluster.stage_of(job.rank)
     transport.connect(plan + step for step in (-1, 1) if 0 <= stage + step < cluster.n_stages)
@@ -75,6 +104,9 @@ def open_torch_channels(
     collectives.sum_over_replicas(number)
     collectives.sum_over_shards(number)
     collectives.sum_within_replica(number)
+    for stages in holders:
+        if stage in stages:
+            collectives.sum_over_copies(number, stages)
     return Channels(collectives, transport, close_groups)
 
 

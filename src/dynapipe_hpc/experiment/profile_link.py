@@ -45,7 +45,7 @@ def measure_link(
     )
     times = None
     if peer < same_shard.size:
-        times = [_bounce_ms(transport, same_shard.rank, peer, tensor) for tensor in (small, large)]
+        times = [bounce_ms(transport, same_shard.rank, peer, tensor) for tensor in (small, large)]
     pairs = [times for times in job.gather(times) if times is not None]
     if not pairs:
         return None
@@ -56,18 +56,18 @@ def measure_link(
     )
 
 
-def _bounce_ms(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> float:
-    """Time of one transfer: half of there and back."""
+def bounce_ms(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> float:
+    """Time of one transfer: half of there and back. Both start the two in the same order."""
     halves = []
     for i in range(BOUNCES):
         start_s = time.perf_counter()
-        transport.start_receive(i, Payload.ACTIVATION, peer, tuple(tensor.shape), slot=0)
-        if rank > peer:
-            transport.wait_receive(i, Payload.ACTIVATION)
-        transport.start_send(i, Payload.ACTIVATION, peer, tensor)
-        transport.wait_send(i, Payload.ACTIVATION)
         if rank < peer:
-            transport.wait_receive(i, Payload.ACTIVATION)
+            transport.start_send(i, Payload.ACTIVATION, peer, tensor)
+        transport.start_receive(i, Payload.ACTIVATION, peer, tuple(tensor.shape), slot=0)
+        transport.wait_receive(i, Payload.ACTIVATION)
+        if rank > peer:
+            transport.start_send(i, Payload.ACTIVATION, peer, tensor)
+        transport.wait_send(i, Payload.ACTIVATION)
         wait_for(tensor.device)
         halves.append(1e3 * (time.perf_counter() - start_s) / 2)
     return median(halves)

@@ -94,6 +94,8 @@ def reserve(device: torch.device, limit_bytes: int) -> None:
     Raises:
         MemoryError: The device has less.
     """
+    # What building the model left in the cache lies in pieces that large tensors cannot use.
+    torch.cuda.empty_cache()
     n_missing = limit_bytes - torch.cuda.memory_reserved(device)
     n_free = torch.cuda.mem_get_info(device)[0] - MARGIN_BYTES
     if n_missing > n_free:
@@ -102,7 +104,7 @@ def reserve(device: torch.device, limit_bytes: int) -> None:
             f"has {n_free} to give"
         )
     small = [_block(device, SMALL_BYTES) for _ in range(RESERVED_SMALL)]
-    n_large = n_missing - 2 * SMALL_BYTES * RESERVED_SMALL
+    n_large = limit_bytes - torch.cuda.memory_reserved(device)
     if n_large > 0:
         small.append(_block(device, n_large))
     del small

@@ -21,6 +21,8 @@ from dynapipe_hpc.training.optimizer_state import (
 )
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, borrowed
 
+_PIECE = 1 << 24  # numbers of which the norm is taken at once
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -250,5 +252,9 @@ def state_factor(dtype: torch.dtype) -> float:
 
 
 def _square_sum(values: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
-    return norm.square()
+    """In pieces, because torch makes a copy in float64 of what it is given."""
+    total = torch.zeros((), dtype=torch.float64, device=values.device)
+    for start in range(0, len(values), _PIECE):
+        norm = torch.linalg.vector_norm(values[start : start + _PIECE], dtype=torch.float64)
+        total += norm.square()
+    return total
