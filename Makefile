@@ -33,7 +33,7 @@ help:
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*/*.hpp)
+$(VENV)/.ready: constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) scikit-build-core pybind11 cmake ninja
 	$(PIP_INSTALL) --no-build-isolation --editable '.[local,dev]'

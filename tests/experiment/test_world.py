@@ -45,7 +45,7 @@ def test_ranks_of_another_mpi_never_start_alone(mpiexec: Path, python: Path, mes
     program = (
         "import sys; from dynapipe_hpc.cli.main import main\n"
         "try: main(['run', 'none.toml', '-o', 'none'])\n"
-        "finally: print('torch' in sys.modules)"
+        "finally: print(str('torch' in sys.modules) + '\\n', end='')"
     )
     job = run(mpiexec, python, program)
     assert job.returncode == 2

@@ -44,16 +44,22 @@ def _processor() -> str:
 
 def _commit() -> str:
     """The commit of the source tree that runs, if it is one."""
-    source = Path(dynapipe_hpc.__file__).parent
+    source = Path(dynapipe_hpc.__file__)
     try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],  # noqa: S607 - the user's git
-            cwd=source,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        # An environment may be inside of a repository of something else.
+        _git(source.parent, "ls-files", "--error-unmatch", source.name)
+        return _git(source.parent, "describe", "--always", "--dirty")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    found = subprocess.run(  # noqa: S603 - no input of users
+        ["git", *arguments],  # noqa: S607 - the user's git
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
     return found.stdout.strip()
