@@ -153,7 +153,8 @@ class Checkpoints:
             return self._give_up(pending.n_done, str(error))
         slowest_s = max(outcome.took_s for outcome in outcomes)
         self.took_s = slowest_s + time.perf_counter() - started_s
-        print(f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s", flush=True)
+        told = f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s\n"
+        print(told, end="", flush=True)
         return ""
 
     def _give_up(self, n_done: int, error: str) -> str:

@@ -29,7 +29,8 @@ class RunLog:
         self._folder.add(record)
         if traced:
             self._folder.add_trace([e.plan for e in traced], [e.trace for e in traced])
-        print(line_of(record), flush=True)
+        # A line in one piece, as the writer of checkpoints prints, too.
+        print(f"{line_of(record)}\n", end="", flush=True)
 
     def close(self) -> None:
         """Ends the run folder."""
