@@ -25,6 +25,7 @@ from tempfile import mkdtemp
 from mpi4py import MPI
 
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.position import private_position
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
@@ -95,7 +96,8 @@ def training(path: Path, folder: Path) -> Training:
     samples = source.sampler.iteration(0)
     plans = source.planner.make_plans(0, samples)
     kept = CheckpointConfig(every=1)
-    checkpoints = Checkpoints(JOB, kept, CheckpointFolder(folder, kept), worker.state, {})
+    written = CheckpointFolder(folder, kept)
+    checkpoints = Checkpoints(JOB, kept, written, worker.state, {}, private_position())
     return Training(worker, plans[config.cluster.plan_of(JOB.rank)], samples, checkpoints)
 
 

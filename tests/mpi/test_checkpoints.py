@@ -12,6 +12,7 @@ from mpi4py import MPI
 from tests.oracles.training_case import SHAPE, Rank, make_rank
 
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.position import private_position
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.resume import find_resume_point
@@ -50,7 +51,8 @@ class Training:
         self.folder = CheckpointFolder(path, config)
         self.own: Rank = make_rank(cluster, RANK, collectives, dtype=torch.float32, shape=SHAPE)
         self.state = TrainingState(self.own.module, self.own.optimizer, collectives)
-        self.checkpoints = Checkpoints(self.job, config, self.folder, self.state, FACTS)
+        position = private_position()
+        self.checkpoints = Checkpoints(self.job, config, self.folder, self.state, FACTS, position)
 
     def step(self) -> None:
         self.own.optimizer.parameters.gradients.fill_(0.1)

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.executor.position import Phase, Position
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
@@ -54,9 +55,20 @@ class Checkpoints:
         folder: CheckpointFolder,
         state: TrainingState,
         facts: Facts,
+        position: Position,
     ) -> None:
-        """Checkpoints `state` into `folder`; `facts` must be the same when it is loaded."""
+        """Checkpoints `state` into `folder`.
+
+        Args:
+            job: The ranks.
+            config: How often.
+            folder: Where to.
+            state: Of this rank.
+            facts: What must be the same when it is loaded.
+            position: Told when this rank waits for a checkpoint, which takes its time.
+        """
         self._job, self._every, self._folder = job, config.every, folder
+        self._position = position
         self._state, self._facts = state, facts
         self._writer = ThreadPoolExecutor(1, "checkpoints")
         self._n_bytes = sum(job.numbers_of_all(state.n_bytes)) if self.is_on else 0
@@ -96,6 +108,7 @@ class Checkpoints:
 
     def finish(self) -> str:
         """Returns when the checkpoint that was begun last is complete: nothing, or an error."""
+        self._position.enter(Phase.SAVES, max(self._n_begun, 0))
         if self._pending:
             self._conclude(self._pending)
         return self._job.broadcast(self._error.result() if self._job.is_first else "")
@@ -131,6 +144,7 @@ class Checkpoints:
     def _conclude(self, pending: _Pending) -> None:
         """Waits for all ranks' parts; the first goes on to complete the checkpoint."""
         self._pending = None
+        self._position.enter(Phase.SAVES, pending.n_done)
         outcomes = self._job.gather(pending.outcome.result())
         # Together: a rank that went on would wait for the others in an instruction.
         self._job.barrier()

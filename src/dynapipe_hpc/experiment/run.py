@@ -80,16 +80,17 @@ def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path)
     worker = build_worker(config, source, job, place)
     if point:
         point.restore(job, worker.state)
-    checkpoints = Checkpoints(job, config.checkpoint, folder, worker.state, facts)
     store = _open_store(job, config.store, n_done)
     watchdog = Watchdog(job, config)
+    position = watchdog.position
+    checkpoints = Checkpoints(job, config.checkpoint, folder, worker.state, facts, position)
     with job.stop.heeded() if checkpoints.is_on else nullcontext():
         with (
             _planning(config, source, store, job, n_done) as planning,
             closing(log) if log is not None else nullcontext(),
             watchdog,
         ):
-            rank = RankAtWork(job, config, worker, store, planning, watchdog.position)
+            rank = RankAtWork(job, config, worker, store, planning, position)
             asked = train(rank, source.sampler, checkpoints, log, n_done)
         # Not after an error: closing takes all ranks, and the others may be elsewhere.
         watchdog.close()

@@ -95,8 +95,8 @@ def train(
         if log is not None:
             # The shards of a stage go through their plan side by side: one stands for all.
             log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])
-        rank.position.enter(Phase.SAVES, iteration)
         checkpoints.after_iteration(iteration + 1)
+        rank.position.enter(Phase.REPORTS, iteration)
         # One rank may have been asked earlier than others, or alone: all stop together.
         if asked := rank.job.largest(rank.job.stop.asked):
             break
