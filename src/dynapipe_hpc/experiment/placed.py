@@ -10,8 +10,9 @@ from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.sampler import TokenBudgetSampler, cut_long
+from dynapipe_hpc.data.sampler import cut_long
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.source import open_sampler
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.placements import placements
@@ -45,8 +46,7 @@ def placed(config: ExperimentConfig) -> ExperimentConfig:
     if config.model.layers_per_stage:
         return config
     with DatasetFile(Path(config.data.dataset)) as dataset:
-        lengths = dataset.input_lengths, dataset.target_lengths
-        sampler = TokenBudgetSampler(*lengths, dataset.task_ids, config.data)
+        sampler = open_sampler(config, dataset)
     first = [sampler.iteration(k) for k in range(N_TRIED)]
     return _placed(config, _Batches(rows_of_dataset(config, dataset), first))
 
