@@ -113,7 +113,7 @@ def test_another_experiment_is_named(worker: Worker, trained: Path, setting: str
     assert_refused(worker, trained, (*GO_ON, "--set", setting), SETTINGS[setting])
 
 
-SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 30))]
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(3, 30))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

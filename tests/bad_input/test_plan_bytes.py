@@ -84,7 +84,8 @@ def test_what_is_no_plan_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 30))]
+    "seed",
+    [*range(3), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(3, 30))],
 )
 def test_plans_with_a_right_checksum_are_refused_checked_or_the_same(seed: int) -> None:
     """As from a planner that is wrong: nothing but the two errors for plans may come of it."""

@@ -57,16 +57,9 @@ def test_a_process_ends_with_one_message(
 RUN = ("run", "config.toml", "-o", "new")
 PROFILE = ("profile", "config.toml", "-o", "new.h5")
 ALL_RANKS: list[tuple[Sequence[str], str, Change]] = [
-    (RUN, "config.toml", be_missing),
     (RUN, "config.toml", be("x =")),
-    (RUN, "data.h5", be_missing),
-    (RUN, "data.h5", with_attribute("eos_id", 99)),
-    ((*RUN, "--set", "cluster.n_stages=3"), "in.jsonl", be("")),
-    ((*RUN[:-1], "run"), "in.jsonl", be("")),
     (("run", "profiled.toml", "-o", "new"), "table.h5", be("")),
-    (PROFILE, "config.toml", be("x =")),
     ((*PROFILE[:-1], "data.h5"), "in.jsonl", be("")),
-    ((*PROFILE, "--microbatch-tokens", "1"), "in.jsonl", be("")),
 ]
 
 
