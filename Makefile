@@ -37,7 +37,6 @@ $(VENV)/.ready: constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) scikit-build-core pybind11 cmake ninja
 	$(PIP_INSTALL) --no-build-isolation --editable '.[local,dev]'
-	$(BIN)/python tests/mpi/configure_open_mpi.py
 	touch $@
 
 build: setup

@@ -9,13 +9,13 @@ import signal
 import sys
 import time
 import warnings
-from pathlib import Path
 from typing import NoReturn
 
 import mpi4py
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.mismatch import check_interface, check_world
+from dynapipe_hpc.experiment.open_mpi.settings import is_own_open_mpi, open_mpi_settings
 from dynapipe_hpc.experiment.started import read_started
 
 __all__ = ["MPI", "STARTED"]
@@ -39,22 +39,15 @@ STARTED = read_started(os.environ, len(os.sched_getaffinity(0)))
 
 
 def _start() -> None:
-    _find_settings()
     version = MPI.Get_library_version()
     try:
         if not MPI.Is_initialized():
             check_interface(STARTED, version)
-            MPI.Init_thread(MPI.THREAD_MULTIPLE)
+            with open_mpi_settings(STARTED, is_own=is_own_open_mpi()):
+                MPI.Init_thread(MPI.THREAD_MULTIPLE)
         check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)
     except InputError as error:
         _refuse(str(error))
-
-
-def _find_settings() -> None:
-    """An Open MPI inside this environment, that of the extra [local], looks where it was built."""
-    inside = os.fsencode(Path(sys.prefix).resolve() / "lib" / "libmpi.so")
-    if inside in Path("/proc/self/maps").read_bytes():
-        os.environ.setdefault("OPAL_PREFIX", sys.prefix)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -1,0 +1,49 @@
+"""Settings that Open MPI starts with: those of the environment's own, and of a process alone."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dynapipe_hpc.experiment.started import Started
+
+OF_RANKS = Path(__file__).with_name("openmpi-mca-params.conf")
+OF_LAUNCHER = Path(__file__).with_name("prte-mca-params.conf")
+
+
+def is_own_open_mpi() -> bool:
+    """Whether the MPI library in memory is the environment's own, from the extra [local]."""
+    inside = os.fsencode(Path(sys.prefix).resolve() / "lib" / "libmpi.so")
+    return inside in Path("/proc/self/maps").read_bytes()
+
+
+@contextmanager
+def open_mpi_settings(started: Started, *, is_own: bool) -> Iterator[None]:
+    """Environment variables for the block that starts MPI; the environment is restored after it.
+
+    An Open MPI of the environment's own is told where it is, as it looks where it was built, and
+    reads the settings of this package after those of the user and of the environment. A process
+    alone uses no shared memory: without a launcher nobody would remove its segment of 16.8 MB.
+
+    Args:
+        started: How this process was started.
+        is_own: Whether the MPI library is the environment's own Open MPI.
+    """
+    wanted: dict[str, str] = {}
+    if is_own:
+        etc = Path(sys.prefix) / "etc" / OF_RANKS.name
+        files = (Path.home() / ".openmpi" / "mca-params.conf", etc, OF_RANKS)
+        wanted["OPAL_PREFIX"] = sys.prefix
+        wanted["OMPI_MCA_mca_base_param_files"] = ",".join(map(str, files))
+    wanted = {name: value for name, value in wanted.items() if name not in os.environ}
+    if started.interface is None:
+        wanted["OMPI_MCA_btl"] = "self"
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    yield
+    # Processes that this one starts may be ranks of another job.
+    for name, value in before.items():
+        del os.environ[name]
+        if value is not None:
+            os.environ[name] = value

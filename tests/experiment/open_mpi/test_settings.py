@@ -1,0 +1,66 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dynapipe_hpc.experiment.open_mpi.settings import OF_LAUNCHER, OF_RANKS, open_mpi_settings
+from dynapipe_hpc.experiment.started import Started
+
+BTL, FILES = "OMPI_MCA_btl", "OMPI_MCA_mca_base_param_files"
+
+
+def started(interface: str | None) -> Started:
+    return Started(None, interface, 0, 1, 0, None, 1)
+
+
+def start_mpi(look: str) -> str:
+    """What a program prints that looks at its own process, alone, after it has started MPI."""
+    program = f"from pathlib import Path; import dynapipe_hpc.experiment.world\n{look}"
+    launched = ("PMI", "OMPI", "PMIX")
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(launched)}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=alone,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+
+def test_a_process_alone_has_no_shared_memory_that_it_could_leave_behind() -> None:
+    look = "print([f for f in Path('/proc/self/maps').read_text().split() if '/dev/shm' in f])"
+    assert start_mpi(look) == "[]\n"
+
+
+def test_settings_are_for_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(BTL, "^ofi")
+    monkeypatch.delenv(FILES, raising=False)
+    before = dict(os.environ)
+    with open_mpi_settings(started(None), is_own=True):
+        assert os.environ[BTL] == "self"
+        assert os.environ[FILES].endswith(f",{OF_RANKS}")
+    assert dict(os.environ) == before
+
+
+def test_what_a_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FILES, "mine.conf")
+    monkeypatch.setenv(BTL, "tcp,self")
+    with open_mpi_settings(started("PMIx"), is_own=True):
+        assert os.environ[FILES] == "mine.conf"
+        assert os.environ[BTL] == "tcp,self"
+
+
+def test_another_open_mpi_keeps_its_settings() -> None:
+    before = dict(os.environ)
+    with open_mpi_settings(started("PMIx"), is_own=False):
+        assert dict(os.environ) == before
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not a virtual environment")
+def test_the_settings_are_in_the_environment_where_mpiexec_reads_them() -> None:
+    for settings in (OF_LAUNCHER, OF_RANKS):
+        installed = Path(sys.prefix) / "etc" / settings.name
+        assert installed.read_text() == settings.read_text()
