@@ -41,3 +41,18 @@ def test_no_mpi_library_is_explained(tmp_path: Path) -> None:
     assert asked.returncode == 2
     assert "there is no MPI library" in asked.stderr
     assert "load the site's module" in asked.stderr
+
+
+@pytest.mark.parametrize("error", ["ImportError('none here')", "OSError('libtorch.so: damaged')"])
+def test_a_torch_that_cannot_be_loaded_is_a_problem_among_others(
+    tmp_path: Path, error: str
+) -> None:
+    (tmp_path / "torch.py").write_text(f"raise {error}")
+    asked = ask(tmp_path, "none.toml", PYTHONPATH=str(tmp_path))
+    assert asked.returncode == 2
+    said = " ".join(asked.stdout.split())
+    kind, text = error.split("('")[0], error.split("'")[1]
+    assert f"torch PROBLEM: torch cannot be loaded ({kind}: {text}); install it again" in said
+    assert "file PROBLEM: none.toml: cannot be read" in said
+    assert "problems: 2, " in said
+    assert "Traceback" not in asked.stderr

@@ -1,6 +1,6 @@
 import pytest
 
-from dynapipe_hpc.experiment.cores import shortage
+from dynapipe_hpc.experiment.cores import crowding, shortage
 
 
 @pytest.mark.parametrize(("n_cores", "threads"), [(2, 1), (8, 1), (5, 4)])
@@ -13,3 +13,14 @@ def test_missing_cores_are_asked_for() -> None:
     assert said is not None
     assert "each rank has 2 of the 3 cores" in said
     assert "--cpus-per-task=3" in said
+
+
+@pytest.mark.parametrize(("n_ranks", "threads"), [(4, 1), (2, 2), (1, 4)])
+def test_as_many_threads_as_cores_do_not_crowd_a_host(n_ranks: int, threads: int) -> None:
+    assert crowding(n_ranks, threads, 4) is None
+
+
+def test_more_ranks_than_cores_are_warned_of() -> None:
+    said = crowding(4, 1, 2)
+    assert said is not None
+    assert "4 ranks x 1 threads (training.threads) share 2 cores" in said

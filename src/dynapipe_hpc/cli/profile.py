@@ -56,23 +56,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.experiment.begun_table import begun_table
+    from dynapipe_hpc.experiment.check_torch import check_torch
+    from dynapipe_hpc.experiment.checks import check_profile
     from dynapipe_hpc.experiment.launch import open_job
     from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.experiment.profile import check_job, profile
     from dynapipe_hpc.experiment.profile_grid import ProfileGrid
     from dynapipe_hpc.planner.cost.describe_table import describe_table
     from dynapipe_hpc.planner.cost.profile_file import read_table, write_table
 
     output: Path = arguments.output
     with open_job() as job:
-        begun = None
         with job.agreeing():
             config = load_config(arguments.config, arguments.overrides)
             grid = ProfileGrid.of(config, arguments.microbatch_tokens)
-            check_job(job, config)
+            check_profile(config, job.size)
             if job.is_first:
                 check_output(output, [arguments.config], force=True)
+        with job.agreeing():
+            check_torch()
+        # Loads torch, after all that may be wrong without it.
+        from dynapipe_hpc.experiment.begun_table import begun_table
+        from dynapipe_hpc.experiment.profile import profile
+
+        begun = None
+        with job.agreeing():
             if job.is_first and not arguments.force:
                 begun = begun_table(output, config, grid, job.size)
         with share_progress("profile", shown=job.is_first) as on_progress:

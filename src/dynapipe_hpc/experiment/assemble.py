@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.channels import Channels, open_channels
@@ -20,8 +19,6 @@ from dynapipe_hpc.experiment.world import STARTED
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.tied_weights import tied_weights
-from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -46,34 +43,6 @@ class Worker:
     state: TrainingState
     channels: Channels
     clock: Clock[Any]
-
-
-def check_size(job: Job, cluster: Cluster) -> None:
-    """Compares the job with the configuration.
-
-    Raises:
-        InputError: The job has too few or too many ranks.
-    """
-    if job.size != cluster.n_ranks:
-        raise InputError(
-            f"the configuration needs {cluster.n_ranks} ranks (cluster.n_replicas = "
-            f"{cluster.n_replicas} x cluster.n_stages = {cluster.n_stages} x cluster.n_shards = "
-            f"{cluster.n_shards}), but this job has {job.size}; start it with mpiexec -n "
-            f"{cluster.n_ranks} (or srun -n {cluster.n_ranks}), or change [cluster]"
-        )
-
-
-def check_split_backward(schedule: ScheduleConfig) -> None:
-    """Refuses schedules that this version cannot execute.
-
-    Raises:
-        InputError: Backward passes may be split.
-    """
-    if schedule.split_backward:
-        raise InputError(
-            "planner.schedule.split_backward is true, but runs keep backward passes whole; set it "
-            "to false"
-        )
 
 
 def build_worker(config: ExperimentConfig, source: Source, job: Job, place: Place) -> Worker:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from dynapipe_hpc.experiment.assemble import check_size, connect, dtype_of
+from dynapipe_hpc.experiment.assemble import connect, dtype_of
 from dynapipe_hpc.experiment.begun_table import measured_with, modes_to_measure
 from dynapipe_hpc.experiment.channels import Channels
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -25,17 +25,6 @@ from dynapipe_hpc.planner.cost.profile_table import ProfileTable, fingerprint_of
 from dynapipe_hpc.training.optimizer import state_factor
 
 
-def check_job(job: Job, config: ExperimentConfig) -> None:
-    """Checks that the ranks can stand for those of a run.
-
-    Raises:
-        InputError: The job has neither the ranks of the configuration nor those of one stage, or
-            the model cannot be run.
-    """
-    if job.size != config.cluster.n_shards:
-        check_size(job, config.cluster)
-
-
 def profile(
     job: Job,
     config: ExperimentConfig,
@@ -51,7 +40,7 @@ def profile(
     and memory as they do in a run; the shards of a stage measure together.
 
     Args:
-        job: The ranks, after `check_job`.
+        job: The ranks, after `check_profile`.
         config: The model and how it is trained.
         grid: The micro-batches to measure.
         repetition_s: Time, per mode of recomputation, for the rounds over the grid after the

@@ -1,22 +1,15 @@
 """Trains: every rank executes its plans, and makes its share of the coming ones."""
 
-from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 
-from dynapipe_hpc.experiment.assemble import (
-    build_worker,
-    check_size,
-    check_split_backward,
-)
-from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.assemble import build_worker
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.describe_cut import describe_cut
 from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
-from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.placed import placed
+from dynapipe_hpc.experiment.open_experiment import Experiment
 from dynapipe_hpc.experiment.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.resume import (
     facts_of,
@@ -24,7 +17,7 @@ from dynapipe_hpc.experiment.resume import (
     samples_of,
 )
 from dynapipe_hpc.experiment.run_log import RunLog
-from dynapipe_hpc.experiment.source import Source, check_batch_sizes, open_source
+from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.experiment.stopping import end_stopped
 from dynapipe_hpc.experiment.train import RankAtWork, train
 from dynapipe_hpc.experiment.watchdog import Watchdog
@@ -35,35 +28,23 @@ from dynapipe_hpc.store.plan_store import PlanStore
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 
 
-def run_experiment(job: Job, path: Path, overrides: Sequence[str], output: Path) -> int:
+def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     """Trains as a configuration says; all ranks together.
 
     Args:
         job: The ranks, as many as the configuration needs.
-        path: The configuration.
-        overrides: As `load_config` takes them.
+        experiment: What to train, from `open_experiment`.
         output: The run folder to create, or to go on with from its newest checkpoint.
 
     Returns:
         The exit code: 0, or 75 if the run was asked to stop before its end.
 
     Raises:
-        SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or a
-            planner failed; the first rank has said why.
+        SystemExit: Run folder or device cannot be used, or a planner failed; the first rank has
+            said why.
         RunError: Training cannot go on.
     """
-    with job.agreeing():
-        config = load_config(path, overrides)
-        check_size(job, config.cluster)
-        check_split_backward(config.planner.schedule)
-        check_costs(config)
-        # By the first rank alone: others might round costs in another way.
-        config = placed(config) if job.is_first else config
-    config = job.broadcast(config)
-    with job.agreeing():
-        source = open_source(config)
-        if job.is_first:
-            check_batch_sizes(config, source.sampler)
+    config, source = experiment
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
     facts = {**facts_of(config), **samples_of(source)}
     point = find_resume_point(job, folder, facts)

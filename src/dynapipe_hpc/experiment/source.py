@@ -43,6 +43,20 @@ def check_batch_sizes(config: ExperimentConfig, sampler: TokenBudgetSampler) -> 
         )
 
 
+def check_vocabulary(config: ExperimentConfig, dataset: DatasetFile) -> None:
+    """Refuses a dataset with tokens that the model does not know.
+
+    Raises:
+        InputError: It may have some.
+    """
+    if dataset.vocab_size > config.model.vocab_size:
+        raise InputError(
+            f"data.dataset = '{config.data.dataset}': its tokenizer has {dataset.vocab_size} "
+            f"tokens, but model.vocab_size is {config.model.vocab_size}; raise it to at least "
+            "the former"
+        )
+
+
 def open_sampler(config: ExperimentConfig, dataset: DatasetFile) -> TokenBudgetSampler:
     """The global batches of a dataset.
 
@@ -60,12 +74,7 @@ def open_source(config: ExperimentConfig) -> Source:
         InputError: A file cannot be used, or does not go with the model.
     """
     dataset = DatasetFile(Path(config.data.dataset))
-    if dataset.vocab_size > config.model.vocab_size:
-        raise InputError(
-            f"data.dataset = '{config.data.dataset}': its tokenizer has {dataset.vocab_size} "
-            f"tokens, but model.vocab_size is {config.model.vocab_size}; raise it to at least "
-            "the former"
-        )
+    check_vocabulary(config, dataset)
     sampler = open_sampler(config, dataset)
     planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
     return Source(dataset, sampler, planner)

@@ -102,6 +102,36 @@ def test_a_missing_dataset_is_a_problem(folder: Path, capsys: Output) -> None:
     assert problem.startswith("dataset PROBLEM: none.h5: ")
 
 
+def test_tokens_that_the_model_does_not_know_are_a_problem(folder: Path, capsys: Output) -> None:
+    assert not ask(folder, "model.vocab_size=3")
+    (problem,) = problems(capsys)
+    assert problem.startswith("dataset PROBLEM: data.dataset = ")
+    assert "but model.vocab_size is 3; raise it" in problem
+
+
+def test_a_plan_that_the_store_has_no_room_for_is_a_problem(folder: Path, capsys: Output) -> None:
+    many = "planner.batch={rule='naive_padding',rows_per_microbatch=1}"
+    assert not ask(folder, many, "data.tokens_per_batch=800", "store.plan_bytes=1024")
+    (problem,) = problems(capsys)
+    assert problem.startswith("first plan PROBLEM: ")
+    assert "store.plan_bytes is 1024; raise it" in problem
+
+
+def test_more_threads_than_cores_are_warned_of(folder: Path, capsys: Output) -> None:
+    assert ask(folder, "training.threads=1000")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "warning: " in said
+    assert "1 ranks x 1000 threads (training.threads) share" in said
+
+
+def test_a_missing_dataset_has_one_problem_where_layers_are_given(
+    folder: Path, capsys: Output
+) -> None:
+    assert not ask(folder, "data.dataset=none.h5", "model.layers_per_stage=[4]")
+    (problem,) = problems(capsys)
+    assert problem.startswith("dataset PROBLEM: none.h5: ")
+
+
 def test_a_configuration_that_cannot_be_used_is_a_problem(folder: Path, capsys: Output) -> None:
     assert not ask(folder, "cluster.n_stage=2")
     (problem,) = problems(capsys)

@@ -1,78 +1,68 @@
 """Whether a configuration goes with this job, its files and its memory."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.assemble import check_size, check_split_backward
-from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.describe_room import describe_room
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
-from dynapipe_hpc.experiment.source import check_batch_sizes, open_sampler
+from dynapipe_hpc.experiment.source import open_source
+from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, does_not_fit
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.store.reasons import too_large
 
 
 def look_at_config(case: Case) -> Iterator[Finding]:
-    """By the first rank, for all."""
+    """By the first rank, for all: first what a run checks at its start, then memory and a plan."""
     if not case.job.is_first or case.path is None:
         return
     if case.config is None:
         yield Finding("file", case.error, Level.PROBLEM)
         return
-    config = case.config
+    config, n_ranks = case.config, case.job.size
     yield Finding("file", f"{case.path}: can be used")
-    yield from _checked("ranks", lambda: _ranks(case, config))
-    yield from _checked("schedule", lambda: _schedule(config))
-    yield from _checked("dataset", lambda: _dataset(config))
-    yield from _checked("costs", lambda: _costs(config))
-    try:
-        config = placed(config)
-        cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
-    except (InputError, OSError):  # said above
+    found = {name: _checked(name, partial(c, config, n_ranks)) for name, c in RUN_CHECKS.items()}
+    yield from found.values()
+    if _is_problem(found["dataset"]) or _is_problem(found["costs"]):
         return
-    yield from _memory(config, cost)
-
-
-def _checked(subject: str, check: Callable[[], str]) -> Iterator[Finding]:
-    try:
-        yield Finding(subject, check())
-    except (InputError, OSError) as error:
-        yield Finding(subject, str(error), Level.PROBLEM)
-
-
-def _ranks(case: Case, config: ExperimentConfig) -> str:
-    check_size(case.job, config.cluster)
-    return f"{case.job.size}, as [cluster] needs"
-
-
-def _schedule(config: ExperimentConfig) -> str:
-    check_split_backward(config.planner.schedule)
-    return "can be executed"
-
-
-def _dataset(config: ExperimentConfig) -> str:
-    with DatasetFile(Path(config.data.dataset)) as dataset:
-        rows = rows_of_dataset(config, dataset)
-        check_batch_sizes(config, open_sampler(config, dataset))
-    longest = int((rows.row_tokens + rows.target_tokens).max())
-    return (
-        f"{config.data.dataset}: {len(rows.row_tokens):,} samples, the longest as used "
-        f"{longest:,} tokens"
-    )
-
-
-def _costs(config: ExperimentConfig) -> str:
-    check_costs(config)
+    config = placed(config)
     cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
-    return cost.description
+    memory = list(_memory(config, cost))
+    yield from memory
+    if not any(map(_is_problem, memory)):
+        yield _checked("first plan", partial(_first_plan, config))
+
+
+def _is_problem(finding: Finding) -> bool:
+    return finding.level is Level.PROBLEM
+
+
+def _checked(subject: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(subject, check())
+    except (InputError, OSError) as error:
+        return Finding(subject, str(error), Level.PROBLEM)
+
+
+def _first_plan(config: ExperimentConfig) -> str:
+    """Plans the first iteration, as the run will do before it trains."""
+    source = open_source(config)
+    plans = encode_plans(source.planner.make_plans(0, source.sampler.iteration(0)))
+    largest = max(map(len, plans))
+    if largest > config.store.plan_bytes:
+        rank = [len(plan) for plan in plans].index(largest)
+        raise InputError(str(too_large(0, rank, largest, config.store.plan_bytes)))
+    return f"{largest:,} bytes of store.plan_bytes = {config.store.plan_bytes:,}"
 
 
 def _longest(config: ExperimentConfig) -> str:
@@ -83,7 +73,7 @@ def _longest(config: ExperimentConfig) -> str:
 
 def _memory(config: ExperimentConfig, cost: CostModel) -> Iterator[Finding]:
     """What stages need of their device, and what would still fit."""
-    yield from _checked("longest", lambda: _longest(config))
+    yield _checked("longest", partial(_longest, config))
     with DatasetFile(Path(config.data.dataset)) as dataset:
         rows = rows_of_dataset(config, dataset)
     one = np.ones(1, np.int64)

@@ -1,13 +1,20 @@
 """How the processes were started, and which MPI they found."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynapipe_hpc.experiment.cores import shortage
+from dynapipe_hpc.experiment.cores import crowded_hosts, shortage
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.mismatch import library_name
+from dynapipe_hpc.experiment.open_mpi.settings import (
+    OF_LAUNCHER,
+    has_settings,
+    is_own_open_mpi,
+    permission_for_root,
+)
 from dynapipe_hpc.experiment.slurm import read_slurm_job
 from dynapipe_hpc.experiment.world import MPI, STARTED
 
@@ -40,6 +47,22 @@ def look_at_launch(case: Case) -> Iterator[Finding]:
         yield Finding("cores", short, Level.WARNING)
     else:
         yield Finding("cores", f"{STARTED.n_cores} per rank")
+    yield from (
+        Finding("cores of hosts", line, Level.WARNING) for line in crowded_hosts(case.job, threads)
+    )
+    if STARTED.launcher is None and is_own_open_mpi():
+        yield _mpiexec()
+
+
+def _mpiexec() -> Finding:
+    """What the environment's own launcher needs, which may refuse before a rank can explain it."""
+    own, installed = Path(sys.prefix) / "bin" / "mpiexec", Path(sys.prefix) / "etc"
+    if not has_settings(installed / OF_LAUNCHER.name):
+        advice = f"cp {OF_LAUNCHER} {installed}"
+        return Finding(
+            "mpiexec", f"{own}: starts no more ranks than cores; {advice}", Level.WARNING
+        )
+    return Finding("mpiexec", f"{own}{permission_for_root()}")
 
 
 def _slurm(case: Case) -> Finding:

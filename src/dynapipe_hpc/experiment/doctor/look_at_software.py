@@ -1,76 +1,52 @@
-"""Which libraries are there, and the GPUs that they see."""
+"""Which libraries are there, and the GPUs that they see; torch may be missing or broken."""
 
 import platform
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
+from types import ModuleType
 
 import h5py
-import torch
 
 import dynapipe_hpc
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.check_torch import check_torch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES
-
-_GB = 1e9
 
 
 def look_at_software(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
     """Versions."""
     yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
-    build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-    yield Finding("torch", f"{torch.__version__}, {build}")
-    yield Finding("NCCL", _nccl())
+    torch = _torch()
+    if isinstance(torch, ModuleType):
+        yield from torch.look_at_build()
+    else:
+        yield Finding("torch", torch, Level.PROBLEM)
     yield Finding("HDF5", f"{h5py.version.hdf5_version}, h5py {metadata.version('h5py')}")
 
 
-def _nccl() -> str:
-    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
-        return "none: this build of torch has none, and ranks on GPUs would need it"
-    version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-    return ".".join(str(part) for part in version)
+def look_at_gpus(case: Case) -> Iterator[Finding]:
+    """As torch sees them; nothing without it."""
+    torch = _torch()
+    if isinstance(torch, ModuleType):
+        yield from torch.look_at_devices(case)
 
 
 def computes_on_gpus(config: ExperimentConfig) -> bool:
     """Whether a run would use the GPUs that this process sees."""
-    wants = config.training.device
-    return wants == "cuda" or (wants == "auto" and torch.cuda.device_count() > 0)
+    torch = _torch()
+    return isinstance(torch, ModuleType) and bool(torch.uses_gpus(config))
 
 
-def look_at_gpus(case: Case) -> Iterator[Finding]:
-    """The GPUs that this rank sees, and whether one has the memory of `cluster`."""
-    n_devices = torch.cuda.device_count()
-    wants = case.config.training.device if case.config else "auto"
-    if not n_devices:
-        yield _no_gpu(wants)
-        return
-    for index in range(n_devices):
-        free_bytes, total_bytes = torch.cuda.mem_get_info(index)
-        name = torch.cuda.get_device_name(index)
-        sizes = f"{total_bytes / _GB:.1f} GB, {free_bytes / _GB:.1f} GB free"
-        yield Finding(f"GPU {index}", f"{name}, {sizes}")
-    if case.config and wants != "cpu":
-        yield from _room(case.config.cluster.device_memory_bytes)
+@cache
+def _torch() -> ModuleType | str:
+    """What looks with torch's help; or why it cannot be loaded."""
+    try:
+        check_torch()
+    except InputError as error:
+        return str(error)
+    from dynapipe_hpc.experiment.doctor import look_at_torch
 
-
-def _no_gpu(wants: str) -> Finding:
-    if wants != "cuda":
-        return Finding("GPUs", "none: ranks compute on processors")
-    return Finding(
-        "GPUs",
-        "none, but training.device is 'cuda'; start the job where there are some, with a build of "
-        "torch for them, or set it to 'cpu'",
-        Level.PROBLEM,
-    )
-
-
-def _room(limit_bytes: int) -> Iterator[Finding]:
-    smallest = min(torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count()))
-    if limit_bytes > smallest - MARGIN_BYTES:
-        yield Finding(
-            "GPU memory",
-            f"cluster.device_memory_bytes is {limit_bytes / _GB:.1f} GB, but a GPU has "
-            f"{(smallest - MARGIN_BYTES) / _GB:.1f} GB to give; lower it",
-            Level.PROBLEM,
-        )
+    return look_at_torch

@@ -10,12 +10,29 @@ from dynapipe_hpc.experiment.started import Started
 
 OF_RANKS = Path(__file__).with_name("openmpi-mca-params.conf")
 OF_LAUNCHER = Path(__file__).with_name("prte-mca-params.conf")
+_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 def is_own_open_mpi() -> bool:
     """Whether the MPI library in memory is the environment's own, from the extra [local]."""
     inside = os.fsencode(Path(sys.prefix).resolve() / "lib" / "libmpi.so")
     return inside in Path("/proc/self/maps").read_bytes()
+
+
+def has_settings(file: Path) -> bool:
+    """Whether a file of settings sets anything: that of a new Open MPI holds comments alone."""
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
+
+
+def permission_for_root() -> str:
+    """What root has to type before Open MPI starts ranks, to be added to an advice; else nothing.
+
+    Its launcher refuses before any rank of ours is started, so nobody else can say so in a line.
+    """
+    if os.geteuid() or all(name in os.environ for name in _ROOT):
+        return ""
+    return f"; as root, first: export {' '.join(f'{name}=1' for name in _ROOT)}"
 
 
 @contextmanager

@@ -1,0 +1,21 @@
+"""Whether torch can be loaded."""
+
+import importlib
+
+from dynapipe_hpc.data.errors import InputError
+
+
+def check_torch() -> None:
+    """Loads torch, which takes seconds.
+
+    Raises:
+        InputError: It is missing or broken.
+    """
+    try:
+        importlib.import_module("torch")
+    except Exception as error:  # a broken library may raise anything
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"torch cannot be loaded ({type(error).__name__}: {reason}); install it again, as with "
+            "pip install --force-reinstall torch"
+        ) from error

@@ -1,0 +1,56 @@
+"""The start of a run: all that it reads, and what is wrong with it, before torch is loaded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dynapipe_hpc.experiment.check_torch import check_torch
+from dynapipe_hpc.experiment.checks import check_run
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.cores import crowded_hosts
+from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.experiment.placed import placed
+from dynapipe_hpc.experiment.source import Source, open_source
+
+
+class Experiment(NamedTuple):
+    """What a run is to do, the same on every rank.
+
+    Attributes:
+        config: The configuration, with layers on stages.
+        source: Samples and plans.
+    """
+
+    config: ExperimentConfig
+    source: Source
+
+
+def open_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experiment:
+    """Reads a configuration and checks what a run depends on; all ranks together.
+
+    The last check loads torch: what is wrong with anything else is said within two seconds.
+
+    Args:
+        job: The ranks, as many as the configuration needs.
+        path: The configuration.
+        overrides: As `load_config` takes them.
+
+    Raises:
+        SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or torch
+            cannot be loaded; the first rank has said why.
+    """
+    with job.agreeing():
+        config = load_config(path, overrides)
+        if job.is_first:
+            check_run(config, job.size)
+            # By the first rank alone: others might round costs in another way.
+            config = placed(config)
+    config = job.broadcast(config)
+    with job.agreeing():
+        source = open_source(config)
+    for line in crowded_hosts(job, config.training.threads):
+        print(f"warning: {line}", flush=True)
+    with job.agreeing():
+        check_torch()
+    return Experiment(config, source)

@@ -1,0 +1,56 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.oracles.tiny_experiment import tiny_experiment
+from tests.oracles.tokenized import write_samples
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.checks import (
+    check_profile,
+    check_run,
+    check_size,
+    check_split_backward,
+)
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+
+Check = Callable[[ExperimentConfig, int], None]
+
+
+def test_plans_that_keep_backward_passes_whole_can_be_run() -> None:
+    check_split_backward(ScheduleConfig())
+
+
+def test_plans_that_split_backward_passes_cannot_be_run_yet() -> None:
+    message = "planner.schedule.split_backward is true, but runs keep .* whole; set it to false"
+    with pytest.raises(InputError, match=message):
+        check_split_backward(ScheduleConfig(split_backward=True))
+
+
+def experiment(dataset: Path, vocab_size: int) -> ExperimentConfig:
+    config = tiny_experiment()
+    data = config.data.model_copy(update={"dataset": str(dataset)})
+    model = config.model.model_copy(update={"vocab_size": vocab_size})
+    return config.model_copy(update={"data": data, "model": model})
+
+
+@pytest.mark.parametrize("check", [check_run, check_profile])
+def test_tokens_that_the_model_does_not_know_are_refused(tmp_path: Path, check: Check) -> None:
+    dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
+    check(experiment(dataset, 40), 1)
+    message = "its tokenizer has .* tokens, but model.vocab_size is 3; raise it to at least"
+    with pytest.raises(InputError, match=message):
+        check(experiment(dataset, 3), 1)
+
+
+def test_costs_can_be_measured_before_there_is_a_dataset(tmp_path: Path) -> None:
+    check_profile(experiment(tmp_path / "none.h5", 40), 1)
+
+
+def test_root_is_told_what_open_mpi_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.delenv("OMPI_ALLOW_RUN_AS_ROOT", raising=False)
+    wanted = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1$"
+    with pytest.raises(InputError, match=f"mpiexec -n 2 .*; as root, first: {wanted}"):
+        check_size(1, tiny_experiment(n_stages=2).cluster)
