@@ -14,7 +14,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup build demo demo-t5 test test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test check format clean
+.PHONY: help setup build lock demo demo-t5 test test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test check format clean
 
 help:
 	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
@@ -27,19 +27,27 @@ help:
 	@echo "make kill-test N random kills of ranks, after each of which the run goes on (N=20 SEED=1)"
 	@echo "make check    lint, types, layers"
 	@echo "make build    again after a change in cpp/"
+	@echo "make lock     hashes of what setup installs, after a change of constraints.txt"
 	@echo "make format   rewrite sources in the project's format"
 
 # --- environment --------------------------------------------------------------------------
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
+# Hashes of all but torch, whose build depends on the index: it has a version in constraints.txt.
+$(VENV)/.ready: requirements/lock.txt constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) scikit-build-core pybind11 cmake ninja
+	$(BIN)/pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements/lock.txt
 	$(PIP_INSTALL) --no-build-isolation --editable '.[local,dev]'
 	touch $@
 
 build: setup
+
+# After a change of constraints.txt or of what pyproject.toml needs. A pip that reads metadata alone.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet 'pip>=25'
+	build/lock/bin/python requirements/lock.py
 
 # --- the main job -------------------------------------------------------------------------
 
