@@ -23,4 +23,4 @@ def test_as_many_threads_as_cores_do_not_crowd_a_host(n_ranks: int, threads: int
 def test_more_ranks_than_cores_are_warned_of() -> None:
     said = crowding(4, 1, 2)
     assert said is not None
-    assert "4 ranks x 1 threads (training.threads) share 2 cores" in said
+    assert "4 x 1 threads (ranks x training.threads) share 2 cores and will slow" in said

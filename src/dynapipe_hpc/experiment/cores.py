@@ -36,7 +36,7 @@ def crowding(n_ranks: int, threads: int, n_cores: int) -> str | None:
     if n_ranks * threads <= n_cores:
         return None
     return (
-        f"{n_ranks} ranks x {threads} threads (training.threads) share {n_cores} cores, and will "
+        f"{n_ranks} x {threads} threads (ranks x training.threads) share {n_cores} cores and will "
         "slow each other down; use fewer ranks per host, or fewer threads"
     )
 

@@ -121,7 +121,7 @@ def test_more_threads_than_cores_are_warned_of(folder: Path, capsys: Output) -> 
     assert ask(folder, "training.threads=1000")
     said = " ".join(capsys.readouterr().out.split())
     assert "warning: " in said
-    assert "1 ranks x 1000 threads (training.threads) share" in said
+    assert "1 x 1000 threads (ranks x training.threads) share" in said
 
 
 def test_a_missing_dataset_has_one_problem_where_layers_are_given(

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dynapipe_hpc.experiment.open_mpi.settings import OF_LAUNCHER, OF_RANKS, open_mpi_settings
+from dynapipe_hpc.experiment.open_mpi.settings import (
+    OF_LAUNCHER,
+    OF_RANKS,
+    has_settings,
+    open_mpi_settings,
+)
 from dynapipe_hpc.experiment.started import Started
 
 BTL, FILES = "OMPI_MCA_btl", "OMPI_MCA_mca_base_param_files"
@@ -64,3 +69,10 @@ def test_the_settings_are_in_the_environment_where_mpiexec_reads_them() -> None:
     for settings in (OF_LAUNCHER, OF_RANKS):
         installed = Path(sys.prefix) / "etc" / settings.name
         assert installed.read_text() == settings.read_text()
+
+
+@pytest.mark.parametrize(("text", "has"), [("# a = b\n\n", False), ("# a = b\na = c\n", True)])
+def test_a_file_of_comments_alone_sets_nothing(tmp_path: Path, text: str, has: bool) -> None:
+    (tmp_path / "settings.conf").write_text(text)
+    assert has_settings(tmp_path / "settings.conf") == has
+    assert not has_settings(tmp_path / "none.conf")
