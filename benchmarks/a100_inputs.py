@@ -4,6 +4,8 @@ Both are read from a folder with profiles/ (CSV) and lengths/ (JSON), which is n
 project; docs/formats.md describes the CSV.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -53,6 +55,17 @@ def batches(folder: Path, name: str) -> list[list[Sample]]:
     return [
         samples_of_lengths(batch) for batch in read_lengths(folder / "lengths" / f"{name}.json")
     ]
+
+
+def in_authors_rows(samples: Sequence[Sample], family: str) -> list[Sample]:
+    """Samples of as many positions as they take of the rows of the authors' plans.
+
+    Rows of their GPT are a token shorter than samples, as nothing is predicted after the last;
+    decoder rows of their T5 hold a token before and one after every target.
+    """
+    if family == "t5":
+        return [replace(s, target_tokens=s.target_tokens + 2) for s in samples]
+    return [replace(s, input_tokens=max(0, s.input_tokens - 1)) for s in samples]
 
 
 @cache

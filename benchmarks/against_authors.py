@@ -4,10 +4,11 @@
 
 FOLDER (default ../shared) holds the inputs, see a100_inputs.py, and reference/original_planner.json
 with the authors' plans of the same batches. Both are counted as the authors do: 36 GB per device,
-their accounting of memory, their link. A class is named by its model, longest sample, replicas,
-effort of the search, and whether backward passes may be split. `ratio` is predicted time over
-theirs, the geometric mean of a class, `worst` its largest; `planning` is the median processor time
-of one thread in ms, from lengths to the checked plans of all ranks.
+their accounting of memory, their link, and rows as long as theirs: a token less than its samples
+in a GPT, two more than its targets in a T5 (docs/decisions, 23). A class is named by its model,
+longest sample, replicas, effort of the search, and whether backward passes may be split. `ratio` is
+predicted time over theirs, the geometric mean of a class, `worst` its largest; `planning` is the
+median processor time of one thread in ms, from lengths to the checked plans of all ranks.
 """
 
 import json
@@ -19,7 +20,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from a100_inputs import MODELS, a100_table, batches
+from a100_inputs import MODELS, a100_table, batches, in_authors_rows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -92,7 +93,7 @@ def measured_classes(
         name = f"{family} {longest} x{entry['config']['dp']} {effort}{' split' if split else ''}"
         for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):
             authors_ms = max(replica["makespan_ms"] for replica in batch["replicas"])
-            yield name, measure(planner, samples, authors_ms)
+            yield name, measure(planner, in_authors_rows(samples, family), authors_ms)
 
 
 @cache

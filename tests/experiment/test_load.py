@@ -85,11 +85,11 @@ def test_a_bare_word_in_an_override_is_a_string(complete: Path) -> None:
     assert load_config(complete, ["data.dataset=other/corpus.h5"]).data.dataset == "other/corpus.h5"
 
 
-def test_rows_of_a_decoder_begin_and_end_with_tokens_of_their_own(complete: Path) -> None:
-    t5 = ["model.family=t5", "model.head_size=4"]
-    with pytest.raises(InputError, match="needs rows of 72 tokens, with 2 for start and end, pad"):
-        load_config(complete, t5)
-    assert load_config(complete, [*t5, "model.max_tokens=72"]).data.max_tokens == 64
+@pytest.mark.parametrize("family", [[], ["model.family=t5", "model.head_size=4"]])
+def test_rows_are_as_long_as_the_longest_sample(complete: Path, family: list[str]) -> None:
+    assert load_config(complete, [*family, "model.max_tokens=64"]).data.max_tokens == 64
+    with pytest.raises(InputError, match="needs rows of 64 tokens, padded to a multiple of 8"):
+        load_config(complete, [*family, "model.max_tokens=63"])
 
 
 @pytest.mark.parametrize(

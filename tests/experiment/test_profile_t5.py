@@ -30,30 +30,30 @@ def table() -> ProfileTable:
     return found
 
 
-def test_lengths_leave_room_for_the_markers_of_targets() -> None:
-    assert GRID.row_tokens == (16, 40)
-    assert GRID.max_tokens == 80
+def test_targets_fill_their_rows() -> None:
+    assert GRID.row_tokens == (16, 32)
+    assert GRID.max_tokens == 64
     sizes = {(m.n_rows, m.row_tokens, m.target_tokens) for m in GRID.pairs()}
-    assert {(1, 40, 40), (1, 16, 40), (2, 16, 16)} <= sizes
-    assert (2, 40, 16) not in sizes
+    assert {(1, 32, 32), (1, 16, 32), (2, 16, 16)} <= sizes
+    assert (2, 32, 16) not in sizes
     for microbatch in (*GRID.pairs(), *GRID.microbatches()):
         inputs, targets = GRID.samples[microbatch.rows[0][0]]
-        assert (inputs + 1, targets + 2) == (microbatch.row_tokens, microbatch.target_tokens)
+        assert (inputs + 1, targets) == (microbatch.row_tokens, microbatch.target_tokens)
 
 
 def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
-    with pytest.raises(InputError, match=r"--microbatch-tokens is 79, but one row of .* takes 80"):
-        ProfileGrid.of(CONFIG, max_tokens=79)
+    with pytest.raises(InputError, match=r"--microbatch-tokens is 63, but one row of .* takes 64"):
+        ProfileGrid.of(CONFIG, max_tokens=63)
 
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
     cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, COST)
-    shapes = Shapes(np.array([1, 2, 2]), np.array([40, 16, 40]), np.array([40, 16, 40]))
+    shapes = Shapes(np.array([1, 2, 2]), np.array([32, 16, 32]), np.array([32, 16, 32]))
     costs = cost.stage_costs(shapes)
     assert np.isfinite(costs.work_ms[:2]).all()
     assert (costs.work_ms[:2] > 0).all()
     assert np.isinf(costs.work_ms[2, 1])
-    longer = cost.stage_costs(Shapes(*np.array([[1, 1], [40, 40], [16, 40]])))
+    longer = cost.stage_costs(Shapes(*np.array([[1, 1], [32, 32], [16, 32]])))
     assert longer.work_ms[1, 1] > longer.work_ms[0, 1]
 
 

@@ -22,6 +22,7 @@ from dynapipe_hpc.planner.cost.profile_table import ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
 Family = Literal["gpt", "t5"]
+TARGET_MARKERS = 2  # the authors' decoder rows of a T5 hold a token before and after the target
 LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
 COSTS = ProfiledConfig(
     path=Path("costs.h5"), recompute=("none", "selective", "full"), accounting="authors"
@@ -83,9 +84,11 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
     cost = ProfiledCost(table_of(family), shape, cluster, COSTS)
+    markers = TARGET_MARKERS if shape.is_encoder_decoder else 0
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")
     for batch, plan in zip(lengths, entry["batches"], strict=True):
-        yield Published(samples_of_lengths(batch), cost, cluster, plan)
+        samples = samples_of_lengths([(inputs, targets + markers) for inputs, targets in batch])
+        yield Published(samples, cost, cluster, plan)
 
 
 @cache

@@ -9,7 +9,7 @@ from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.executor.config import ExecutorConfig
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, TARGET_MARKERS, padded
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.store.config import StoreConfig
@@ -32,13 +32,11 @@ class ExperimentConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _samples_fit_the_model(self) -> Self:
-        markers = TARGET_MARKERS if self.model.is_encoder_decoder else 0
-        row_tokens = padded(self.data.max_tokens + markers)
+        row_tokens = padded(self.data.max_tokens)
         if row_tokens > self.model.max_tokens:
-            with_markers = f"with {markers} for start and end, " if markers else ""
             raise ValueError(
                 f"data.max_tokens ({self.data.max_tokens}) needs rows of {row_tokens} tokens, "
-                f"{with_markers}padded to a multiple of {ROW_MULTIPLE}, but model.max_tokens "
+                f"padded to a multiple of {ROW_MULTIPLE}, but model.max_tokens "
                 f"({self.model.max_tokens}) is less; raise it to at least {row_tokens} or "
                 "lower data.max_tokens"
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.planner.batch.row_length import TARGET_MARKERS, padded
+from dynapipe_hpc.planner.batch.row_length import padded
 
 SHORTEST_ROW = 16
 # Fewer would leave stages idle, so larger micro-batches are not worth measuring.
@@ -43,8 +43,7 @@ class ProfileGrid:
             InputError: `max_tokens` is less than the longest row.
         """
         is_encoder_decoder = config.model.is_encoder_decoder
-        markers = TARGET_MARKERS if is_encoder_decoder else 0
-        longest = padded(config.data.max_tokens + markers)
+        longest = padded(config.data.max_tokens)
         least = 2 * longest if is_encoder_decoder else longest
         n_microbatches = config.cluster.n_plans * MICROBATCHES_PER_STAGE
         share = config.data.tokens_per_batch // n_microbatches
@@ -55,7 +54,7 @@ class ProfileGrid:
                 "raise the one or lower the other"
             )
         shortest = min(SHORTEST_ROW, longest)
-        shorter = _powers_of_two(shortest, padded(config.data.max_tokens) - 1)
+        shorter = _powers_of_two(shortest, longest - 1)
         row_tokens = (*shorter, longest)
         rows = tuple(_powers_of_two(1, max(1, limit // shortest)))
         return cls(rows, row_tokens, limit, is_encoder_decoder)
@@ -74,7 +73,7 @@ class ProfileGrid:
         """
         if not self.is_encoder_decoder:
             return [(tokens // 2, tokens - tokens // 2) for tokens in self.row_tokens]
-        return [(n - 1, m - TARGET_MARKERS) for n in self.row_tokens for m in self.row_tokens]
+        return [(n - 1, m) for n in self.row_tokens for m in self.row_tokens]
 
     def microbatches(self) -> list[MicroBatch]:
         """Those within the limit, smallest first.

@@ -1,10 +1,51 @@
+"""Rows hold what models compute on, and no more than up to the next multiple of 8."""
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.training_case import RandomTokens
 
-from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import collate
+from dynapipe_hpc.models.collate_pairs import collate_pairs
+from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
 
 
 @pytest.mark.parametrize(("tokens", "row"), [(1, 8), (8, 8), (9, 16), (2048, 2048)])
 def test_rows_are_multiples_of_8(tokens: int, row: int) -> None:
     assert padded(tokens) == row
     assert padded(np.array([tokens])).tolist() == [row]
+
+
+SIDES = ("input", "target")
+SAMPLES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=6)
+
+
+@given(SAMPLES, st.booleans())
+def test_a_padded_row_has_fewer_than_8_positions_to_spare(
+    lengths: list[tuple[int, int]], is_encoder_decoder: bool
+) -> None:
+    rows, target_rows = row_lengths([Sample(0, *both) for both in lengths], is_encoder_decoder)
+    for row, target_row, (inputs, targets) in zip(rows, target_rows, lengths, strict=True):
+        if is_encoder_decoder:
+            assert 0 <= row - max(inputs, 1) < 8
+            assert 0 <= target_row - targets < 8
+        else:
+            assert 0 <= row - (inputs + targets) < 8
+            assert target_row == 0
+
+
+@given(SAMPLES, st.booleans())
+def test_the_last_position_of_a_row_predicts_the_last_token_of_its_samples(
+    lengths: list[tuple[int, int]], is_encoder_decoder: bool
+) -> None:
+    samples = {i: Sample(i, *both) for i, both in enumerate(lengths)}
+    inputs, targets = (tokens_of(list(samples.values()), f"{s}_tokens") for s in SIDES)
+    row, target_row = (int(n.sum()) for n in positions(inputs, targets, is_encoder_decoder))
+    packed = MicroBatch((tuple(samples),), max(row, 1), target_tokens=target_row)
+    lay_out = collate_pairs if is_encoder_decoder else collate
+    batch = lay_out(packed, samples, dict.fromkeys(samples, 1.0), RandomTokens(), 30)
+    assert batch.weights.shape == (1, target_row if is_encoder_decoder else row)
+    assert batch.weights[0, -1] == 1

@@ -1,4 +1,7 @@
-"""The length of a padded row."""
+"""How many positions of a model samples take, and the padded rows that hold them.
+
+See docs/decisions/0023-a-sample-takes-as-many-positions-as-it-has-tokens.md.
+"""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -12,15 +15,14 @@ from dynapipe_hpc.data.sample import Sample
 Tokens = TypeVar("Tokens", int, npt.NDArray[np.int64])
 
 ROW_MULTIPLE = 8
-TARGET_MARKERS = 2  # a decoder's row begins and ends with one, which a sample does not count
 
 
 class RowLengths(NamedTuple):
-    """Rows that samples need alone. Arrays of shape (n_samples,).
+    """Lengths that samples need of rows. Arrays of shape (n_samples,).
 
     Attributes:
-        row_tokens: Padded tokens; of an encoder-decoder model, those of the input.
-        target_tokens: Padded tokens on the decoder side; 0 in a decoder-only model.
+        row_tokens: Tokens; of an encoder-decoder model, those of the input.
+        target_tokens: Tokens on the decoder side; 0 in a decoder-only model.
     """
 
     row_tokens: npt.NDArray[np.int64]
@@ -33,7 +35,7 @@ def padded(tokens: Tokens) -> Tokens:
 
 
 def row_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengths:
-    """The rows of samples, in their order."""
+    """The padded rows that samples need alone, in their order."""
     inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
     return rows_of_tokens(inputs, targets, is_encoder_decoder)
 
@@ -41,11 +43,23 @@ def row_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengt
 def rows_of_tokens(
     inputs: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], is_encoder_decoder: bool
 ) -> RowLengths:
-    """The rows of samples of so many tokens of inputs and of targets."""
-    if not is_encoder_decoder:
-        return RowLengths(padded(inputs + targets), np.zeros_like(targets))
+    """The padded rows of samples of so many tokens of inputs and of targets."""
+    row_positions, target_positions = positions(inputs, targets, is_encoder_decoder)
     # Without input the encoder still has a row, of padding.
-    return RowLengths(padded(np.maximum(inputs, 1)), padded(targets + TARGET_MARKERS))
+    return RowLengths(padded(np.maximum(row_positions, 1)), padded(target_positions))
+
+
+def positions(
+    inputs: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], is_encoder_decoder: bool
+) -> RowLengths:
+    """What samples take of rows, without padding.
+
+    A decoder reads a sample one position late, after a start token in place of its last token:
+    as many positions as tokens. The end-of-sequence token is part of the target.
+    """
+    if is_encoder_decoder:
+        return RowLengths(inputs, targets)
+    return RowLengths(inputs + targets, np.zeros_like(targets))
 
 
 def tokens_of(samples: Sequence[Sample], side: str) -> npt.NDArray[np.int64]:
