@@ -157,7 +157,10 @@ def test_losses_on_another_layout_are_the_same_to_rounding(tmp_path: Path, famil
 def test_a_finished_run_says_so(folder: Path) -> None:
     before = time.time_ns()
     job = call(folder, 2, "undisturbed")
-    assert "undisturbed: all 8 iterations are done; to go on, raise training.iter" in job.stdout
+    assert (
+        "undisturbed: all 8 iterations are done; to go on, raise training.iterations: the lear"
+        in job.stdout
+    )
     assert (folder / "undisturbed" / "iterations.csv").stat().st_mtime_ns < before
 
 

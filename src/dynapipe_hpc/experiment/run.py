@@ -26,6 +26,8 @@ from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlanStore
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.learning_rate import describe_longer
 
 
 def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
@@ -50,7 +52,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     point = find_resume_point(job, folder, facts)
     n_done = point.description.n_done if point else 0
     if n_done >= config.training.iterations:
-        _say_complete(job, output, n_done)
+        _say_complete(job, output, config.training)
         return 0
     with job.agreeing():
         place = find_place(job, config)
@@ -80,10 +82,11 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         return end_stopped(job, asked) if asked else 0
 
 
-def _say_complete(job: Job, output: Path, n_done: int) -> None:
+def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:
     if job.is_first:
         print(
-            f"{output}: all {n_done} iterations are done; to go on, raise training.iterations",
+            f"{output}: all {config.iterations} iterations are done; to go on, raise "
+            f"training.iterations: {describe_longer(config)}",
             flush=True,
         )
 

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.record import Execution, line_of
 from dynapipe_hpc.experiment.resume import n_repeatable
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.training.learning_rate import describe_change
 
 
 class RunLog:
@@ -19,7 +21,8 @@ class RunLog:
         """Begins a folder, or goes on with that of a run of which `n_done` iterations are done."""
         facts = (output, to_toml(config), machine_facts(n_ranks))
         if n_done:
-            print(f"{output}: goes on after {n_done} iterations", flush=True)
+            changed = _changed_rate(output, config, n_done)
+            print(f"{output}: goes on after {n_done} iterations{changed}", flush=True)
             self._folder = RunFolder.resume(*facts, n_done)
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
@@ -35,3 +38,13 @@ class RunLog:
     def close(self) -> None:
         """Ends the run folder."""
         self._folder.close()
+
+
+def _changed_rate(output: Path, config: ExperimentConfig, n_done: int) -> str:
+    """What the configuration makes of the rate of the next step, if not what it was to be."""
+    try:
+        earlier = load_config(output / "config.toml")
+    except InputError:
+        return ""
+    change = describe_change(n_done, earlier.training, config.training)
+    return f"; {change}" if change else ""

@@ -19,7 +19,10 @@ class TrainingConfig(ConfigTable):
             added up, and weights kept and updated, in float32; float16 scales its losses.
         learning_rate: The highest, reached at the end of the warm-up.
         warmup_iterations: Steps over which the learning rate rises from zero.
-        min_learning_rate_ratio: Share of `learning_rate` left at the last step.
+        decay_iterations: Step at which the learning rate has fallen to its lowest, where it stays;
+            None for the last one. With a number of its own, `iterations` may be raised later
+            without another learning rate for any step.
+        min_learning_rate_ratio: Share of `learning_rate` left at the end of the decay.
         weight_decay: Of matrices; biases and norms do not decay.
         betas: Of AdamW's averages of gradients and of their squares.
         clip_norm: Largest norm of the gradient of the whole model.
@@ -37,6 +40,7 @@ class TrainingConfig(ConfigTable):
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     learning_rate: float = Field(default=3e-4, gt=0)
     warmup_iterations: int = Field(default=0, ge=0)
+    decay_iterations: int | None = Field(default=None, ge=1, le=10**7)
     min_learning_rate_ratio: float = Field(default=0.1, ge=0, le=1)
     weight_decay: float = Field(default=0.1, ge=0)
     betas: tuple[float, float] = (0.9, 0.95)
@@ -48,11 +52,14 @@ class TrainingConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _warms_up_before_the_end(self) -> Self:
-        if self.warmup_iterations > self.iterations:
-            raise ValueError(
-                f"warmup_iterations ({self.warmup_iterations}) exceeds iterations "
-                f"({self.iterations}); the learning rate would never reach learning_rate"
-            )
+        for name in ("iterations", "decay_iterations"):
+            last = getattr(self, name)
+            if last and self.warmup_iterations > last:
+                raise ValueError(
+                    f"warmup_iterations ({self.warmup_iterations}) exceeds {name} ({last}); the "
+                    f"learning rate would never reach learning_rate; raise {name} or lower the "
+                    "warm-up"
+                )
         return self
 
     @model_validator(mode="after")

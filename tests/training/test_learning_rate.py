@@ -1,0 +1,45 @@
+"""More iterations, and what becomes of the learning rate."""
+
+import pytest
+
+from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.learning_rate import describe_change, describe_longer, learning_rate
+
+ENDED = TrainingConfig(iterations=10, learning_rate=0.5, warmup_iterations=2)
+
+
+def longer(config: TrainingConfig, **changes: int) -> TrainingConfig:
+    return TrainingConfig.model_validate({**config.model_dump(), "iterations": 20, **changes})
+
+
+def test_a_decay_of_its_own_leaves_every_rate_of_a_longer_run() -> None:
+    config = longer(ENDED, decay_iterations=10)
+    for step in range(10):
+        assert learning_rate(step, config) == learning_rate(step, ENDED)
+    assert {learning_rate(step, config) for step in range(9, 20)} == {learning_rate(9, ENDED)}
+
+
+def test_a_decay_may_end_after_the_run() -> None:
+    short = TrainingConfig(iterations=5, decay_iterations=20, learning_rate=0.5)
+    whole = TrainingConfig(iterations=20, learning_rate=0.5)
+    assert [learning_rate(i, short) for i in range(5)] == [
+        learning_rate(i, whole) for i in range(5)
+    ]
+
+
+def test_who_raises_iterations_is_told_what_the_rate_does() -> None:
+    assert "now 0.05, then follows the longer decay" in describe_longer(ENDED)
+    assert "with training.decay_iterations=10 it stays at 0.05" in describe_longer(ENDED)
+    kept = longer(ENDED, iterations=10, decay_iterations=10)
+    assert describe_longer(kept) == "the learning rate goes on at 0.05"
+
+
+def test_a_rate_that_jumps_where_a_run_goes_on_is_named() -> None:
+    assert describe_change(10, ENDED, ENDED) == ""
+    assert describe_change(10, ENDED, longer(ENDED, decay_iterations=10)) == ""
+    rate = learning_rate(10, longer(ENDED))
+    assert describe_change(10, ENDED, longer(ENDED)) == (
+        f"the learning rate of iteration 10 was to be 0.05 and is {rate:.3g}; "
+        "training.decay_iterations=10 leaves it"
+    )
+    assert rate == pytest.approx(0.275)  # half way down
