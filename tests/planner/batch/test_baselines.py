@@ -2,22 +2,38 @@ import pytest
 from tests.oracles.length_samples import samples_of
 from tests.oracles.linear_cost import LinearCost
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
+from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
+from dynapipe_hpc.planner.batch.replicas import balance_replicas
+from dynapipe_hpc.planner.batch.token_budget import TokenBudget
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
 
-def test_packing_starts_a_row_where_a_sample_no_longer_fits_and_never_goes_back() -> None:
+def test_the_longest_samples_come_first_and_each_goes_where_there_is_room() -> None:
     samples = samples_of([10, 4, 3, 9, 1, 16, 2])
     assert DensePacking(row_tokens=16, rows_per_microbatch=2)(samples, LinearCost(), ROOMY) == [
-        MicroBatch(((0, 1), (2, 3, 4)), 16),
-        MicroBatch(((5,), (6,)), 16),
+        MicroBatch(((5,), (0, 1, 6)), 16),
+        MicroBatch(((3, 2, 4),), 16),
     ]
+
+
+def test_rows_are_as_long_as_the_longest_sample_of_the_iteration() -> None:
+    found = DensePacking(0, 1)(samples_of([20, 8, 17, 3]), LinearCost(), ROOMY)
+    assert found == [MicroBatch(((0, 3),), 24), MicroBatch(((2,),), 24), MicroBatch(((1,),), 24)]
+    (longer,) = DensePacking(60, 1)(samples_of([20, 8, 17, 3]), LinearCost(), ROOMY)
+    assert longer == MicroBatch(((0, 2, 1, 3),), 64)
+
+
+def test_a_global_batch_of_full_rows_needs_no_more_rows_than_it_fills() -> None:
+    lengths = [1000, 40, 1048, 2008, 900, 100, 1900, 1100, 48, 948]
+    samples = samples_of(lengths)
+    found = DensePacking(2048, 1)(samples, LinearCost(), ROOMY)
+    assert len(found) == -(-sum(lengths) // 2048) == 5
 
 
 def test_packing_leaves_what_is_left_over_to_the_last_micro_batch() -> None:
@@ -27,9 +43,26 @@ def test_packing_leaves_what_is_left_over_to_the_last_micro_batch() -> None:
     assert [m.rows for m in found] == [((0,), (1,)), ((2,),)]
 
 
-def test_a_sample_longer_than_a_packed_row_is_named() -> None:
-    with pytest.raises(InputError, match=r"sample 1 has 17 tokens, but a row holds 16; cut long"):
-        DensePacking(16, 1)(samples_of([3, 17]), LinearCost(), ROOMY)
+BASELINES: dict[str, BatchRule] = {
+    "dense packing": DensePacking(64, 2),
+    "naive padding": NaivePadding(8),
+    "token budget": TokenBudget(10_000),
+}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("n_replicas", [1, 3, 4, 6])
+def test_every_replica_has_a_micro_batch(name: str, n_replicas: int) -> None:
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10**9)
+    found = BASELINES[name](samples_of([8, 30, 5, 7, 2, 11]), LinearCost(), cluster)
+    assert len(balance_replicas(found, LinearCost(), n_replicas)) == n_replicas
+    assert sorted(i for m in found for i in m.sample_ids) == list(range(6))
+
+
+def test_of_fewer_samples_than_replicas_each_is_alone() -> None:
+    cluster = Cluster(n_replicas=4, n_stages=2, device_memory_bytes=10**9)
+    for rule in BASELINES.values():
+        assert len(rule(samples_of([8, 30, 5]), LinearCost(), cluster)) == 3
 
 
 def test_naive_padding_pads_all_to_the_longest_in_order_of_arrival() -> None:
@@ -57,18 +90,19 @@ def test_a_micro_batch_that_does_not_fit_is_named_with_the_way_out() -> None:
 TWO_SIDED = LinearCost(has_targets=True)
 
 
-def test_packing_fills_rows_of_both_sides_until_one_of_them_is_full() -> None:
+def test_a_sample_goes_where_both_of_its_sides_have_room() -> None:
     sizes = [(10, 4), (4, 3), (1, 9), (9, 1), (1, 6)]
     samples = [Sample(i, *tokens) for i, tokens in enumerate(sizes)]
     assert DensePacking(row_tokens=15, rows_per_microbatch=2)(samples, TWO_SIDED, ROOMY) == [
-        MicroBatch(((0, 1), (2, 3)), 16, target_tokens=16),
-        MicroBatch(((4,),), 16, target_tokens=16),
+        MicroBatch(((0, 2, 1), (3, 4)), 16, target_tokens=16),
     ]
 
 
-def test_a_target_longer_than_a_packed_row_is_named() -> None:
-    with pytest.raises(InputError, match=r"sample 0 has 17 tokens, but a row holds 16; cut long"):
-        DensePacking(16, 1)([Sample(0, 3, 17)], TWO_SIDED, ROOMY)
+def test_rows_of_targets_have_a_length_of_their_own() -> None:
+    samples = [Sample(i, 20, 3) for i in range(4)]
+    assert {m.target_tokens for m in DensePacking(0, 1)(samples, TWO_SIDED, ROOMY)} == {8}
+    (found,) = DensePacking(80, 1, target_tokens=12)(samples, TWO_SIDED, ROOMY)
+    assert found == MicroBatch(((0, 1, 2, 3),), 80, target_tokens=16)
 
 
 def test_naive_padding_pads_inputs_and_targets_to_the_longest_of_each() -> None:

@@ -1,6 +1,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import AuthorsConfig, BatchConfig
@@ -21,7 +22,16 @@ def rules_of(table: dict[str, object], n_stages: int) -> list[BatchRule]:
     [
         ({"rule": "dynamic"}, [DynamicBatches(0.25), DynamicBatches(0.5), DynamicBatches(1.0)]),
         ({"rule": "dynamic", "memory_shares": [0.3]}, [DynamicBatches(0.3)]),
-        ({"rule": "dense_packing", "rows_per_microbatch": 2}, [DensePacking(64, 2)]),
+        ({"rule": "dense_packing", "rows_per_microbatch": 2}, [DensePacking(0, 2)]),
+        (
+            {
+                "rule": "dense_packing",
+                "rows_per_microbatch": 2,
+                "row_tokens": 64,
+                "target_tokens": 16,
+            },
+            [DensePacking(64, 2, 16)],
+        ),
         ({"rule": "naive_padding", "rows_per_microbatch": 3}, [NaivePadding(3)]),
     ],
 )
@@ -54,3 +64,10 @@ def test_shares_double_up_to_all_memory(n_stages: int, shares: list[float]) -> N
 def test_a_wrong_table_is_refused(table: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         TABLE.validate_python(table)
+
+
+@pytest.mark.parametrize("name", ["row_tokens", "target_tokens"])
+def test_packed_rows_longer_than_any_that_has_a_cost_are_refused(name: str) -> None:
+    table = {"rule": "dense_packing", "rows_per_microbatch": 1, name: 65}
+    with pytest.raises(InputError, match=rf"planner.batch.{name} \(65\) exceeds data.max_tokens"):
+        rules_of(table, n_stages=1)

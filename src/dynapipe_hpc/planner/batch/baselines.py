@@ -1,37 +1,47 @@
 """What dynamic micro-batching is compared with."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.first_fit import first_fit_decreasing
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.row_length import padded, row_lengths
+from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
+from dynapipe_hpc.planner.batch.split_for_replicas import split_for_replicas
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 Rows = Sequence[tuple[int, ...]]
-Sides = Sequence[Sequence[int]]
 
 _FEWER_ROWS = "lower planner.batch.rows_per_microbatch or data.max_tokens"
 
 
+class RowSize(NamedTuple):
+    """Padded tokens of a row, and of its targets' row; the latter 0 in a decoder-only model."""
+
+    row_tokens: int
+    target_tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class DensePacking:
-    """Fills rows of one length with samples in order of arrival, by next fit.
+    """Fills rows of one length with samples, the longest first, by first fit.
 
     Attention runs over the whole row, so samples of a row see each other. In an encoder-decoder
-    model, inputs and targets have rows of this length each, and a sample that does not fit one
-    of them starts the next of both. The rule that the paper calls MLM+DS.
+    model, inputs and targets have rows of their own, and a sample needs room in both. The rule
+    that the paper calls MLM+DS, which fills rows of the longest sample of all.
 
     Attributes:
-        row_tokens: Length of every row, at least that of the longest sample.
-        rows_per_microbatch: Rows of every micro-batch but the last, which has what is left.
+        row_tokens: Length of every row; rows of an iteration with a longer sample are as long
+            as that.
+        rows_per_microbatch: Rows of every micro-batch but the last, which has what is left, and
+            of fewer where replicas would have none.
+        target_tokens: Length of a target's row in the same way, in an encoder-decoder model.
 
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, evaluation.
@@ -39,39 +49,38 @@ class DensePacking:
 
     row_tokens: int
     rows_per_microbatch: int
+    target_tokens: int = 0
 
     def __str__(self) -> str:
         """The rule and its settings."""
-        return f"dense packing, {self.rows_per_microbatch} rows of {self.row_tokens} tokens"
+        of = f" of {self.row_tokens} tokens" if self.row_tokens else ""
+        targets = f", targets of {self.target_tokens}" if self.target_tokens else ""
+        return f"dense packing, {self.rows_per_microbatch} rows{of}{targets}"
 
     def __call__(
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[MicroBatch]:
         """Groups the samples of all replicas, see `BatchRule`."""
-        sides = _sides_of(samples, cost)
-        rows, mode = list(self._rows(samples, sides)), cost.recompute_modes[0]
-        row_tokens = padded(self.row_tokens)
-        size = RowSize(row_tokens, row_tokens if cost.is_encoder_decoder else 0)
-        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode)
+        size = self._size(samples, cost)
+        rows, mode = self._rows(samples, cost, size), cost.recompute_modes[0]
+        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster)
         check_fit(microbatches, cost, cluster, _FEWER_ROWS)
         return microbatches
 
-    def _rows(self, samples: Sequence[Sample], sides: Sides) -> Iterator[tuple[int, ...]]:
-        """Sample ids row by row; a sample that no longer fits its row starts the next."""
-        row: list[int] = []
-        free = (self.row_tokens,) * len(sides)
-        for sample, *needed in zip(samples, *sides, strict=True):
-            if max(needed) > self.row_tokens:
-                raise InputError(
-                    f"sample {sample.sample_id} has {max(needed)} tokens, but a row holds "
-                    f"{self.row_tokens}; cut long samples with data.max_tokens"
-                )
-            if any(n > left for n, left in zip(needed, free, strict=True)):
-                yield tuple(row)
-                row, free = [], (self.row_tokens,) * len(sides)
-            row.append(sample.sample_id)
-            free = tuple(left - n for n, left in zip(needed, free, strict=True))
-        yield tuple(row)
+    def _size(self, samples: Sequence[Sample], cost: CostModel) -> RowSize:
+        longest = _longest_rows(samples, cost)
+        row_tokens = max(longest.row_tokens, padded(self.row_tokens))
+        if not cost.is_encoder_decoder:
+            return RowSize(row_tokens, 0)
+        return RowSize(row_tokens, max(longest.target_tokens, padded(self.target_tokens)))
+
+    def _rows(self, samples: Sequence[Sample], cost: CostModel, size: RowSize) -> Rows:
+        """Sample ids row by row."""
+        inputs, targets = (tokens_of(samples, f"{side}_tokens") for side in ("input", "target"))
+        n_sides = 2 if cost.is_encoder_decoder else 1
+        needed = np.stack(positions(inputs, targets, cost.is_encoder_decoder), 1)[:, :n_sides]
+        rows = first_fit_decreasing(needed, np.array(size[:n_sides]))
+        return [tuple(samples[i].sample_id for i in row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,31 +102,23 @@ class NaivePadding:
     ) -> list[MicroBatch]:
         """Groups the samples of all replicas, see `BatchRule`."""
         rows = [(sample.sample_id,) for sample in samples]
-        lengths = row_lengths(samples, cost.is_encoder_decoder)
-        size, mode = RowSize(*(int(side.max()) for side in lengths)), cost.recompute_modes[0]
-        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode)
+        size, mode = _longest_rows(samples, cost), cost.recompute_modes[0]
+        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster)
         check_fit(microbatches, cost, cluster, _FEWER_ROWS)
         return microbatches
 
 
-class RowSize(NamedTuple):
-    """Padded tokens of a row, and of its targets' row; the latter 0 in a decoder-only model."""
-
-    row_tokens: int
-    target_tokens: int
+def _longest_rows(samples: Sequence[Sample], cost: CostModel) -> RowSize:
+    """The row that the longest sample needs, on either side."""
+    return RowSize(*(int(n.max()) for n in row_lengths(samples, cost.is_encoder_decoder)))
 
 
-def _sides_of(samples: Sequence[Sample], cost: CostModel) -> Sides:
-    """Tokens of all samples in each kind of row."""
-    if cost.is_encoder_decoder:
-        return [[s.input_tokens for s in samples], [s.target_tokens for s in samples]]
-    return [[s.tokens for s in samples]]
-
-
-def _grouped(rows: Rows, size: RowSize, n_rows: int, mode: Recompute) -> list[MicroBatch]:
-    firsts = range(0, len(rows), n_rows)
-    groups = (tuple(rows[i : i + n_rows]) for i in firsts)
-    return [MicroBatch(group, size.row_tokens, mode, size.target_tokens) for group in groups]
+def _grouped(
+    rows: Rows, size: RowSize, n_rows: int, mode: Recompute, cluster: Cluster
+) -> list[MicroBatch]:
+    groups = [tuple(rows[i : i + n_rows]) for i in range(0, len(rows), n_rows)]
+    enough = split_for_replicas(groups, cluster.n_replicas)
+    return [MicroBatch(group, size.row_tokens, mode, size.target_tokens) for group in enough]
 
 
 def check_fit(

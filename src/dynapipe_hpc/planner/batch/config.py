@@ -29,15 +29,20 @@ class DynamicConfig(ConfigTable):
 
 
 class DensePackingConfig(ConfigTable):
-    """Samples packed into rows of data.max_tokens, in order of arrival.
+    """Samples packed into rows of one length, the longest first, each where there is room.
 
     Attributes:
         rule: Chooses this table.
-        rows_per_microbatch: Rows of a micro-batch.
+        rows_per_microbatch: Rows of a micro-batch; fewer where replicas would have none.
+        row_tokens: Length of rows, at most data.max_tokens; at least as long as the longest
+            sample of the iteration, which 0 stands for.
+        target_tokens: Length of the rows of targets in a t5, in the same way.
     """
 
     rule: Literal["dense_packing"]
     rows_per_microbatch: int = Field(ge=1, le=2**24)
+    row_tokens: int = Field(default=0, ge=0, le=2**24)
+    target_tokens: int = Field(default=0, ge=0, le=2**24)
 
 
 class NaivePaddingConfig(ConfigTable):
@@ -45,7 +50,7 @@ class NaivePaddingConfig(ConfigTable):
 
     Attributes:
         rule: Chooses this table.
-        rows_per_microbatch: Samples of a micro-batch.
+        rows_per_microbatch: Samples of a micro-batch; fewer where replicas would have none.
     """
 
     rule: Literal["naive_padding"]
@@ -57,7 +62,7 @@ class TokenBudgetConfig(ConfigTable):
 
     Attributes:
         rule: Chooses this table.
-        tokens_per_microbatch: That number.
+        tokens_per_microbatch: That number; halved where replicas would have no micro-batch.
     """
 
     rule: Literal["token_budget"]

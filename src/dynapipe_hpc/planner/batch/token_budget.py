@@ -16,7 +16,8 @@ class TokenBudget:
     """Fills micro-batches with samples, longest first, up to a number of padded tokens.
 
     Attributes:
-        tokens_per_microbatch: That number; a longer sample has a micro-batch of its own.
+        tokens_per_microbatch: That number; a longer sample has a micro-batch of its own. Halved
+            until every replica has a micro-batch.
     """
 
     tokens_per_microbatch: int
@@ -29,25 +30,29 @@ class TokenBudget:
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[MicroBatch]:
         """Groups the samples of all replicas, see `BatchRule`."""
-        microbatches = list(self._filled(samples, cost))
+        budget = self.tokens_per_microbatch
+        microbatches = list(_filled(samples, cost, budget))
+        while budget and len(microbatches) < cluster.n_replicas:
+            budget //= 2
+            microbatches = list(_filled(samples, cost, budget))
         way_out = "lower planner.batch.tokens_per_microbatch or data.max_tokens"
         check_fit(microbatches, cost, cluster, way_out)
         return microbatches
 
-    def _filled(self, samples: Sequence[Sample], cost: CostModel) -> Iterator[MicroBatch]:
-        mode = cost.recompute_modes[0]
-        lengths = zip(*row_lengths(samples, cost.is_encoder_decoder), strict=True)
-        sized = [
-            (RowSize(int(n), int(m)), s.sample_id)
-            for s, (n, m) in zip(samples, lengths, strict=True)
-        ]
-        rows: list[tuple[int, ...]] = []
-        held = RowSize(0, 0)
-        for size, sample_id in sorted(sized, reverse=True):
-            wider = RowSize(*map(max, held, size))
-            if rows and (len(rows) + 1) * sum(wider) > self.tokens_per_microbatch:
-                yield MicroBatch(tuple(rows), held.row_tokens, mode, held.target_tokens)
-                rows, wider = [], size
-            rows.append((sample_id,))
-            held = wider
-        yield MicroBatch(tuple(rows), held.row_tokens, mode, held.target_tokens)
+
+def _filled(samples: Sequence[Sample], cost: CostModel, budget: int) -> Iterator[MicroBatch]:
+    mode = cost.recompute_modes[0]
+    lengths = zip(*row_lengths(samples, cost.is_encoder_decoder), strict=True)
+    sized = [
+        (RowSize(int(n), int(m)), s.sample_id) for s, (n, m) in zip(samples, lengths, strict=True)
+    ]
+    rows: list[tuple[int, ...]] = []
+    held = RowSize(0, 0)
+    for size, sample_id in sorted(sized, reverse=True):
+        wider = RowSize(*map(max, held, size))
+        if rows and (len(rows) + 1) * sum(wider) > budget:
+            yield MicroBatch(tuple(rows), held.row_tokens, mode, held.target_tokens)
+            rows, wider = [], size
+        rows.append((sample_id,))
+        held = wider
+    yield MicroBatch(tuple(rows), held.row_tokens, mode, held.target_tokens)
