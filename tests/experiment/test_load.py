@@ -132,6 +132,17 @@ def test_a_wrong_value_is_named(complete: Path, override: str, message: str) -> 
         load_config(complete, [override])
 
 
+def test_any_vocabulary_goes_with_any_shards_that_all_get_ids_of_it(complete: Path) -> None:
+    config = load_config(complete, ["cluster.n_shards=4"])
+    assert (config.model.vocab_size, config.model.ids_per_shard(4)) == (257, 65)
+    with pytest.raises(
+        ConfigError,
+        match=r"model.vocab_size \(5\) leaves the last of cluster.n_shards \(4\) without token "
+        "ids, as every shard takes 2; lower n_shards, or raise vocab_size to 8",
+    ):
+        load_config(complete, ["cluster.n_shards=4", "model.vocab_size=5"])
+
+
 def test_samples_are_as_long_as_rounding_up_allows(complete: Path) -> None:
     assert load_config(complete, ["data.max_tokens=57"]).data.max_tokens == 57
 

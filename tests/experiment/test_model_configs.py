@@ -1,12 +1,15 @@
 """The models of the paper have as many parameters as their names say."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from tests.oracles.training_case import UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.shards import OneShard
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.stage_parts import (
     DECODER,
@@ -50,3 +53,27 @@ def test_all_parameters_of_a_t5_are_counted() -> None:
     small = small.model_copy(update={"head_size": 4, "vocab_size": 50})
     whole = family_of(small)(small, range(24), first=True, last=True, dtype=torch.float32)
     assert sum(p.numel() for p in whole.parameters()) == n_parameters(small)
+
+
+@dataclass(frozen=True)
+class OneOf(OneShard):
+    """A shard that computes nothing."""
+
+    shard: int
+    n_shards: int
+
+
+@pytest.mark.parametrize("shape", [UNEVEN_SHAPE, UNEVEN_T5_SHAPE], ids=lambda s: s.family)
+@pytest.mark.parametrize("n_shards", [1, 2, 3])
+def test_a_shard_is_counted_with_what_fills_up_its_vocabulary(
+    shape: ModelShape, n_shards: int
+) -> None:
+    parts, layers = parameters_of(shape, n_shards), range(shape.n_all_layers)
+    sides = {ENCODER: 1, DECODER: 1, ENCODER_SIDE: 0, DECODER_SIDE: 0, LAYER: 1}
+    counted = sum(n * sides.get(kind, 0) for kind, n in parts.items()) * shape.n_layers
+    counted += sum(parts.get(side, 0) for side in (ENCODER_SIDE, DECODER_SIDE))
+    counted += parts[HEAD] + (0 if shape.is_encoder_decoder else parts[EMBEDDING])
+    for shard in range(n_shards):
+        shards = OneOf(shard, n_shards)
+        module = family_of(shape)(shape, layers, first=True, last=True, shards=shards)
+        assert sum(p.numel() for p in module.parameters()) == counted

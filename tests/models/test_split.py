@@ -24,6 +24,13 @@ def test_a_shard_has_its_part_of_every_block() -> None:
     assert Split(0, 3, 1, 2).part_of(whole).tolist() == [2, 3, 6, 7, 10, 11]
 
 
+def test_the_last_shards_are_filled_up_with_zeros() -> None:
+    splits = [Split(0, 1, shard, 3, whole_size=4) for shard in range(3)]
+    whole = torch.tensor([1, 2, 3, 4])
+    assert [s.part_of(whole).tolist() for s in splits] == [[1, 2], [3, 4], [0, 0]]
+    assert splits[0].whole_shape(torch.Size([2])) == whole.shape
+
+
 def test_what_is_not_cut_is_whole() -> None:
     weight = torch.rand(3, 4)
     assert torch.equal(WHOLE.part_of(weight), weight)

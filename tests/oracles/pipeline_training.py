@@ -98,14 +98,19 @@ def train(
 def _joined(
     of_ranks: Sequence[dict[str, Tensor]], splits: Sequence[dict[str, Split]]
 ) -> dict[str, Tensor]:
-    """The whole model; where ranks hold the same part of it, they hold the same bits."""
+    """The whole model; where ranks hold the same part of it, they hold the same bits.
+
+    What fills up a shard beyond the end of a weight is zero.
+    """
     joined: dict[str, Tensor] = {}
     for tensors, split_of in zip(of_ranks, splits, strict=True):
         for name, tensor in tensors.items():
             split, flat = split_of[name], tensor.flatten()
             shape = split.whole_shape(tensor.shape)
             whole = joined.setdefault(name, torch.full(shape, torch.nan, dtype=tensor.dtype))
-            places = split.part_of(torch.arange(whole.numel()).view(shape)).flatten()
+            numbers = split.part_of(torch.arange(1, whole.numel() + 1).view(shape)).flatten()
+            assert not flat[numbers == 0].any(), name
+            flat, places = flat[numbers > 0], numbers[numbers > 0] - 1
             known = whole.view(-1)[places]
             assert torch.equal(torch.where(known.isnan(), flat, known), flat), name
             whole.view(-1)[places] = flat

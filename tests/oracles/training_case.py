@@ -39,6 +39,11 @@ T5_SHAPE = ModelShape(
     vocab_size=32,
     max_tokens=MAX_TOKENS,
 )
+# Neither two nor three shards divide the vocabulary.
+UNEVEN_SHAPE = SHAPE.model_copy(
+    update={"hidden_size": 12, "n_heads": 6, "ffn_size": 24, "vocab_size": 31}
+)
+UNEVEN_T5_SHAPE = T5_SHAPE.model_copy(update={"n_heads": 6, "vocab_size": 31})
 CONFIG = TrainingConfig(
     iterations=8, dtype="float64", learning_rate=1e-2, warmup_iterations=2, clip_norm=0.5
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.training_case import SHAPE, T5_SHAPE
+from tests.oracles.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 from torch import Tensor
 
 from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
@@ -89,9 +89,16 @@ class Rank:
         return cls(module, optimizer, TrainingState(module, optimizer, collectives))
 
     def step(self, value: float) -> None:
-        """Trains with gradients that only depend on the place in the whole weight."""
-        for parameter, gradient in self.optimizer.parameters.gradient_of.items():
-            gradient.copy_(value * parameter.detach().cos())
+        """Trains with gradients that only depend on the place in the whole weight.
+
+        What fills up a shard has none.
+        """
+        splits, gradients = splits_of(self.module), self.optimizer.parameters.gradient_of
+        for name, parameter in self.module.named_parameters():
+            if parameter in gradients:
+                split = splits.get(name, WHOLE)
+                held = split.part_of(torch.ones(split.whole_shape(parameter.shape)))
+                gradients[parameter].copy_(value * parameter.detach().cos() * held)
         self.optimizer.step()
         self.optimizer.read_step()
 
@@ -187,6 +194,20 @@ def test_every_layout_reads_what_another_wrote(
     for name, layout in LAYOUTS.items():
         written.rewrite(tmp_path / name, layout)
         assert same(everything(tmp_path / name, layout.n_ranks), expected), name
+
+
+@pytest.mark.parametrize("shape", [UNEVEN_SHAPE, UNEVEN_T5_SHAPE], ids=lambda shape: shape.family)
+@pytest.mark.parametrize("source", [1, 2, 3])
+def test_no_checkpoint_holds_what_fills_up_a_vocabulary(
+    tmp_path: Path, shape: ModelShape, source: int
+) -> None:
+    written = trained(tmp_path / "first", cluster(n_shards=source, zero=True), shape)
+    expected = everything(tmp_path / "first", written.n_parts)
+    assert {len(t) for name, t in expected.items() if "embedding" in name} >= {shape.vocab_size}
+    for n_shards in (1, 2, 3):
+        folder = tmp_path / f"{n_shards} shards"
+        written.rewrite(folder, cluster(n_shards=n_shards))
+        assert same(everything(folder, n_shards), expected)
 
 
 def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:

@@ -65,12 +65,24 @@ class ExperimentConfig(ConfigTable):
     @model_validator(mode="after")
     def _layers_can_be_cut(self) -> Self:
         n_shards = self.cluster.n_shards
-        for name in ("n_heads", "ffn_size", "vocab_size"):
+        for name in ("n_heads", "ffn_size"):
             size = getattr(self.model, name)
             if size % n_shards:
                 raise ValueError(
                     f"cluster.n_shards ({n_shards}) does not divide model.{name} ({size}): every "
-                    "shard takes an equal part of heads, inner widths and vocabulary; set it to a "
+                    "shard takes an equal part of heads and inner widths; set it to a "
                     f"multiple, {-(-size // n_shards) * n_shards} for one, or change n_shards"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _every_shard_has_token_ids(self) -> Self:
+        n_shards, vocab_size = self.cluster.n_shards, self.model.vocab_size
+        if (n_shards - 1) * self.model.ids_per_shard(n_shards) >= vocab_size:
+            raise ValueError(
+                f"model.vocab_size ({vocab_size}) leaves the last of cluster.n_shards "
+                f"({n_shards}) without token ids, as every shard takes "
+                f"{self.model.ids_per_shard(n_shards)}; lower n_shards, or raise vocab_size to "
+                f"{n_shards * self.model.ids_per_shard(n_shards)}"
+            )
         return self

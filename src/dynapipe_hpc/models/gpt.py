@@ -7,7 +7,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.collate import TokenBatch, collate
 from dynapipe_hpc.models.initialize import gpt_deviation, initialize
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
-from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding, cross_entropies
+from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding, cross_entropies, without_padding
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -138,10 +138,11 @@ class Head(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(shape.hidden_size)
         self.logits = ColumnLinear(shape.hidden_size, shape.vocab_size, shards, bias=False)
-        self._shards = shards
+        self._shards, self._vocab_size = shards, shape.vocab_size
 
     def forward(self, hidden: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Maps (rows, tokens, width) to the weighted sum of cross entropies, a scalar."""
         logits = self.logits(self.norm(hidden)).flatten(0, 1)
+        logits = without_padding(logits, self._vocab_size, self._shards)
         losses = cross_entropies(logits, labels.flatten(), self._shards)
         return (losses * weights.flatten().to(losses.dtype)).sum()

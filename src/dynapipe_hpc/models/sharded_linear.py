@@ -18,7 +18,7 @@ class ColumnLinear(nn.Module):
     Args:
         n_inputs: Numbers per token that go in, the same on all shards.
         n_outputs: Numbers per token that come out of all shards together, a multiple of
-            `n_blocks` x shards.
+            `n_blocks` x shards; of one block any number, with zeros after the last.
         shards: The shards of the stage.
         n_blocks: Of how many blocks of outputs each shard computes its part.
         bias: Whether there is one.
@@ -28,10 +28,11 @@ class ColumnLinear(nn.Module):
         self, n_inputs: int, n_outputs: int, shards: Shards, *, n_blocks: int = 1, bias: bool = True
     ) -> None:
         super().__init__()
-        n_own = n_outputs // shards.n_shards
+        n_own = -(-n_outputs // shards.n_shards)
         self.weight = nn.Parameter(torch.empty(n_own, n_inputs))
         self.bias = nn.Parameter(torch.empty(n_own)) if bias else None
-        split = Split(0, n_blocks, shards.shard, shards.n_shards)
+        whole_size = n_outputs if n_blocks == 1 else None
+        split = Split(0, n_blocks, shards.shard, shards.n_shards, whole_size)
         self.splits = dict.fromkeys(("weight", "bias") if bias else ("weight",), split)
         self._shards = shards
 

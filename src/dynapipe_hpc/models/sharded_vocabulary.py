@@ -4,6 +4,8 @@ Source:
     Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3: embeddings and cross entropy.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,15 +18,15 @@ class TokenEmbedding(nn.Module):
     """Learned vectors, of which each shard holds those of a range of ids.
 
     Args:
-        vocab_size: Number of ids, a multiple of shards.
+        vocab_size: Number of ids; the last shards are filled up with vectors of zeros.
         width: Of a vector.
         shards: The shards of the stage.
     """
 
     def __init__(self, vocab_size: int, width: int, shards: Shards) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocab_size // shards.n_shards, width))
-        split = Split(0, 1, shards.shard, shards.n_shards)
+        self.weight = nn.Parameter(torch.empty(-(-vocab_size // shards.n_shards), width))
+        split = Split(0, 1, shards.shard, shards.n_shards, vocab_size)
         self.splits = {"weight": split}
         self._shards = shards
 
@@ -37,6 +39,21 @@ class TokenEmbedding(nn.Module):
         return summed(found, self._shards)
 
 
+def without_padding(logits: Tensor, vocab_size: int, shards: Shards) -> Tensor:
+    """Logits of which those beyond the vocabulary have no probability, in place.
+
+    Args:
+        logits: This shard's, shape (..., ids of a shard).
+        vocab_size: Number of ids of all shards.
+        shards: The shards of the stage.
+    """
+    n_own = logits.shape[-1]
+    n_real = min(n_own, vocab_size - shards.shard * n_own)
+    if n_real < n_own:
+        logits[..., n_real:] = -math.inf
+    return logits
+
+
 def cross_entropies(logits: Tensor, labels: Tensor, shards: Shards) -> Tensor:
     """Minus the logarithm of the probability of each label, in float32 at least.
 
@@ -44,7 +61,7 @@ def cross_entropies(logits: Tensor, labels: Tensor, shards: Shards) -> Tensor:
     the logarithm of the sum of what they know, exponentiated, and the label's logit.
 
     Args:
-        logits: This shard's, shape (n, vocab_size / shards).
+        logits: This shard's, shape (n, ids of a shard); minus infinity for ids that do not count.
         labels: Ids, shape (n,).
         shards: The shards of the stage.
 

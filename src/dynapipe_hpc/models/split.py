@@ -18,20 +18,28 @@ class Split:
             and values of a shard's heads, for example.
         shard: The shard held.
         n_shards: Into how many shards the weight is cut.
+        whole_size: Size of the whole weight in that dimension, of one block; the last shards are
+            filled up with zeros where the weight ends. None if shards divide it.
     """
 
     dimension: int
     n_blocks: int
     shard: int
     n_shards: int
+    whole_size: int | None = None
 
     def whole_shape(self, shape: torch.Size) -> torch.Size:
         """The shape of the whole weight, from that of a shard."""
-        factors = [self.n_shards if d == self.dimension else 1 for d in range(len(shape))]
-        return torch.Size(size * factor for size, factor in zip(shape, factors, strict=True))
+        sizes = list(shape)
+        sizes[self.dimension] = self.whole_size or self.n_shards * sizes[self.dimension]
+        return torch.Size(sizes)
 
     def part_of(self, whole: Tensor) -> Tensor:
         """The shard of a whole weight."""
+        if n_padding := -whole.shape[self.dimension] % self.n_shards if self.whole_size else 0:
+            shape = list(whole.shape)
+            shape[self.dimension] = n_padding
+            whole = torch.cat([whole, whole.new_zeros(shape)], self.dimension)
         before, behind = whole.shape[: self.dimension], whole.shape[self.dimension + 1 :]
         blocks = whole.view(*before, self.n_blocks, self.n_shards, -1, *behind)
         part = blocks.select(self.dimension + 1, self.shard)

@@ -55,7 +55,7 @@ class T5Stage(nn.Module):
     ) -> None:
         super().__init__()
         n = shape.n_layers
-        self._shards = shards
+        self._shards, self._vocab_size = shards, shape.vocab_size
         self.is_first, self.is_last, self._begins_decoder = first, last, n in layers
         encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
         with torch.device("meta"):  # allocated and set once, below
@@ -121,6 +121,7 @@ class T5Stage(nn.Module):
             batch.labels,
             batch.weights,
             self._shards,
+            self._vocab_size,
         )
 
     @property

@@ -100,3 +100,11 @@ class ModelShape(ConfigTable):
         by_room = sorted(range(n_stages), key=lambda s: (s in (0, n_stages - 1), s))
         takes_more = set(by_room[:left_over])
         return tuple(share + (stage in takes_more) for stage in range(n_stages))
+
+    def ids_per_shard(self, n_shards: int) -> int:
+        """Token ids that every shard has numbers for: equal shares, the last filled with padding.
+
+        Source:
+            Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, pads vocabularies so.
+        """
+        return -(-self.vocab_size // n_shards)

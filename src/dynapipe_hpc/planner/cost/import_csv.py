@@ -82,7 +82,7 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
         points = [m for m in measured if m.key == key]
         embedding_bytes = _size_of(key._replace(kind="embedding"), sizes, parameters)
         if key.kind == "postprocess":  # it has a copy of the embedding's weights
-            logit_bytes = LOGIT_BYTES * shape.vocab_size / key.tensor_parallel
+            logit_bytes = LOGIT_BYTES * shape.ids_per_shard(key.tensor_parallel)
             layers[key._replace(kind=HEAD)] = _profile(points, embedding_bytes, logit_bytes)
             continue
         layer = _profile(points, _size_of(key, sizes, parameters))

@@ -214,7 +214,7 @@ class _Estimator(NamedTuple):
 
     def head(self) -> LayerEstimate:
         """With the loss."""
-        h, vocabulary = self.shape.hidden_size, self.shape.vocab_size // self.n_shards
+        h, vocabulary = self.shape.hidden_size, self.shape.ids_per_shard(self.n_shards)
         stored, logits = Amount(self.element_bytes * 2 * h), Amount(LOGIT_BYTES * vocabulary)
         return LayerEstimate(
             read_weight_bytes=self.weights[HEAD],

@@ -67,7 +67,7 @@ def parameters_of(shape: ModelShape, n_shards: int = 1) -> dict[str, int]:
 
 
 def _of_t5(shape: ModelShape, n_shards: int) -> dict[str, int]:
-    width, vocabulary = shape.hidden_size, shape.vocab_size // n_shards
+    width, vocabulary = shape.hidden_size, shape.ids_per_shard(n_shards)
     attention = 4 * width * shape.attention_size // n_shards
     feed_forward = 2 * width * shape.ffn_size // n_shards
     return {
@@ -81,7 +81,7 @@ def _of_t5(shape: ModelShape, n_shards: int) -> dict[str, int]:
 
 def _of_gpt(shape: ModelShape, n_shards: int) -> dict[str, int]:
     width, inner = shape.hidden_size, shape.ffn_size // n_shards
-    heads, vocabulary = width // n_shards, shape.vocab_size // n_shards
+    heads, vocabulary = width // n_shards, shape.ids_per_shard(n_shards)
     attention = 4 * width * heads + 3 * heads + width
     feed_forward = 2 * width * inner + inner + width
     norm = 2 * width

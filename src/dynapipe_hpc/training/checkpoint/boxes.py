@@ -51,12 +51,16 @@ class Whereabouts:
 
 
 def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[Whereabouts]:
-    """A box of a shard of the given shape, cut so that each part is a box of the whole weight."""
+    """A box of a shard of the given shape, cut so that each part is a box of the whole weight.
+
+    What the shard is filled up with has no place there.
+    """
     d = split.dimension
     width = shape[d] // split.n_blocks
+    n_real = width if split.whole_size is None else split.whole_size - split.shard * width
     for block in range(split.n_blocks):
         start = max(box.offsets[d], block * width)
-        stop = min(box.offsets[d] + box.sizes[d], (block + 1) * width)
+        stop = min(box.offsets[d] + box.sizes[d], block * width + min(width, n_real))
         if start < stop:
             before = block * width * (split.n_shards - 1) + split.shard * width
             of_shard = _along(box, d, start, stop - start)

@@ -1,0 +1,44 @@
+"""Shards that do not divide the vocabulary train the unsplit model, in float64 to rounding."""
+
+import pytest
+from tests.oracles.pipeline_training import MODES, assert_equal, gradients, three_steps
+from tests.oracles.training_case import (
+    UNEVEN_SHAPE,
+    UNEVEN_T5_SHAPE,
+    padded,
+    random_samples,
+    random_split,
+    unsplit_gradients,
+    unsplit_training,
+)
+from tests.oracles.training_clusters import clusters, each_of
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+every_cluster = each_of(clusters((1, 1, 2), (1, 1, 3), (2, 1, 3), (2, 2, 2)))
+# Logits of a GPT have weights of their own, those of a T5 have the embedding's.
+every_family = pytest.mark.parametrize(
+    "shape", [UNEVEN_SHAPE, UNEVEN_T5_SHAPE], ids=lambda shape: shape.family
+)
+
+
+@every_family
+@every_cluster
+def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
+    cluster: Cluster, shape: ModelShape
+) -> None:
+    samples = random_samples(1)
+    microbatches = random_split(samples, 6, 1, MODES["mixed"], shape)
+    found = gradients(cluster, "1f1b", samples, microbatches, shape=shape)
+    assert_equal(found, unsplit_gradients(samples, padded(samples, shape), shape=shape))
+
+
+@every_family
+@every_cluster
+def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
+    cluster: Cluster, shape: ModelShape
+) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    found = three_steps(cluster, "1f1b", batches, MODES["mixed"], shape=shape)
+    assert_equal(found, unsplit_training(batches, shape))
