@@ -19,7 +19,13 @@ def sampler_of(
     lengths: list[tuple[int, int]], max_tokens: int = 16, budget: int = 32, seed: int = 0
 ) -> TokenBudgetSampler:
     inputs, targets = np.array(lengths, np.int64).reshape(-1, 2).T
-    config = DataConfig(dataset="x.h5", max_tokens=max_tokens, tokens_per_batch=budget, seed=seed)
+    config = DataConfig(
+        dataset="x.h5",
+        max_tokens=max_tokens,
+        long_samples="cut_targets",
+        tokens_per_batch=budget,
+        seed=seed,
+    )
     return TokenBudgetSampler(inputs, targets, np.arange(len(lengths)) % 3, config)
 
 

@@ -1,10 +1,12 @@
 """Which samples a run trains on, and how many at a time."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
+
+LongSamples = Literal["cut_input_end", "cut_input_start", "cut_targets", "drop", "refuse"]
 
 
 class DataConfig(ConfigTable):
@@ -12,13 +14,18 @@ class DataConfig(ConfigTable):
 
     Attributes:
         dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote.
-        max_tokens: Longest sample, input and target together; longer ones are cut.
+        max_tokens: Longest sample, input and target together.
+        long_samples: What becomes of longer ones. cut_input_end and cut_input_start: as much of
+            the end or of the start of the input is not used; samples of which the target alone is
+            longer are left out. cut_targets: the end of the input, then that of the target is not
+            used, its end of sequence included. drop: they are left out. refuse: nothing begins.
         tokens_per_batch: Most real tokens of one global batch, after cutting.
         seed: Of the order in which an epoch visits the samples.
     """
 
     dataset: str = Field(min_length=1)
     max_tokens: int = Field(ge=1, le=2**24)
+    long_samples: LongSamples = "cut_input_end"
     tokens_per_batch: int = Field(ge=1, le=2**40)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.long_samples import used_tokens
 from dynapipe_hpc.data.sample import Sample
 
 Integers = npt.NDArray[np.integer]
@@ -30,10 +30,10 @@ class _Epoch:
 class TokenBudgetSampler:
     """Fills every batch with samples until the next one would exceed the token budget.
 
-    An epoch visits the samples in an order drawn from (seed, epoch). A batch never spans
-    two epochs, so it holds no sample twice. An epoch's last batch, if it has room left, is left
-    out (another epoch's order leaves out others), unless it is the only one. Iterations count
-    through the epochs without end.
+    An epoch visits the samples, but those left out as too long, in an order drawn from
+    (seed, epoch). A batch never spans two epochs, so it holds no sample twice. An epoch's last
+    batch, if it has room left, is left out (another epoch's order leaves out others), unless it
+    is the only one. Iterations count through the epochs without end.
 
     Everything follows from lengths and configuration, so all ranks compute the same batches
     without talking. Any thread may ask for any iteration: the epochs in use are kept, and an
@@ -57,14 +57,13 @@ class TokenBudgetSampler:
             input_lengths: Tokens of every sample's input, shape (n_samples,).
             target_lengths: Tokens of every sample's target, >= 1, shape (n_samples,).
             task_ids: Task of every sample, shape (n_samples,).
-            config: Truncation, budget and seed.
+            config: What becomes of long samples, budget and seed.
 
         Raises:
-            InputError: There are no samples.
+            InputError: There are no samples, or none that may be used.
         """
-        if len(input_lengths) == 0:
-            raise InputError(f"data.dataset = '{config.dataset}': holds no samples")
-        self._inputs, self._targets = cut_long(input_lengths, target_lengths, config.max_tokens)
+        used = used_tokens(input_lengths, target_lengths, config)
+        self._kept, self._inputs, self._targets = used
         self._task_ids = task_ids
         self._config = config
         self._first_iterations = [0]  # of every epoch whose number of batches is known
@@ -86,8 +85,8 @@ class TokenBudgetSampler:
 
         Goes through the epochs, unless the budget holds as many of the longest samples.
         """
-        longest = int((self._inputs + self._targets).max())
-        if n_samples * longest <= self._config.tokens_per_batch and n_samples <= len(self._inputs):
+        longest = int((self._inputs + self._targets)[self._kept].max())
+        if n_samples * longest <= self._config.tokens_per_batch and n_samples <= len(self._kept):
             return None
         first, number = 0, 0
         while first < n_iterations:
@@ -111,7 +110,7 @@ class TokenBudgetSampler:
             # Two: planners work a few iterations ahead of the executor, past an epoch's end.
             while len(self._recent) >= 2:
                 del self._recent[next(iter(self._recent))]
-            order = _order(len(self._inputs), self._config.seed, number)
+            order = self._kept[_order(len(self._kept), self._config.seed, number)]
             lengths = (self._inputs + self._targets)[order]
             self._recent[number] = _Epoch(order, _starts(lengths, self._config.tokens_per_batch))
         return self._recent[number]
@@ -123,15 +122,6 @@ class TokenBudgetSampler:
             int(self._targets[sample_id]),
             int(self._task_ids[sample_id]),
         )
-
-
-def cut_long(
-    input_lengths: Integers, target_lengths: Integers, max_tokens: int
-) -> tuple[Tokens, Tokens]:
-    """Tokens of inputs and targets that are used: targets first, then inputs as far as fit."""
-    targets: Tokens = np.minimum(target_lengths, max_tokens).astype(np.int64)
-    inputs: Tokens = np.minimum(input_lengths, max_tokens - targets).astype(np.int64)
-    return inputs, targets
 
 
 def _order(n_samples: int, seed: int, epoch: int) -> Tokens:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dynapipe_hpc.data.long_samples import reader_of
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.channels import Channels, open_channels
@@ -54,7 +55,8 @@ def build_worker(config: ExperimentConfig, source: Source, job: Job, place: Plac
     module = build_module(config, stage_number, channels.collectives, place.device)
     weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
-    loader = TokenLoader(source.dataset, source.dataset.eos_id, weighting, collate)
+    reader = reader_of(source.dataset, config.data)
+    loader = TokenLoader(reader, source.dataset.eos_id, weighting, collate)
     optimizer = build_optimizer(config, module, channels.collectives)
     stage = ModuleStage(module, loader, optimizer)
     state = TrainingState(module, optimizer, channels.collectives)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.long_samples import describe_long
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.describe_cut import describe_cut
 from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
 from dynapipe_hpc.planner.batch.longest_sample import Side, longest_row
 from dynapipe_hpc.planner.batch.row_length import RowLengths
@@ -32,7 +32,7 @@ def describe_room(config: ExperimentConfig, dataset: Path) -> str:
     cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
     with DatasetFile(dataset) as opened:
         room = _Room(config, cost, rows_of_dataset(config, opened))
-        cut = describe_cut(opened, data.max_tokens)
+        cut = list(describe_long(opened, data))
     return "\n".join([*cut, f"longest rows that fit, costs {cost.description}", *room.lines()])
 
 

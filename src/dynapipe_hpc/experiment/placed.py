@@ -9,8 +9,8 @@ import numpy as np
 from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, samples_of_lengths
+from dynapipe_hpc.data.long_samples import used_tokens
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.sampler import cut_long
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.source import open_sampler
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
@@ -52,10 +52,10 @@ def placed(config: ExperimentConfig) -> ExperimentConfig:
 
 
 def rows_of_dataset(config: ExperimentConfig, dataset: DatasetFile) -> RowLengths:
-    """The rows of all samples, as far as the configuration uses them."""
+    """The rows of all samples that are used, as far as the configuration uses them."""
     lengths = dataset.input_lengths, dataset.target_lengths
-    tokens = cut_long(*lengths, config.data.max_tokens)
-    return rows_of_tokens(*tokens, config.model.is_encoder_decoder)
+    kept, inputs, targets = used_tokens(*lengths, config.data)
+    return rows_of_tokens(inputs[kept], targets[kept], config.model.is_encoder_decoder)
 
 
 def placed_for_lengths(config: ExperimentConfig, batches: Sequence[Lengths]) -> ExperimentConfig:

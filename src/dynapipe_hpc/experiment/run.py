@@ -3,10 +3,10 @@
 from contextlib import closing, nullcontext
 from pathlib import Path
 
+from dynapipe_hpc.data.long_samples import describe_long
 from dynapipe_hpc.experiment.assemble import build_worker
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.describe_cut import describe_cut
 from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.open_experiment import Experiment
@@ -58,7 +58,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         place = find_place(job, config)
     with job.agreeing():
         log = RunLog(config, output, job.size, n_done) if job.is_first else None
-    for line in describe_cut(source.dataset, config.data.max_tokens) if job.is_first else ():
+    for line in describe_long(source.dataset, config.data) if job.is_first else ():
         print(line, flush=True)
     worker = build_worker(config, source, job, place)
     if point:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.long_samples import describe_long
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.describe_cut import describe_cut
 from dynapipe_hpc.experiment.explain_choice import explain_choice
 from dynapipe_hpc.experiment.explain_gain import explain_gain
 from dynapipe_hpc.experiment.explain_split import explain_split
@@ -50,7 +50,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
         [
             f"costs {planner.cost.description}",
             _layers(config),
-            *describe_cut(source.dataset, config.data.max_tokens),
+            *describe_long(source.dataset, config.data),
             *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
             *(_explanation(planner, choice, samples) if explain else ()),
