@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.long_samples import describe_long
 from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.open_mpi.settings import permission_for_root
@@ -62,10 +63,11 @@ def _dataset(config: ExperimentConfig, _: int) -> str:
         check_vocabulary(config, dataset)
         rows = rows_of_dataset(config, dataset)
         check_batch_sizes(config, open_sampler(config, dataset))
+        long = "".join(f"; {line}" for line in describe_long(dataset, config.data))
     longest = int((rows.row_tokens + rows.target_tokens).max())
     return (
         f"{config.data.dataset}: {len(rows.row_tokens):,} samples, the longest as used "
-        f"{longest:,} tokens"
+        f"{longest:,} tokens{long}"
     )
 
 

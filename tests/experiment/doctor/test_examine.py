@@ -132,6 +132,18 @@ def test_a_missing_dataset_has_one_problem_where_layers_are_given(
     assert problem.startswith("dataset PROBLEM: none.h5: ")
 
 
+def test_samples_that_are_too_long_are_counted_and_a_problem_if_refused(
+    folder: Path, capsys: Output
+) -> None:
+    limit = ["data.max_tokens=16", "data.long_samples=drop"]
+    assert not ask(folder, *limit)
+    assert "dataset PROBLEM: data.max_tokens = 16: all 40 samples of" in problems(capsys)[0]
+    assert ask(folder, "data.max_tokens=16")
+    assert "16 tokens; 40 of 40 samples are longer than data.max_tokens" in capsys.readouterr().out
+    assert not ask(folder, "data.max_tokens=16", "data.long_samples=refuse")
+    assert "40 of 40 samples of" in problems(capsys)[0]
+
+
 def test_a_configuration_that_cannot_be_used_is_a_problem(folder: Path, capsys: Output) -> None:
     assert not ask(folder, "cluster.n_stage=2")
     (problem,) = problems(capsys)
