@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.executor import mpi_buffers
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.rendezvous import rendezvous
 from dynapipe_hpc.executor.staged import StagedCollectives
 from dynapipe_hpc.executor.torch_collectives import TorchCollectives
 from dynapipe_hpc.executor.torch_groups import TorchGroups, close_groups, open_groups
@@ -46,11 +45,9 @@ every_cluster = pytest.mark.parametrize(
 
 @contextmanager
 def gloo_groups(cluster: Cluster) -> Iterator[TorchGroups]:
-    with TemporaryDirectory() as folder:
-        meeting = WORLD.bcast(Path(folder) / "ranks")
-        yield open_groups("gloo", cluster, RANK, meeting, 60)
+    with rendezvous(WORLD, 60) as store:
+        yield open_groups("gloo", cluster, RANK, store, 60)
         close_groups()
-        WORLD.Barrier()
 
 
 @every_cluster

@@ -1,14 +1,13 @@
-"""The process groups of a job, made once, without a network port of our own."""
+"""Process groups of torch.distributed, made once per job."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from torch import distributed
-from torch._C._distributed_c10d import FileStore
+from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroup
 
 from dynapipe_hpc.plan.cluster import Cluster
@@ -27,6 +26,7 @@ class TorchGroups:
         replicas: Those that hold the same shard of the same stage, by replica.
         shards: Those of the same stage of the same replica, by shard.
         same_replica: Those of the same replica.
+        store: Where they met; the groups may call it for as long as they exist.
     """
 
     cluster: Cluster
@@ -35,10 +35,11 @@ class TorchGroups:
     replicas: ProcessGroup
     shards: ProcessGroup
     same_replica: ProcessGroup
+    store: Store
 
 
 def open_groups(
-    backend: Backend, cluster: Cluster, rank: int, meeting: Path, timeout_s: float
+    backend: Backend, cluster: Cluster, rank: int, store: Store, timeout_s: float
 ) -> TorchGroups:
     """Joins the ranks of a cluster; all ranks together, one cluster at a time.
 
@@ -46,13 +47,11 @@ def open_groups(
         backend: What carries tensors.
         cluster: All ranks.
         rank: This one.
-        meeting: A file that does not exist yet and that all ranks would see, through which they
-            tell each other where they are.
+        store: Where the ranks tell each other their addresses.
         timeout_s: After which torch itself ends a rank that waits; counts from when the rank has
             asked for what it waits for.
     """
     timeout = timedelta(seconds=timeout_s)
-    store = FileStore(str(meeting), cluster.n_ranks)
     distributed.init_process_group(
         backend, store=store, rank=rank, world_size=cluster.n_ranks, timeout=timeout
     )
@@ -64,6 +63,7 @@ def open_groups(
         replicas=own_group(lambda r: cluster.stage_of(r) * cluster.n_shards + cluster.shard_of(r)),
         shards=own_group(cluster.plan_of),
         same_replica=own_group(cluster.replica_of),
+        store=store,
     )
 
 

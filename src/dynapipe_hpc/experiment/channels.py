@@ -1,17 +1,14 @@
 """How a rank's tensors reach other ranks."""
 
-import atexit
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import mkdtemp
 
 import torch
 from torch import Tensor
 
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
 from dynapipe_hpc.executor.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.rendezvous import rendezvous
 from dynapipe_hpc.executor.staged import StagedCollectives, StagedTransport
 from dynapipe_hpc.executor.torch_collectives import TorchCollectives
 from dynapipe_hpc.executor.torch_groups import Backend, close_groups, open_groups
@@ -94,25 +91,25 @@ def open_torch_channels(
 ) -> Channels:
     """Connects the ranks through torch.distributed; as `open_channels`."""
     limit_s = timeout_s + _AFTER_WATCHDOG_S
-    groups = open_groups(backend, cluster, job.rank, _meeting_place(job), limit_s)
-    transport = TorchTransport(groups.same_shard, device, dtype)
-    plan, stage = cluster.plan_of(job.rank), cluster.stage_of(job.rank)
-    transport.connect(plan + step for step in (-1, 1) if 0 <= stage + step < cluster.n_stages)
-    collectives = TorchCollectives(groups)
-    # The first sum of a group takes long, and memory; so it comes before training.
+    with rendezvous(job.comm, timeout_s) as store:
+        groups = open_groups(backend, cluster, job.rank, store, limit_s)
+        transport = TorchTransport(groups.same_shard, device, dtype)
+        plan, stage = cluster.plan_of(job.rank), cluster.stage_of(job.rank)
+        transport.connect(plan + step for step in (-1, 1) if 0 <= stage + step < cluster.n_stages)
+        collectives = TorchCollectives(groups)
+        _connect(collectives, holders, device)
+    return Channels(collectives, transport, close_groups)
+
+
+def _connect(collectives: TorchCollectives, holders: Holders, device: torch.device) -> None:
+    """Sums a number over every group: the first sum takes long, and memory.
+
+    It is also what makes ranks meet, which they cannot do later.
+    """
     number = torch.zeros(1, device=device)
     collectives.sum_over_replicas(number)
     collectives.sum_over_shards(number)
     collectives.sum_within_replica(number)
     for stages in holders:
-        if stage in stages:
+        if collectives.stage in stages:
             collectives.sum_over_copies(number, stages)
-    return Channels(collectives, transport, close_groups)
-
-
-def _meeting_place(job: Job) -> Path:
-    """A file in the working directory, which all ranks share; it goes when the job ends."""
-    folder = mkdtemp(prefix=".dynapipe-hpc-", dir=Path.cwd()) if job.is_first else ""
-    if job.is_first:
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(job.broadcast(folder)) / "ranks"

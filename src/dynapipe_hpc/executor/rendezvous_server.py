@@ -1,0 +1,74 @@
+"""Thread of one rank that keeps what ranks tell each other while they connect."""
+
+import atexit
+from threading import Event, Thread
+
+from mpi4py import MPI
+
+REQUEST = 0
+"""Tag of requests: the tag that the reply shall have, the operation, key and value."""
+
+_LONGEST_PAUSE_S = 2e-3
+_SHORTEST_PAUSE_S = 0.05e-3
+
+
+class RendezvousServer:
+    """Keys and values in the memory of one rank, which answers requests of all.
+
+    A get is answered when the key is set, so that nobody has to ask twice.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        """Starts answering the ranks of `comm`."""
+        self._comm = comm
+        self._values: dict[str, bytes] = {}
+        self._waiting: dict[str, list[tuple[int, int]]] = {}
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, name="rendezvous", daemon=True)
+        self._thread.start()
+        # A job that ends early must not end MPI under the thread.
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Ends the answers; more than once does no harm."""
+        atexit.unregister(self.stop)
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = _SHORTEST_PAUSE_S
+        status = MPI.Status()
+        while not self._stopped.wait(pause_s):
+            request = self._comm.improbe(tag=REQUEST, status=status)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            if request is not None:
+                self._answer(status.Get_source(), *request.recv())
+                pause_s = _SHORTEST_PAUSE_S
+
+    def _answer(self, rank: int, tag: int, what: str, key: str, value: bytes | int) -> None:
+        reply: object = None
+        match what, value:
+            case "set", bytes():
+                self._set(key, value)
+            case "get", _:
+                if key not in self._values:
+                    self._waiting.setdefault(key, []).append((rank, tag))
+                    return
+                reply = self._values[key]
+            case "add", int():
+                reply = int(self._values.get(key, b"0")) + value
+                self._set(key, b"%d" % reply)
+            case "check", _:
+                reply = key in self._values
+            case "delete", _:
+                reply = self._values.pop(key, None) is not None
+            case "count", _:
+                reply = len(self._values)
+            case _:
+                raise ValueError(f"rank {rank} asked for {what} {key!r}")
+        self._comm.send(reply, dest=rank, tag=tag)
+
+    def _set(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+        for rank, tag in self._waiting.pop(key, []):
+            self._comm.send(value, dest=rank, tag=tag)
