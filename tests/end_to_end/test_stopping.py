@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.oracles.job_files import write_job_files
+from tests.oracles.listening import open_to_others
 from tests.oracles.real_job import RUN, real_job
 
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -32,6 +33,7 @@ def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
 ) -> None:
     with real_job(folder, 4, *RUN, *ENDLESS, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 2:")
+        assert [open_to_others(job.pid_of(rank)) for rank in range(4)] == [[]] * 4
         job.send(2, signal.SIGTERM)
         ended = job.wait(LONGEST_END_S)
     assert ended.exit_code == 75, ended.err

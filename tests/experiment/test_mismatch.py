@@ -14,7 +14,7 @@ INTEL = "Intel(R) MPI Library 2021.9 for Linux* OS\n"
 
 
 def started(launcher: str | None, interface: str | None, size: int = 4) -> Started:
-    return Started(launcher, interface, 0, size, 0, None, 1)
+    return Started(launcher, interface, 0, size, 0, False, None, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dynapipe_hpc.experiment.one_host import stay_on_host
 from dynapipe_hpc.experiment.started import Started, device_index, read_started
 
 CORES = 8
@@ -46,6 +47,45 @@ def test_every_launcher_is_known_by_its_variables(
     assert (started.rank, started.size, started.local_rank) == ranks
 
 
+@pytest.mark.parametrize(
+    ("environment", "is_on_one_host"),
+    [
+        ({}, True),
+        (BATCH, True),
+        ({"PMIX_NAMESPACE": "another launcher's"}, False),
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "4"}, True),
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, False),
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "3,1"}, False),
+        (STEP, False),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, True),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, False),
+        (MPICH | {"MPI_LOCALNRANKS": "8"}, True),
+        (PALS | {"PMI_LOCAL_SIZE": "2"}, False),
+    ],
+)
+def test_a_job_of_one_host_is_known_before_mpi_starts(
+    environment: dict[str, str], is_on_one_host: bool
+) -> None:
+    assert read_started(environment, CORES).is_on_one_host is is_on_one_host
+
+
+def test_a_job_of_one_host_stays_off_the_network_unless_told_otherwise() -> None:
+    job = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"}
+    environment = {"NCCL_SOCKET_IFNAME": "ib0"}
+    stay_on_host(read_started(job, CORES), environment)
+    assert environment == {
+        "OMPI_MCA_btl": "self,sm",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "ib0",
+    }
+    alone: dict[str, str] = {}
+    stay_on_host(read_started({}, CORES), alone)
+    assert alone["OMPI_MCA_btl"] == "self"
+    network: dict[str, str] = {}
+    stay_on_host(read_started(OPEN_MPI, CORES), network)
+    assert network == {}
+
+
 @pytest.mark.parametrize("inner", [OPEN_MPI, MPICH])
 def test_an_mpiexec_counts_more_than_the_step_that_its_daemons_run_in(
     inner: dict[str, str],
@@ -71,7 +111,7 @@ def test_gpus_are_those_that_cuda_may_see(
     visible: str | None, devices: tuple[str, ...] | None
 ) -> None:
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert read_started(environment, CORES) == Started(None, None, 0, 1, 0, devices, CORES)
+    assert read_started(environment, CORES) == Started(None, None, 0, 1, 0, True, devices, CORES)
 
 
 def test_the_ranks_of_a_host_take_its_gpus_in_turn() -> None:

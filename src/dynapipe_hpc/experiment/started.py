@@ -13,12 +13,14 @@ class Launcher:
         rank: The variable that counts the processes.
         size: The variable that says how many there are.
         local_rank: The variable that counts the processes of a host.
+        local_size: The variable that says how many there are on this host.
     """
 
     name: str
     rank: str
     size: str
     local_rank: str
+    local_size: str
 
     def started(self, environment: Mapping[str, str]) -> bool:
         """Whether a process with this environment comes from here."""
@@ -32,10 +34,18 @@ LAUNCHERS = (
         "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
-    Launcher("mpiexec of MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    Launcher("mpiexec of Cray", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK"),
-    Launcher("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    Launcher("mpiexec of MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    Launcher("mpiexec of Cray", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
+    # On several hosts its last variable is a list, such as 4(x2).
+    Launcher(
+        "srun",
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_LOCALID",
+        "SLURM_STEP_TASKS_PER_NODE",
+    ),
 )
 
 # By which variable a process knows how to meet the others.
@@ -57,6 +67,7 @@ class Started:
         rank: This process.
         size: Number of processes.
         local_rank: This process among those of its host.
+        is_on_one_host: Whether the launcher says that all processes are on this host.
         devices: The GPUs of the host that it may use; None where nothing limits them.
         n_cores: Processor cores it may use.
     """
@@ -66,6 +77,7 @@ class Started:
     rank: int
     size: int
     local_rank: int
+    is_on_one_host: bool
     devices: tuple[str, ...] | None
     n_cores: int
 
@@ -88,12 +100,18 @@ def read_started(environment: Mapping[str, str], n_usable_cores: int) -> Started
         if launcher is not None
         else (0, 1, 0)
     )
+    interface = next((name for key, name in _INTERFACES.items() if key in environment), None)
     return Started(
         launcher=launcher.name if launcher is not None else None,
-        interface=next((name for key, name in _INTERFACES.items() if key in environment), None),
+        interface=interface,
         rank=rank,
         size=size,
         local_rank=local_rank,
+        is_on_one_host=(
+            environment.get(launcher.local_size) == str(size)
+            if launcher is not None
+            else interface is None
+        ),
         devices=_devices(environment),
         # A launcher that does not bind says only here what a process may use.
         n_cores=min(n_usable_cores, int(environment.get("SLURM_CPUS_PER_TASK", n_usable_cores))),

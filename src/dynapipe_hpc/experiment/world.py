@@ -16,6 +16,7 @@ import mpi4py
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.mismatch import check_interface, check_world
 from dynapipe_hpc.experiment.open_mpi.settings import is_own_open_mpi, open_mpi_settings
+from dynapipe_hpc.experiment.one_host import stay_on_host
 from dynapipe_hpc.experiment.started import read_started
 
 __all__ = ["MPI", "STARTED"]
@@ -39,6 +40,7 @@ STARTED = read_started(os.environ, len(os.sched_getaffinity(0)))
 
 
 def _start() -> None:
+    stay_on_host(STARTED, os.environ)
     version = MPI.Get_library_version()
     try:
         if not MPI.Is_initialized():
