@@ -1,10 +1,12 @@
 """Configuration files: inheritance, overrides, and errors that say what to do."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
 
 COMPLETE = """
@@ -99,7 +101,34 @@ def test_rows_are_as_long_as_the_longest_sample(complete: Path, family: list[str
         ("planner.batch.memory_share=[1.0]", "'planner.batch.memory_share'; did you mean"),
         ("zebra.x=1", "unknown key 'zebra'; known keys here: data, model"),
         ("cluster.n_stages=0", "cluster.n_stages = 0: .*greater than or equal to 1"),
-        ("planner.batch.rule=pack", "planner.batch: .*'dense_packing'"),
+        ("planner.batch.rule=pack", "planner.batch.rule = 'pack': must be .*'dense_packing'"),
+        ("planner.batch.rule=dynamc", r"'authors'; did you mean 'dynamic'\?$"),
+        (
+            "planner.batch.recompute_choice=per_microbach",
+            r"= 'per_microbach': must be 'per_microbatch', 'per_iteration' or 'first_feasible'; "
+            r"did you mean 'per_microbatch'\?$",
+        ),
+        (
+            "planner.schedule.rules=['adaptiv']",
+            r"rules.0 = 'adaptiv': .*; did you mean 'adaptive'\?",
+        ),
+        (
+            "planner.schedule.rules=adaptive",
+            r"rules = 'adaptive': must be a list, each entry 'gpipe', '1f1b'",
+        ),
+        (
+            "training.betas=[0.9]",
+            r"betas = \[0.9\]: must be a list of 2 entries, each a finite number",
+        ),
+        ("training.threads=true", "training.threads = true: must be an integer greater than or"),
+        ("cluster.n_stages=few", r"n_stages = 'few': must be an integer .* equal to 1048576$"),
+        ("store.timeout_s=long", "= 'long': must be a finite number greater than 0 .*, in seconds"),
+        ("data=here", "data = 'here': must be a table"),
+        (
+            "cluster.device_memory_bytes=80gb",
+            "= '80gb': must be an integer .*, in bytes, or text with a unit, such as 80GB, 80GiB",
+        ),
+        ("cluster.device_memory_bytes=0.3B", "'0.3B': must be an integer"),
         (
             "planner.batch={rule='naive_padding', rows_per_microbatch=0}",
             "toml: planner.batch.rows_per_microbatch = 0: ",
@@ -141,6 +170,48 @@ def test_any_vocabulary_goes_with_any_shards_that_all_get_ids_of_it(complete: Pa
         "ids, as every shard takes 2; lower n_shards, or raise vocab_size to 8",
     ):
         load_config(complete, ["cluster.n_shards=4", "model.vocab_size=5"])
+
+
+@pytest.mark.parametrize(
+    ("size", "n_bytes"),
+    [
+        ("80GB", 80 * 10**9),
+        ("80GiB", 80 * 2**30),
+        ("512 MiB", 512 * 2**20),
+        ("1.5TB", 1_500 * 10**9),
+        ("'3kB'", 3000),
+        ("1_000", 1000),
+        ("'1000B'", 1000),
+    ],
+)
+def test_memory_has_units(complete: Path, tmp_path: Path, size: str, n_bytes: int) -> None:
+    config = load_config(complete, [f"cluster.device_memory_bytes={size}"])
+    assert config.cluster.device_memory_bytes == n_bytes
+    assert f"device_memory_bytes = {n_bytes}\n" in to_toml(config)
+    text = COMPLETE.replace("1_000_000", f'"{n_bytes} B"')
+    assert load_config(written(tmp_path / "other.toml", text)).cluster == config.cluster
+
+
+WRONG = ("'per microbach'", "[[]]", "-1.5", "true", "{}", "1e300")
+
+
+@pytest.mark.parametrize("table", ExperimentConfig.model_fields)
+def test_every_message_is_in_our_words(complete: Path, table: str) -> None:
+    """Whatever the key and the value: the key is named, and nothing of the validator's."""
+    known = load_config(complete).model_dump(mode="json")[table]
+    keys = [f"{table}.{key}" for key in known if not isinstance(known[key], dict)]
+    inner = [f"{table}.{k}.{key}" for k in known if isinstance(known[k], dict) for key in known[k]]
+    n_told = 0
+    for key in keys + inner:
+        for wrong in WRONG:
+            try:
+                load_config(complete, [f"{key}={wrong}"])
+            except ConfigError as error:
+                n_told += 1
+                assert key.rpartition(".")[2] in str(error)
+                foreign = "Input should|valid|[Tt]uple|dictionary|pydantic|Literal"
+                assert not re.search(foreign, str(error).removeprefix(str(complete)))
+    assert n_told >= 4 * len(keys + inner)
 
 
 def test_samples_are_as_long_as_rounding_up_allows(complete: Path) -> None:

@@ -3,6 +3,10 @@
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+TRUTH = "truth"
+"""Type of the error that a key is true or false, but is to be something else."""
 
 
 class ConfigTable(BaseModel):
@@ -18,5 +22,5 @@ class ConfigTable(BaseModel):
         for key, value in table.items() if isinstance(table, dict) else ():
             field = cls.model_fields.get(key)
             if isinstance(value, bool) and field and field.annotation is not bool:
-                raise ValueError(f"{key} is {str(value).lower()}, but takes no true or false")
+                raise PydanticCustomError(TRUTH, "{key} is no truth value", {"key": key})
         return table

@@ -1,18 +1,17 @@
 """From a TOML file to an `ExperimentConfig`."""
 
-import difflib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.config_error import explain
 
 Tables = dict[str, Any]
 MOST_BYTES = 1 << 16
@@ -35,7 +34,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
 
     Raises:
         InputError: A file cannot be read.
-        ConfigError: Names file, key, value and the way out.
+        ConfigError: Names file, key, value and what is allowed.
     """
     tables = _read(path)
     for override in overrides:
@@ -43,7 +42,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     try:
         return ExperimentConfig.model_validate(tables)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(path, detail) for detail in error.errors())) from None
+        raise ConfigError(explain(path, error)) from None
 
 
 def to_toml(config: ExperimentConfig) -> str:
@@ -111,55 +110,3 @@ def _value(text: str) -> Any:
     except (ValueError, RecursionError):
         return text  # a bare word is a string: quoting it twice on a shell is a nuisance
     return found["value"] if len(found) == 1 else text
-
-
-def _explain(path: Path, detail: ErrorDetails) -> str:
-    keys = [str(part) for part in detail["loc"]]
-    model, known = _walk(keys)
-    where = f"{path}: {'.'.join(known)}" if known else f"{path}"
-    if detail["type"] == "extra_forbidden":
-        return f"{path}: unknown key '{'.'.join(known)}'{_nearest(known[-1], model)}"
-    if detail["type"] == "missing":
-        return f"{where} is missing"
-    reason = detail["msg"].removeprefix("Value error, ")
-    if isinstance(detail["input"], str | int | float | bool):
-        return f"{where} = {quoted(detail['input'])}: {reason}"
-    return f"{where}: {reason}"
-
-
-def _walk(keys: Sequence[str]) -> tuple[type[BaseModel] | None, list[str]]:
-    """The table that holds the last key, and the keys as the file spells them.
-
-    Pydantic names the chosen variant of a tagged union as one more key; the file does not.
-    """
-    model: type[BaseModel] | None = ExperimentConfig
-    spelled: list[str] = []
-    variants: Mapping[str, type[BaseModel]] = {}
-    for i, key in enumerate(keys):
-        if key in variants:
-            model, variants = variants[key], {}
-            continue
-        spelled.append(key)
-        field = model.model_fields.get(key) if model else None
-        if field is None or i == len(keys) - 1:
-            continue
-        model, variants = _tables_of(field.annotation, field.discriminator)
-    return model, spelled
-
-
-def _tables_of(
-    annotation: Any, discriminator: Any
-) -> tuple[type[BaseModel] | None, dict[str, type[BaseModel]]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, {}
-    choices = [c for c in getattr(annotation, "__args__", ()) if isinstance(c, type)]
-    tables = [c for c in choices if issubclass(c, BaseModel)]
-    return None, {get_args(t.model_fields[str(discriminator)].annotation)[0]: t for t in tables}
-
-
-def _nearest(key: str, model: type[BaseModel] | None) -> str:
-    names = list(model.model_fields) if model else []
-    close = difflib.get_close_matches(key, names, n=1)
-    if close:
-        return f"; did you mean '{close[0]}'?"
-    return f"; known keys here: {', '.join(names)}" if names else ""

@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from dynapipe_hpc.data.byte_size import Bytes
 from dynapipe_hpc.data.config_table import ConfigTable
 
 
@@ -34,7 +35,7 @@ class Cluster(ConfigTable):
         n_replicas: Copies of the model, each working on its share of every batch.
         n_stages: Parts into which the layers of one copy are divided.
         n_shards: Ranks over which every layer of a stage is cut (tensor parallelism).
-        device_memory_bytes: Memory that one rank may use for model and activations.
+        device_memory_bytes: Memory that one rank may use for model and activations, such as "80GB".
         zero_stage: What replicas share out instead of each keeping all of it: 0 nothing, 1 the
             state of the optimizer (ZeRO-1).
         link: Connection between neighbouring stages; a measured one of a cost table wins.
@@ -43,7 +44,7 @@ class Cluster(ConfigTable):
     n_replicas: int = Field(default=1, ge=1, le=2**20)
     n_stages: int = Field(default=1, ge=1, le=2**20)
     n_shards: int = Field(default=1, ge=1, le=2**20)
-    device_memory_bytes: int = Field(gt=0, le=2**50)
+    device_memory_bytes: Bytes = Field(gt=0, le=2**50)
     zero_stage: Literal[0, 1] = 0
     link: Link = Link()
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dynapipe_hpc.data.byte_size import Bytes
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Recompute
 
@@ -44,7 +45,7 @@ class AnalyticConfig(ModesConfig):
     flops_per_ms: float = Field(default=5e7, ge=1)
     memory_bytes_per_ms: float = Field(default=1e7, ge=1)
     launch_ms: float = Field(default=0.1, gt=0, le=1e6)
-    element_bytes: int = Field(default=4, ge=1, le=16)
+    element_bytes: Bytes = Field(default=4, ge=1, le=16)
     state_factor: float = Field(default=4, ge=1, le=1000)
     reduction_bytes_per_ms: float = Field(default=1e6, ge=1)
 

@@ -1,0 +1,28 @@
+"""Sizes of memory in a configuration, as people write them."""
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_FACTORS = {
+    "B": 1,
+    **{unit: 1000**power for power, unit in enumerate(("kB", "MB", "GB", "TB"), 1)},
+    **{unit: 1024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), 1)},
+}
+_WRITTEN = re.compile(r"\s*(\d{1,20})(?:\.(\d{1,20}))?\s*([A-Za-z]+)\s*", re.ASCII)
+
+
+def _in_bytes(value: object) -> object:
+    """The bytes of a text such as 1.5GiB; anything else as it is."""
+    written = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
+    if written is None or written[3] not in _FACTORS:
+        return value
+    decimals = written[2] or ""
+    size, rest = divmod(int(written[1] + decimals) * _FACTORS[written[3]], 10 ** len(decimals))
+    return value if rest else size
+
+
+Bytes = Annotated[int, BeforeValidator(_in_bytes)]
+"""Number of bytes: an integer, or a text with a unit, of powers of 1000 (kB, MB, GB, TB) or 1024
+(KiB, MiB, GiB, TiB)."""

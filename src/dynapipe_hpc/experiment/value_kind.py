@@ -1,0 +1,141 @@
+"""What values a key of a configuration may have, in words."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+_LIMITS = {
+    "gt": "greater than",
+    "ge": "greater than or equal to",
+    "lt": "less than",
+    "le": "less than or equal to",
+}
+_WORDS = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a finite number",
+    str: "text in quotes",
+    Path: "a path in quotes",
+}
+# By the end of the key's name, the longest first.
+_UNITS = {
+    "_per_ms": "per millisecond",
+    "_ms": "in milliseconds",
+    "_s": "in seconds",
+    "_bytes": "in bytes, or text with a unit, such as 80GB, 80GiB or 512MiB",
+}
+_TAGS = ("kind", "rule")
+
+
+class ValueKind:
+    """The type of a key, or of an entry of its list, as it is declared.
+
+    Attributes:
+        table: Table that the value is; None for other values.
+        variants: Tables of which the value is one, by the word that chooses.
+        choices: Values of an enumeration; empty where others are allowed.
+    """
+
+    def __init__(self, declared: Any) -> None:
+        """Reads a type, an annotated one, or a field of a table."""
+        self._type, self._metadata = _unpacked(declared)
+        members = [each for each in get_args(self._type) if each is not NoneType]
+        if NoneType in get_args(self._type):
+            self._type, inner = _unpacked(members[0])
+            self._metadata = [*self._metadata, *inner]
+        self.table = self._type if _is_table(self._type) else None
+        tables = [each for each in members if _is_table(each)]
+        self.variants: Mapping[str, type[BaseModel]] = {_tag(table): table for table in tables}
+        is_choice = get_origin(self._type) is Literal
+        self.choices: tuple[Any, ...] = get_args(self._type) if is_choice else ()
+        self._may_be_infinite = any(getattr(note, "allow_inf_nan", 0) for note in self._metadata)
+
+    def inside(self, key: int | str) -> "ValueKind":
+        """The kind of a key of this table, or of an entry of this list."""
+        if self.table and key in self.table.model_fields:
+            return ValueKind(self.table.model_fields[str(key)])
+        entries = get_args(self._type)
+        return ValueKind(entries[0] if get_origin(self._type) is tuple else Any)
+
+    def describe(self, key: str) -> str:
+        """Words that go on from "must be".
+
+        Args:
+            key: Name of the key, whose end is the unit.
+        """
+        if self.choices:
+            return one_of(self.choices)
+        if self.table or self.variants:
+            return "a table"
+        if get_origin(self._type) is tuple:
+            return self._describe_list(key)
+        limits = " and ".join(_limits(self._metadata))
+        unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
+        is_number = self._type in (int, float)
+        words = "a number" if self._may_be_infinite else _WORDS.get(self._type, "of another kind")
+        return " ".join(filter(None, [words, limits])) + (f", {unit}" if is_number and unit else "")
+
+    def _describe_list(self, key: str) -> str:
+        entry, *others = get_args(self._type)
+        least = [note.min_length for note in self._metadata if _is_least(note)]
+        each = ValueKind(entry).describe(key)
+        if Ellipsis not in others:
+            return f"a list of {1 + len(others)} entries, each {each}"
+        return f"a list{f' of at least {least[0]} entry' if least else ''}, each entry {each}"
+
+
+def did_you_mean(value: object, known: Sequence[object]) -> str:
+    """The nearest known value, as the end of a message; empty if none is near."""
+    if not isinstance(value, str):
+        return ""
+    words = [each for each in known if isinstance(each, str)]
+    close = difflib.get_close_matches(value, words, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def one_of(values: Sequence[object]) -> str:
+    """Values in a row, the last after "or"."""
+    *others, last = [repr(value) for value in values]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _unpacked(declared: Any) -> tuple[Any, list[Any]]:
+    """A type without what is annotated, and that."""
+    if isinstance(declared, FieldInfo):
+        return declared.annotation, declared.metadata
+    if get_origin(declared) is Annotated:
+        bare, *notes = get_args(declared)
+        inner = [note.metadata if isinstance(note, FieldInfo) else [note] for note in notes]
+        return bare, [each for notes in inner for each in notes]
+    return declared, []
+
+
+def _limits(metadata: Sequence[Any]) -> list[str]:
+    found = [
+        (words, getattr(note, name, None)) for name, words in _LIMITS.items() for note in metadata
+    ]
+    # A limit of a number with a point is written without one where it has none.
+    numbers = [(words, int(n) if n == int(n) else n) for words, n in found if n is not None]
+    lengths = [note.min_length for note in metadata if _is_least(note)]
+    return [f"{words} {number}" for words, number in numbers] + [
+        f"of at least {length} character" for length in lengths
+    ]
+
+
+def _is_least(note: object) -> bool:
+    return getattr(note, "min_length", None) is not None
+
+
+def _is_table(declared: Any) -> bool:
+    return isinstance(declared, type) and issubclass(declared, BaseModel)
+
+
+def _tag(table: type[BaseModel]) -> str:
+    """The word that chooses a variant of a table."""
+    (field,) = [table.model_fields[name] for name in _TAGS if name in table.model_fields]
+    return str(get_args(field.annotation)[0])
