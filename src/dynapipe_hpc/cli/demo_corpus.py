@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from dynapipe_hpc.cli.help_text import examples
 from dynapipe_hpc.data.replacing import check_output
 
 
@@ -12,6 +13,9 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "demo-corpus",
         help="make a corpus of instruction tasks to try everything on",
         description="Writes JSON lines of small tasks whose lengths are as uneven as real ones'.",
+        epilog=examples(
+            "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
+        ),
     )
     parser.add_argument("output", type=Path, metavar="OUT.jsonl")
     parser.add_argument("--samples", type=int, default=10_000, metavar="N")

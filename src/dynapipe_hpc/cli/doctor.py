@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_overrides
+from dynapipe_hpc.cli.help_text import examples
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -15,6 +16,10 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
             "Looks at launcher, MPI, one-sided access between all ranks, software, devices, "
             "memory and the run folder, and whether CONFIG goes with them: a fact per line, and a "
             "problem with its way out. Exits with 2 if there is a problem, 0 otherwise."
+        ),
+        epilog=examples(
+            "dynapipe-hpc doctor",
+            "mpiexec -n 4 dynapipe-hpc doctor configs/tiny_cpu.toml -o runs/tiny",
         ),
     )
     parser.add_argument("config", metavar="CONFIG", type=Path, nargs="?", help="configuration file")

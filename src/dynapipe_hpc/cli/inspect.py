@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from dynapipe_hpc.cli.help_text import examples
+
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the verb."""
@@ -13,6 +15,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
             "Prints counts, length percentiles per task and a histogram of lengths of a dataset, "
             "or the layers, ranges and link of a cost table. With --config, also the longest "
             "samples of a dataset that fit into memory, by what is recomputed."
+        ),
+        epilog=examples(
+            "dynapipe-hpc inspect corpus.h5 --verify",
+            "dynapipe-hpc inspect corpus.h5 --config configs/tiny_cpu.toml",
+            "dynapipe-hpc inspect costs.h5",
         ),
     )
     parser.add_argument("file", type=Path, metavar="FILE.h5")

@@ -5,10 +5,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import demo_corpus, doctor, inspect, plan, preprocess, profile, report, run
+from dynapipe_hpc.cli.help_text import HelpFormatter, examples
 from dynapipe_hpc.data.errors import InputError, RunError, printable
 
 VERBS = (doctor, preprocess, inspect, profile, plan, run, report, demo_corpus)
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 1 the run failed, 2 wrong input; a user error is a message, not a traceback.
     """
-    parsed = _parser().parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name need not be text, and a terminal not know all letters.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -42,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """Whose messages a terminal can show; so are its verbs'."""
 
+    def __init__(self, **options: Any) -> None:
+        """As any parser."""
+        super().__init__(formatter_class=HelpFormatter, **options)
+
     def error(self, message: str) -> NoReturn:
         """Explains how the verb is used."""
         super().error(printable(message))
@@ -52,10 +57,12 @@ def _explain(message: str, exit_code: int) -> int:
     return exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all verbs."""
     parser = _Parser(
         prog="dynapipe-hpc",
         description="Trains language models on samples of very different lengths.",
+        epilog=examples("dynapipe-hpc doctor", "dynapipe-hpc run --help"),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
+from dynapipe_hpc.cli.help_text import examples
 from dynapipe_hpc.data.errors import InputError
 
 
@@ -15,6 +16,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         description=(
             "Plans one iteration of CONFIG on this machine alone and prints it; or, with "
             "--lengths and --json, every batch of a file of sample lengths, without a dataset."
+        ),
+        epilog=examples(
+            "dynapipe-hpc plan configs/tiny_cpu.toml --iteration 3 --explain",
+            "dynapipe-hpc plan configs/tiny_cpu.toml --profile costs.h5",
+            "dynapipe-hpc plan configs/tiny_cpu.toml --lengths lengths.json --json plans.json",
         ),
     )
     add_config_arguments(parser)

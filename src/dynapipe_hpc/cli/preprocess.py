@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dynapipe_hpc.cli.help_text import examples
 from dynapipe_hpc.data.errors import printable
 from dynapipe_hpc.experiment.started import read_started
 
@@ -25,6 +26,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
             "Tokenizes JSON lines with the fields inputs, targets and, optionally, task. Started "
             "with mpiexec or srun, ranks share the text, OUT.h5 is the index of the shards in "
             "OUT.h5.shards, and the same command started again goes on where it was ended."
+        ),
+        epilog=examples(
+            "dynapipe-hpc preprocess corpus.jsonl corpus.h5",
+            "dynapipe-hpc preprocess part-*.jsonl corpus.h5 --tokenizer tokenizer.json",
+            "mpiexec -n 8 dynapipe-hpc preprocess part-*.jsonl corpus.h5 --workers 1",
         ),
     )
     parser.add_argument("sources", nargs="+", type=Path, metavar="IN.jsonl")

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
+from dynapipe_hpc.cli.help_text import examples
 from dynapipe_hpc.data.replacing import check_output
 
 REPETITION_S = 18.0
@@ -19,6 +20,10 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
             "cost table that planner.cost.path names. Started with as many ranks as the run, "
             "it also measures how they slow each other down, transfers and reductions. "
             "A TABLE.h5 that was begun, or lacks modes of planner.cost.recompute, is added to."
+        ),
+        epilog=examples(
+            "mpiexec -n 4 dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5",
+            "dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5 --from-csv measured.csv",
         ),
     )
     add_config_arguments(parser)

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from dynapipe_hpc.cli.help_text import examples
 from dynapipe_hpc.data.input_file import why_unreadable
 
 
@@ -12,6 +13,10 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "report",
         help="compare runs: a table here, figures and timelines as an HTML page",
         description="Prints what runs achieved side by side and writes an HTML page.",
+        epilog=examples(
+            "dynapipe-hpc report runs/tiny",
+            "dynapipe-hpc report runs/dense runs/dynamic --baseline dense -o comparison.html",
+        ),
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folder of a run")
     parser.add_argument(

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
+from dynapipe_hpc.cli.help_text import examples
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -12,6 +13,10 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "run",
         help="train; start with mpiexec or srun, one process per rank",
         description="Trains as CONFIG says, with one MPI rank per stage and replica.",
+        epilog=examples(
+            "mpiexec -n 4 dynapipe-hpc run configs/tiny_cpu.toml -o runs/tiny",
+            "srun dynapipe-hpc run configs/tiny_cpu.toml -o runs/2 --set training.seed=2",
+        ),
     )
     add_config_arguments(parser)
     parser.add_argument(
