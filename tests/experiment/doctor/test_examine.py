@@ -1,5 +1,6 @@
 """What the doctor says of a job of one rank; tests/mpi has what it says of several."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,37 @@ def test_files_that_no_process_has_mapped_are_left_over(folder: Path, capsys: Ou
         assert "files of MPI jobs that were killed" in said
     finally:
         left.unlink()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("NCCL_SOCKET_IFNAME", "ib9"),
+        ("NCCL_SOCKET_IFNAME", "=l"),
+        ("GLOO_SOCKET_IFNAME", "l"),
+        ("OMPI_MCA_btl_tcp_if_include", "ib8,ib9"),
+    ],
+)
+def test_an_interface_that_is_not_there_is_a_problem(
+    folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert not ask(folder)
+    (problem,) = problems(capsys)
+    assert re.match(rf"{variable} PROBLEM: {value}, but \S+ has .*lo.*; name one", problem)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("NCCL_SOCKET_IFNAME", "l"),
+        ("NCCL_SOCKET_IFNAME", "^docker"),
+        ("OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8"),
+        ("GLOO_SOCKET_IFNAME", "lo"),
+    ],
+)
+def test_an_interface_may_be_named_as_each_library_takes_it(
+    folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert ask(folder), problems(capsys)

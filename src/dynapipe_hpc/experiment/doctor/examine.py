@@ -13,6 +13,7 @@ from dynapipe_hpc.experiment.doctor.look_at_config import look_at_config
 from dynapipe_hpc.experiment.doctor.look_at_folder import look_at_folder
 from dynapipe_hpc.experiment.doctor.look_at_host import look_at_host
 from dynapipe_hpc.experiment.doctor.look_at_launch import look_at_launch, look_at_mpi
+from dynapipe_hpc.experiment.doctor.look_at_network import look_at_network
 from dynapipe_hpc.experiment.doctor.look_at_software import look_at_gpus, look_at_software
 
 Look = Callable[[Case], Iterable[Finding]]
@@ -20,6 +21,7 @@ Look = Callable[[Case], Iterable[Finding]]
 _SECTIONS: dict[str, Look] = {
     "launch": look_at_launch,
     "MPI": look_at_mpi,
+    "network": look_at_network,
     "one-sided access": look_at_access,
     "software": look_at_software,
     "devices": look_at_gpus,

@@ -1,0 +1,46 @@
+"""Network interfaces that MPI, NCCL and gloo were told to use."""
+
+import os
+import platform
+import socket
+from collections.abc import Iterator
+
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.world import STARTED
+
+# NCCL takes the beginnings of names, the others take names or, in MPI, addresses.
+_EXACT = ("OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "FI_TCP_IFACE")
+_BEGINNINGS = ("NCCL_SOCKET_IFNAME",)
+
+
+def look_at_network(case: Case) -> Iterator[Finding]:
+    """Which interfaces were named, and whether this host has them; one rank per host speaks."""
+    if not case.on_host.is_first:
+        return
+    if STARTED.is_on_one_host:
+        yield Finding("reach", "one host: shared memory and the loopback interface")
+    else:
+        yield Finding("reach", "several hosts: docs/network.md has the ports, and their settings")
+    names = [name for _, name in socket.if_nameindex()]
+    for variable in (*_EXACT, *_BEGINNINGS):
+        value = os.environ.get(variable, "")
+        if value and not value.startswith("^"):
+            yield _named(variable, value, names)
+
+
+def _named(variable: str, value: str, names: list[str]) -> Finding:
+    wanted = [each for each in value.removeprefix("=").split(",") if "/" not in each]
+    is_exact = variable in _EXACT or value.startswith("=")
+    there = [
+        each
+        for each in wanted
+        if any(name == each or (name.startswith(each) and not is_exact) for name in names)
+    ]
+    if there or not wanted:
+        return Finding(variable, value)
+    return Finding(
+        variable,
+        f"{value}, but {platform.node()} has {', '.join(names)}; name one of these",
+        Level.PROBLEM,
+    )
