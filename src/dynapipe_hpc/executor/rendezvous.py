@@ -11,6 +11,7 @@ from mpi4py import MPI
 from torch._C._distributed_c10d import Store
 
 from dynapipe_hpc.executor.rendezvous_server import REQUEST, RendezvousServer
+from dynapipe_hpc.executor.transport import TransportError
 
 _N_REPLY_TAGS = 30_000  # MPI promises tags up to 32,767
 _LONGEST_PAUSE_S = 2e-3
@@ -45,7 +46,7 @@ class Rendezvous(Store):
         """Value of a key, once a rank has set it.
 
         Raises:
-            TimeoutError: No rank did.
+            TransportError: No rank did.
         """
         return bytes(self._ask("get", key))
 
@@ -53,7 +54,7 @@ class Rendezvous(Store):
         """Waits until all keys are set.
 
         Raises:
-            TimeoutError: One of them was not.
+            TransportError: One of them was not.
         """
         for key in keys:
             self._ask("get", key, timeout_s=timeout.total_seconds() if timeout else None)
@@ -81,6 +82,18 @@ class Rendezvous(Store):
         """The store itself: threads may share it."""
         return self
 
+    def leave(self) -> None:
+        """Says that this rank has connected; the first waits until all have.
+
+        Raises:
+            TransportError: One of them has not.
+        """
+        ranks = range(self._comm.Get_size())
+        said = [f"rank {rank} has connected" for rank in ranks]
+        self.set(said[self._comm.Get_rank()], b"")
+        if self._server:
+            self.wait(said)
+
     def close(self) -> None:
         """Ends the rendezvous for this rank, and for all if it is the first."""
         self._is_open = False
@@ -91,7 +104,7 @@ class Rendezvous(Store):
         self, what: str, key: str, value: bytes | int = b"", timeout_s: float | None = None
     ) -> Any:
         if not self._is_open:
-            raise RuntimeError(f"the ranks have met already, which is too late for {what} {key!r}")
+            raise TransportError(f"ranks have met already: too late for {what} {key!r}")
         tag = REQUEST + 1 + next(self._requests) % _N_REPLY_TAGS
         self._comm.send((tag, what, key, value), dest=0, tag=REQUEST)
         limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
@@ -99,9 +112,10 @@ class Rendezvous(Store):
         while (reply := self._comm.improbe(source=0, tag=tag)) is None:
             waited_s = time.monotonic() - start_s
             if waited_s > limit_s:
-                raise TimeoutError(
-                    f"rank {self._comm.Get_rank()} waited {limit_s:g} s in vain for what another "
-                    f"rank was to say under {key!r}; that rank hangs or has not come so far"
+                raise TransportError(
+                    f"ranks did not connect: rank {self._comm.Get_rank()} waited {limit_s:g} s in "
+                    f"vain for {key!r}, which another rank was to say; that rank hangs or has not "
+                    "come so far"
                 )
             time.sleep(min(waited_s / 10, _LONGEST_PAUSE_S))
         return reply.recv()
@@ -118,6 +132,6 @@ def rendezvous(comm: MPI.Intracomm, timeout_s: float) -> Iterator[Rendezvous]:
     store = Rendezvous(comm, timeout_s)
     try:
         yield store
-        comm.Barrier()  # another rank may still ask
+        store.leave()
     finally:
         store.close()
