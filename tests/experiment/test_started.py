@@ -75,6 +75,7 @@ def test_a_job_of_one_host_stays_off_the_network_unless_told_otherwise() -> None
     stay_on_host(read_started(job, CORES), environment)
     assert environment == {
         "OMPI_MCA_btl": "self,sm",
+        "UCX_TLS": "self,sm",
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "ib0",
     }
