@@ -66,7 +66,7 @@ class Rendezvous(Store):
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are set; false when the rendezvous is over.
 
-        NCCL's monitor asks all the time whether a rank has set the key that announces a failure.
+        NCCL's monitor, where it is on, goes on to ask for the key that announces a failure.
         """
         return self._is_open and all(self._ask("check", key) for key in keys)
 

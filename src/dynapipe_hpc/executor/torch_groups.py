@@ -1,5 +1,6 @@
 """Process groups of torch.distributed, made once per job."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -51,6 +52,9 @@ def open_groups(
         timeout_s: After which torch itself ends a rank that waits; counts from when the rank has
             asked for what it waits for.
     """
+    # Its dumps in /tmp would stay behind, and threads would ask the store for as long as NCCL is
+    # there; the watchdog of the package says more.
+    os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
     timeout = timedelta(seconds=timeout_s)
     distributed.init_process_group(
         backend, store=store, rank=rank, world_size=cluster.n_ranks, timeout=timeout
