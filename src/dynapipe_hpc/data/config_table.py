@@ -5,9 +5,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
-TRUTH = "truth"
-"""Type of the error that a key is true or false, but is to be something else."""
-
 
 class ConfigTable(BaseModel):
     """A frozen, typed TOML table in which an unknown key is an error, and numbers are finite."""
@@ -22,5 +19,5 @@ class ConfigTable(BaseModel):
         for key, value in table.items() if isinstance(table, dict) else ():
             field = cls.model_fields.get(key)
             if isinstance(value, bool) and field and field.annotation is not bool:
-                raise PydanticCustomError(TRUTH, "{key} is no truth value", {"key": key})
+                raise PydanticCustomError("truth", "{key} is no truth value", {"key": key})
         return table

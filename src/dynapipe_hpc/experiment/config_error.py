@@ -2,15 +2,39 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dynapipe_hpc.data.config_table import TRUTH
 from dynapipe_hpc.data.errors import quoted
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.value_kind import ValueKind, did_you_mean, one_of
+from dynapipe_hpc.experiment.value_kind import ValueKind, did_you_mean
+
+Tables = dict[str, Any]
+
+
+class Source(NamedTuple):
+    """A file or an option, and what it says.
+
+    Attributes:
+        name: File with a colon, or option.
+        tables: Values by key, table by table.
+    """
+
+    name: str
+    tables: Tables
+
+    def says(self, keys: Sequence[str]) -> bool:
+        """Whether a value comes from here, unless another source replaces it."""
+        found: Any = self.tables
+        for key in keys:
+            if not isinstance(found, dict):
+                return True  # an entry of a list
+            if key not in found:
+                return False
+            found = found[key]
+        return True
 
 
 class _Place(NamedTuple):
@@ -26,10 +50,21 @@ class _Place(NamedTuple):
     kind: ValueKind
     table: type[BaseModel] | None
 
+    def with_tag(self, key: str) -> "_Place":
+        """The key that chooses between the variants of this table."""
+        return _Place((*self.keys, key), ValueKind(Literal[tuple(self.kind.variants)]), None)
 
-def explain(path: Path, error: ValidationError) -> str:
-    """A line per mistake: file, key, value and what may be there."""
-    return "\n".join(_explain(path, each) for each in error.errors() if not _follows(each))
+
+def explain(path: Path, sources: Sequence[Source], error: ValidationError) -> str:
+    """A line per mistake: file or option, key, value and what may be there.
+
+    Args:
+        path: The file that was asked for, for what spans keys or is missing.
+        sources: Where values come from, ascending in priority.
+        error: What is wrong with all of them together.
+    """
+    told = [each for each in error.errors() if not _follows(each)]
+    return "\n".join(_explain(path, sources, each) for each in told)
 
 
 def _follows(detail: ErrorDetails) -> bool:
@@ -37,35 +72,37 @@ def _follows(detail: ErrorDetails) -> bool:
     return detail["type"] == "too_short" and bool(detail["input"])
 
 
-def _explain(path: Path, detail: ErrorDetails) -> str:
-    location, value = detail["loc"], detail["input"]
-    if detail["type"] == TRUTH:  # found in a table, before its keys are looked at
-        key = detail["ctx"]["key"]
-        location, value = (*location, key), value[key]
-    place = _find(location)
-    where = f"{path}: {'.'.join(place.keys)}" if place.keys else f"{path}"
+def _explain(path: Path, sources: Sequence[Source], detail: ErrorDetails) -> str:
+    place, value = _look_up(detail)
+    key = ".".join(place.keys)
+    source = next((each.name for each in reversed(sources) if each.says(place.keys)), f"{path}:")
     match detail["type"]:
         case "extra_forbidden":
-            key, names = place.keys[-1], list(place.table.model_fields) if place.table else []
-            hint = did_you_mean(key, names) or f"; known keys here: {', '.join(names)}"
-            return f"{path}: unknown key '{'.'.join(place.keys)}'{hint}"
-        case "missing" if place.table:
-            return f"{where} is missing"
-        case "missing":  # an entry of a list of fixed length
-            return _explain(path, {**detail, "type": "too_short", "loc": location[:-1]})
-        case "union_tag_invalid":
-            return f"{where}.{_wrong_variant(detail, place.kind)}"
+            names = list(place.table.model_fields) if place.table else []
+            hint = did_you_mean(place.keys[-1], names) or f"; known keys here: {', '.join(names)}"
+            return f"{source} unknown key '{key}'{hint}"
+        case "missing" if isinstance(detail["loc"][-1], str):
+            return f"{path}: {key} is missing"
         case "value_error":
-            return f"{where}{_shown(detail['input'])}: {detail['ctx']['error']!s}"
+            where = f"{path}: {key}".removesuffix(": ")
+            return f"{where}{_shown(value)}: {detail['ctx']['error']}"
     hint = did_you_mean(value, place.kind.choices)
-    return f"{where}{_shown(value)}: must be {place.kind.describe(place.keys[-1])}{hint}"
+    return f"{source} {key}{_shown(value)}: must be {place.kind.describe(place.keys[-1])}{hint}"
 
 
-def _wrong_variant(detail: ErrorDetails, kind: ValueKind) -> str:
-    """The key that chooses between variants of a table."""
-    key, tags = detail["ctx"]["discriminator"].strip("'"), list(kind.variants)
-    tag = detail["input"][key]
-    return f"{key}{_shown(tag)}: must be {one_of(tags)}{did_you_mean(tag, tags)}"
+def _look_up(detail: ErrorDetails) -> tuple[_Place, object]:
+    """The key that is to blame, and its value."""
+    location, value = detail["loc"], detail["input"]
+    match detail["type"]:
+        case "truth":  # found in a table, before its keys are looked at
+            key = detail["ctx"]["key"]
+            return _find((*location, key)), value[key]
+        case "union_tag_invalid":
+            key = detail["ctx"]["discriminator"].strip("'")
+            return _find(location).with_tag(key), value[key]
+        case "missing" if isinstance(location[-1], int):  # in a list of fixed length
+            return _find(location[:-1]), value
+    return _find(location), value
 
 
 def _shown(value: object) -> str:

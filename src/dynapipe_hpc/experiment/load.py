@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.config_error import explain
+from dynapipe_hpc.experiment.config_error import Source, Tables, explain
 
-Tables = dict[str, Any]
 MOST_BYTES = 1 << 16
 MOST_PARENTS = 32
 
@@ -36,13 +35,14 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
         InputError: A file cannot be read.
         ConfigError: Names file, key, value and what is allowed.
     """
-    tables = _read(path)
-    for override in overrides:
-        _merge(tables, _parse_override(override))
+    sources = [*_read(path), *(Source("--set", _parse_override(each)) for each in overrides)]
+    tables: Tables = {}
+    for source in sources:
+        _merge(tables, source.tables)
     try:
         return ExperimentConfig.model_validate(tables)
     except ValidationError as error:
-        raise ConfigError(explain(path, error)) from None
+        raise ConfigError(explain(path, sources, error)) from None
 
 
 def to_toml(config: ExperimentConfig) -> str:
@@ -50,20 +50,20 @@ def to_toml(config: ExperimentConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _read(path: Path, seen: tuple[Path, ...] = ()) -> Tables:
+def _read(path: Path, seen: tuple[Path, ...] = ()) -> list[Source]:
+    """A file after those that it extends."""
     tables = _parse(path)
     parent = tables.pop("extends", None)
+    source = Source(f"{path}:", tables)
     if parent is None:
-        return tables
+        return [source]
     if not isinstance(parent, str) or not parent:
         raise ConfigError(f"{path}: extends must be the name of one file, got {quoted(parent)}")
     if path.resolve() in seen:
         raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
     if len(seen) == MOST_PARENTS:
         raise ConfigError(f"{path}: is extended over {len(seen)} files, the most there may be")
-    inherited = _read(path.parent / parent, (*seen, path.resolve()))
-    _merge(inherited, tables)
-    return inherited
+    return [*_read(path.parent / parent, (*seen, path.resolve())), source]
 
 
 def _parse(path: Path) -> Tables:
