@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.oracles.command_line import BIN, ROOT
 from tests.oracles.listening import open_to_others
+
+from dynapipe_hpc.experiment.one_host import prefer_loopback, shared_memory_only
+from dynapipe_hpc.experiment.started import read_started
 
 SAY_WHERE_IT_LISTENS = """
 import os
@@ -20,9 +24,23 @@ MPI.COMM_WORLD.Barrier()
 """
 
 
-def ranks(*launch: str, **environment: str) -> list[str]:
+SAY_ITS_ENVIRONMENT = """
+import os
+before = dict(os.environ)
+from dynapipe_hpc.experiment.world import MPI
+changed = {name for name in os.environ if os.environ[name] != before.get(name)}
+print(sorted(changed - {"OPAL_PREFIX"}))
+"""
+JOB = {
+    "OMPI_COMM_WORLD_RANK": "0",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+}
+
+
+def ranks(*launch: str, program: str = SAY_WHERE_IT_LISTENS, **environment: str) -> list[str]:
     job = subprocess.run(
-        [*launch, sys.executable, "-c", SAY_WHERE_IT_LISTENS],
+        [*launch, sys.executable, "-c", program],
         env={**os.environ, **ROOT, **environment},
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -41,6 +59,34 @@ def test_no_rank_listens_for_other_hosts() -> None:
 def test_a_user_may_choose_tcp_all_the_same() -> None:
     (rank,) = ranks(OMPI_MCA_btl="self,tcp")
     assert "0.0.0.0" in rank  # noqa: S104 - what is looked for
+
+
+def test_processes_that_a_rank_starts_may_belong_to_other_jobs() -> None:
+    (changed,) = ranks(program=SAY_ITS_ENVIRONMENT)
+    assert changed == str(["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])
+
+
+@pytest.mark.parametrize(
+    ("launched", "expected"),
+    [
+        ({}, {"OMPI_MCA_btl": "self", "UCX_TLS": "tcp"}),
+        (JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, {"OMPI_MCA_btl": "self,sm", "UCX_TLS": "tcp"}),
+        (JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, {"UCX_TLS": "tcp"}),
+    ],
+)
+def test_what_a_user_has_set_stays(launched: dict[str, str], expected: dict[str, str]) -> None:
+    environment = {"UCX_TLS": "tcp"}
+    with shared_memory_only(read_started(launched, 1), environment):
+        assert environment == expected
+    assert environment == {"UCX_TLS": "tcp"}
+
+
+def test_nccl_takes_the_loopback_interface_on_one_host_only() -> None:
+    environment = {"NCCL_SOCKET_IFNAME": "ib0"}
+    prefer_loopback(read_started(JOB, 1), environment)
+    assert environment == {"NCCL_SOCKET_IFNAME": "ib0"}
+    prefer_loopback(read_started({}, 1), environment)
+    assert environment == {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def test_the_tables_of_the_system_are_read_rightly() -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from dynapipe_hpc.experiment.one_host import stay_on_host
 from dynapipe_hpc.experiment.started import Started, device_index, read_started
 
 CORES = 8
@@ -67,24 +66,6 @@ def test_a_job_of_one_host_is_known_before_mpi_starts(
     environment: dict[str, str], is_on_one_host: bool
 ) -> None:
     assert read_started(environment, CORES).is_on_one_host is is_on_one_host
-
-
-def test_a_job_of_one_host_stays_off_the_network_unless_told_otherwise() -> None:
-    job = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"}
-    environment = {"NCCL_SOCKET_IFNAME": "ib0"}
-    stay_on_host(read_started(job, CORES), environment)
-    assert environment == {
-        "OMPI_MCA_btl": "self,sm",
-        "UCX_TLS": "self,sm",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "ib0",
-    }
-    alone: dict[str, str] = {}
-    stay_on_host(read_started({}, CORES), alone)
-    assert alone["OMPI_MCA_btl"] == "self"
-    network: dict[str, str] = {}
-    stay_on_host(read_started(OPEN_MPI, CORES), network)
-    assert network == {}
 
 
 @pytest.mark.parametrize("inner", [OPEN_MPI, MPICH])

@@ -15,8 +15,8 @@ import mpi4py
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.mismatch import check_interface, check_world
+from dynapipe_hpc.experiment.one_host import prefer_loopback, shared_memory_only
 from dynapipe_hpc.experiment.open_mpi.settings import is_own_open_mpi, open_mpi_settings
-from dynapipe_hpc.experiment.one_host import stay_on_host
 from dynapipe_hpc.experiment.started import read_started
 
 __all__ = ["MPI", "STARTED"]
@@ -40,12 +40,13 @@ STARTED = read_started(os.environ, len(os.sched_getaffinity(0)))
 
 
 def _start() -> None:
-    stay_on_host(STARTED, os.environ)
+    prefer_loopback(STARTED, os.environ)
     version = MPI.Get_library_version()
     try:
         if not MPI.Is_initialized():
             check_interface(STARTED, version)
-            with open_mpi_settings(STARTED, is_own=is_own_open_mpi()):
+            own = open_mpi_settings(is_own=is_own_open_mpi())
+            with own, shared_memory_only(STARTED, os.environ):
                 MPI.Init_thread(MPI.THREAD_MULTIPLE)
         check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)
     except InputError as error:

@@ -11,13 +11,8 @@ from dynapipe_hpc.experiment.open_mpi.settings import (
     has_settings,
     open_mpi_settings,
 )
-from dynapipe_hpc.experiment.started import Started
 
-BTL, FILES = "OMPI_MCA_btl", "OMPI_MCA_mca_base_param_files"
-
-
-def started(interface: str | None) -> Started:
-    return Started(None, interface, 0, 1, 0, None, 1)
+FILES = "OMPI_MCA_mca_base_param_files"
 
 
 def start_mpi(look: str) -> str:
@@ -41,26 +36,22 @@ def test_a_process_alone_has_no_shared_memory_that_it_could_leave_behind() -> No
 
 
 def test_settings_are_for_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(BTL, "^ofi")
     monkeypatch.delenv(FILES, raising=False)
     before = dict(os.environ)
-    with open_mpi_settings(started(None), is_own=True):
-        assert os.environ[BTL] == "self"
+    with open_mpi_settings(is_own=True):
         assert os.environ[FILES].endswith(f",{OF_RANKS}")
     assert dict(os.environ) == before
 
 
 def test_what_a_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FILES, "mine.conf")
-    monkeypatch.setenv(BTL, "tcp,self")
-    with open_mpi_settings(started("PMIx"), is_own=True):
+    with open_mpi_settings(is_own=True):
         assert os.environ[FILES] == "mine.conf"
-        assert os.environ[BTL] == "tcp,self"
 
 
 def test_another_open_mpi_keeps_its_settings() -> None:
     before = dict(os.environ)
-    with open_mpi_settings(started("PMIx"), is_own=False):
+    with open_mpi_settings(is_own=False):
         assert dict(os.environ) == before
 
 

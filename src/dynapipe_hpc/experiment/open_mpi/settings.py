@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dynapipe_hpc.experiment.started import Started
-
 OF_RANKS = Path(__file__).with_name("openmpi-mca-params.conf")
 OF_LAUNCHER = Path(__file__).with_name("prte-mca-params.conf")
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
@@ -36,15 +34,13 @@ def permission_for_root() -> str:
 
 
 @contextmanager
-def open_mpi_settings(started: Started, *, is_own: bool) -> Iterator[None]:
+def open_mpi_settings(*, is_own: bool) -> Iterator[None]:
     """Environment variables for the block that starts MPI; the environment is restored after it.
 
     An Open MPI of the environment's own is told where it is, as it looks where it was built, and
-    reads the settings of this package after those of the user and of the environment. A process
-    alone uses no shared memory: without a launcher nobody would remove its segment of 16.8 MB.
+    reads the settings of this package after those of the user and of the environment.
 
     Args:
-        started: How this process was started.
         is_own: Whether the MPI library is the environment's own Open MPI.
     """
     wanted: dict[str, str] = {}
@@ -53,14 +49,10 @@ def open_mpi_settings(started: Started, *, is_own: bool) -> Iterator[None]:
         files = (Path.home() / ".openmpi" / "mca-params.conf", etc, OF_RANKS)
         wanted["OPAL_PREFIX"] = sys.prefix
         wanted["OMPI_MCA_mca_base_param_files"] = ",".join(map(str, files))
-    wanted = {name: value for name, value in wanted.items() if name not in os.environ}
-    if started.interface is None:
-        wanted["OMPI_MCA_btl"] = "self"
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    yield
-    # Processes that this one starts may be ranks of another job.
-    for name, value in before.items():
-        del os.environ[name]
-        if value is not None:
-            os.environ[name] = value
+    added = wanted.keys() - os.environ.keys()
+    os.environ.update({name: wanted[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:  # processes that this one starts may be ranks of another job
+            del os.environ[name]
