@@ -29,7 +29,7 @@ import os
 before = dict(os.environ)
 from dynapipe_hpc.experiment.world import MPI
 changed = {name for name in os.environ if os.environ[name] != before.get(name)}
-print(sorted(changed - {"OPAL_PREFIX"}))
+print(sorted(changed - {"OPAL_PREFIX", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}))
 """
 JOB = {
     "OMPI_COMM_WORLD_RANK": "0",
@@ -62,8 +62,7 @@ def test_a_user_may_choose_tcp_all_the_same() -> None:
 
 
 def test_processes_that_a_rank_starts_may_belong_to_other_jobs() -> None:
-    (changed,) = ranks(program=SAY_ITS_ENVIRONMENT)
-    assert changed == str(["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])
+    assert ranks(program=SAY_ITS_ENVIRONMENT) == ["[]"]
 
 
 @pytest.mark.parametrize(
