@@ -12,10 +12,10 @@ Environment = MutableMapping[str, str]
 def shared_memory_only(started: Started, environment: Environment) -> Iterator[None]:
     """Lets MPI start without the network where one host is all there is.
 
-    Otherwise ranks would listen for others that may come, with Open MPI on all interfaces. A process
-    alone needs no shared memory either: without a launcher nobody would remove the segment of 16.8 MB
-    that Open MPI leaves. What users have set stays as it is. Afterwards the environment is as it was, since processes that
-    this one starts may belong to other jobs.
+    Otherwise ranks would listen for others that may come, with Open MPI on all interfaces. A
+    process alone needs no shared memory either: nobody would remove the segment of 16.8 MB that
+    Open MPI leaves without a launcher. What users have set stays as it is. Afterwards the
+    environment is as it was, since processes that this one starts may belong to other jobs.
 
     Args:
         started: How this process was started.
