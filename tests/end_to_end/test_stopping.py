@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.oracles.command_line import columns
 from tests.oracles.job_files import write_job_files
 from tests.oracles.listening import open_to_others
 from tests.oracles.real_job import RUN, real_job
@@ -60,6 +61,23 @@ def test_a_launcher_forwards_a_request_to_all_ranks(folder: Path, tmp_path: Path
         ended = job.wait(LONGEST_END_S)
     assert ended.exit_code == 75, ended.err
     assert ended.messages == ["dynapipe-hpc: stopped by SIGUSR1; start again to go on"]
+
+
+def test_a_second_start_is_refused_while_the_first_trains_on(folder: Path, tmp_path: Path) -> None:
+    one_rank = ("--set", "cluster.n_stages=1", "--set", "cluster.n_replicas=1")
+    words = (*RUN, *ENDLESS, *one_rank, "-o", str(tmp_path / "run"))
+    with real_job(folder, 1, *words) as first:
+        first.wait_for_line("iteration 2:")
+        with real_job(folder, 1, *words) as second:
+            refused = second.wait(LONGEST_JOB_S)
+        first.send(0, signal.SIGUSR1)
+        ended = first.wait(LONGEST_END_S)
+    assert (refused.exit_code, ended.exit_code) == (2, 75)
+    (told,) = refused.messages
+    assert re.search(r"run: another run is writing it, process \d+ on .*; wait for its end", told)
+    iterations = [int(i) for i in columns(tmp_path / "run", "iteration")[0]]
+    assert iterations == list(range(len(iterations)))
+    assert not (tmp_path / "run" / ".lock").exists()
 
 
 def test_an_interrupted_rank_ends_all_at_once(folder: Path, tmp_path: Path) -> None:

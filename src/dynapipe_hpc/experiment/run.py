@@ -1,6 +1,8 @@
 """Trains: every rank executes its plans, and makes its share of the coming ones."""
 
-from contextlib import closing, nullcontext
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from dynapipe_hpc.data.long_samples import describe_long
@@ -16,7 +18,9 @@ from dynapipe_hpc.experiment.resume import (
     find_resume_point,
     samples_of,
 )
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.run_log import RunLog
+from dynapipe_hpc.experiment.slurm import read_slurm_job
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.experiment.stopping import end_stopped
 from dynapipe_hpc.experiment.train import RankAtWork, train
@@ -42,10 +46,32 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         The exit code: 0, or 75 if the run was asked to stop before its end.
 
     Raises:
-        SystemExit: Run folder or device cannot be used, or a planner failed; the first rank has
-            said why.
+        SystemExit: Device cannot be used, another run writes the folder, or a planner failed; the
+            first rank has said why.
         RunError: Training cannot go on.
     """
+    with _locked(job, output) as lock:
+        asked = _run(job, experiment, output, lock)
+    return end_stopped(job, asked) if asked else 0
+
+
+@contextmanager
+def _locked(job: Job, output: Path) -> Iterator[RunLock]:
+    """The lock on the run folder, which the first rank holds for all; all ranks together."""
+    slurm_job = read_slurm_job(os.environ)
+    lock = RunLock(output, f"Slurm job {slurm_job.name}" if slurm_job else "")
+    with job.agreeing():
+        if job.is_first:
+            lock.acquire()
+    try:
+        yield lock
+    finally:
+        if job.is_first:
+            lock.release()
+
+
+def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
+    """Trains in a run folder that is locked; returns the signal that stopped the run, or 0."""
     config, source = experiment
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
     facts = {**facts_of(config), **samples_of(source)}
@@ -57,7 +83,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     with job.agreeing():
         place = find_place(job, config)
     with job.agreeing():
-        log = RunLog(config, output, job.size, n_done) if job.is_first else None
+        log = RunLog(config, output, job.size, n_done, lock) if job.is_first else None
     for line in describe_long(source.dataset, config.data) if job.is_first else ():
         print(line, flush=True)
     worker = build_worker(config, source, job, place)
@@ -79,7 +105,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         watchdog.close()
         store.close()
         worker.channels.close()
-        return end_stopped(job, asked) if asked else 0
+    return asked
 
 
 def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:

@@ -9,6 +9,7 @@ from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.record import Execution, line_of
 from dynapipe_hpc.experiment.resume import n_repeatable
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.learning_rate import describe_change
@@ -17,8 +18,11 @@ from dynapipe_hpc.training.learning_rate import describe_change
 class RunLog:
     """The run folder of a run that is under way."""
 
-    def __init__(self, config: ExperimentConfig, output: Path, n_ranks: int, n_done: int) -> None:
+    def __init__(
+        self, config: ExperimentConfig, output: Path, n_ranks: int, n_done: int, lock: RunLock
+    ) -> None:
         """Begins a folder, or goes on with that of a run of which `n_done` iterations are done."""
+        self._lock = lock
         facts = (output, to_toml(config), machine_facts(n_ranks))
         if n_done:
             changed = _changed_rate(output, config, n_done)
@@ -29,6 +33,7 @@ class RunLog:
 
     def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
         """Adds an iteration, with plans and traces of the first shard's ranks or of none."""
+        self._lock.check()
         self._folder.add(record)
         if traced:
             self._folder.add_trace([e.plan for e in traced], [e.trace for e in traced])

@@ -19,6 +19,8 @@ from dynapipe_hpc.report.trace_file import TraceFile
 
 Fact = str | int | float
 TRACE = "trace.json"
+LOCK = ".lock"
+"""Name of the lock that a run holds while it writes; no part of the run."""
 
 
 class RunFolder:
@@ -180,7 +182,7 @@ def _prepare(path: Path, n_repeatable: int) -> None:
                     f"{path} already holds a run, of {n_done} iterations, and no checkpoint to go "
                     "on from; name another folder or remove this one"
                 )
-        elif any(path.iterdir()):
+        elif any(not each.name.startswith(LOCK) for each in path.iterdir()):
             raise InputError(f"{path} holds files of something else; name a new folder")
     except OSError as error:
         raise InputError(
