@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 
 from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.report.recorded import read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import RunSummary, summarise
 
@@ -91,7 +92,7 @@ def trained(config: Path, settings: Sequence[str], output: Path, name: str) -> R
     """The summary of a run; None if it does not fit."""
     if not finished(output) and not dynapipe("run", config, "-o", output, *overrides(settings)):
         return None
-    return summarise(name, RunFolder.open(output).records())
+    return summarise(name, read_recorded(RunFolder.open(output).records()))
 
 
 def finished(output: Path) -> bool:

@@ -45,7 +45,7 @@ def test_a_killed_rank_is_told_of_by_another(folder: Path, tmp_path: Path, rank:
     told = rf"rank \d on \S+ ends the job: rank {rank} on \S+ was killed, or crashed, at "
     told += rf"iteration \d+, ({INSTRUCTION}|{BETWEEN}) \(its process was \d+\)"
     assert re.search(told, only_message(ended))
-    assert len(RunFolder.open(tmp_path / "run").records()) >= 4
+    assert len(list(RunFolder.open(tmp_path / "run").records())) >= 4
 
 
 def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) -> None:
@@ -108,5 +108,5 @@ def test_training_that_diverges_ends_when_the_policy_says_so(folder: Path, tmp_p
         told + ", after 3 updates left out: training diverged; lower", only_message(ended)
     )
     assert "Traceback" not in ended.err
-    records = RunFolder.open(tmp_path / "run").records()
+    records = list(RunFolder.open(tmp_path / "run").records())
     assert sum(not math.isfinite(r.gradient_norm) for r in records) == max_skipped

@@ -39,7 +39,7 @@ def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
         ended = job.wait(LONGEST_END_S)
     assert ended.exit_code == 75, ended.err
     assert ended.messages == ["dynapipe-hpc: stopped by SIGTERM; start again to go on"]
-    n_done = len(RunFolder.open(tmp_path / "run").records())
+    n_done = len(list(RunFolder.open(tmp_path / "run").records()))
     assert n_done >= 3
     checkpoints = CheckpointFolder(tmp_path / "run" / "checkpoints", CheckpointConfig())
     assert [path.name for path in checkpoints.complete()] == [f"{n_done:06d}"]

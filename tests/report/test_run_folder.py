@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import resource
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.oracles.example_runs import GRID, example_plans, example_traces, record, write_run
 
 from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.iteration_record import COLUMNS
 from dynapipe_hpc.report.run_folder import RunFolder
 
@@ -23,7 +25,7 @@ def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     for line in records:
         folder.add(line)
     found = RunFolder.open(tmp_path / "runs" / "x")
-    assert found.records() == records
+    assert list(found.records()) == records
     assert (found.name, found.config) == ("x", "a = 1\n")
     assert found.machine == {"host": "n1", "cores": 4}
 
@@ -34,19 +36,19 @@ def test_no_digit_of_a_number_is_lost(
 ) -> None:
     path = tmp_path_factory.mktemp("run")
     RunFolder.create(path, "", {}).add(record(loss=loss, planning_ms=planning_ms))
-    assert RunFolder.open(path).records() == [record(loss=loss, planning_ms=planning_ms)]
+    assert list(RunFolder.open(path).records()) == [record(loss=loss, planning_ms=planning_ms)]
 
 
 def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
     RunFolder.create(tmp_path, "", {}).add(record(loss=math.nan))
-    assert math.isnan(RunFolder.open(tmp_path).records()[0].loss)
+    assert math.isnan(next(RunFolder.open(tmp_path).records()).loss)
 
 
 def test_every_record_is_on_disk_at_once(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "", {})
     for n_lines in range(1, 4):
         folder.add(record(n_lines - 1))
-        assert len(RunFolder.open(tmp_path).records()) == n_lines
+        assert len(list(RunFolder.open(tmp_path).records())) == n_lines
 
 
 def test_a_line_still_being_written_is_left_out(tmp_path: Path) -> None:
@@ -148,7 +150,32 @@ def test_a_damaged_line_is_named(
     lines[2] = damage(lines[2])
     file.write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match=re.escape(message)):
-        RunFolder.open(tmp_path / "x")
+        list(RunFolder.open(tmp_path / "x").records())
+
+
+@pytest.mark.parametrize("repeated", [1, 2])
+def test_lines_of_two_runs_are_not_counted_as_one(tmp_path: Path, repeated: int) -> None:
+    folder = write_run(tmp_path / "x", 3)
+    folder.add(record(repeated))
+    message = f"csv:5: iteration {repeated} comes after iteration 2: two runs wrote into this file"
+    with pytest.raises(InputError, match=message):
+        compare([RunFolder.open(tmp_path / "x")])
+
+
+def test_a_line_that_was_removed_is_missed_by_nobody(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "x", 3)
+    folder.add(record(5))
+    assert [each.iteration for each in folder.records()] == [0, 1, 2, 5]
+
+
+def test_iterations_are_read_one_after_the_other(tmp_path: Path) -> None:
+    """As there may be more than any memory holds."""
+    write_run(tmp_path / "x", 2)
+    os.truncate(tmp_path / "x" / "iterations.csv", 1 << 40)
+    records = RunFolder.open(tmp_path / "x").records()
+    assert [next(records).iteration for _ in range(2)] == [0, 1]
+    with pytest.raises(InputError, match=r"csv:4: 1 values where 15 belong"):
+        next(records)
 
 
 def test_other_columns_are_named(tmp_path: Path) -> None:
@@ -187,7 +214,8 @@ def test_a_run_without_a_trace_has_no_trace_file(tmp_path: Path) -> None:
 
 def test_a_run_that_got_not_far_can_be_begun_again(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 3, n_traced=3)
-    assert RunFolder.create(tmp_path / "x", "", {}, n_repeatable=4).records() == []
+    again = RunFolder.create(tmp_path / "x", "", {}, n_repeatable=4)
+    assert list(again.records()) == []
     assert not (tmp_path / "x" / "trace.json").exists()
 
 
@@ -198,7 +226,7 @@ def test_a_run_goes_on_behind_what_counts(tmp_path: Path, n_done: int) -> None:
     RunFolder.resume(tmp_path / "x", "a = 2\n", {"host": "n2"}, n_done)
     found = RunFolder.open(tmp_path / "x")
     whole = RunFolder.open(tmp_path / "whole")
-    assert found.records() == whole.records()[:n_done]
+    assert list(found.records()) == list(whole.records())[:n_done]
     assert found.timelines() == whole.timelines()[:n_done]
     assert (found.config, found.machine) == ("a = 2\n", {"host": "n2"})
 

@@ -5,7 +5,8 @@ import math
 import pytest
 from tests.oracles.example_runs import record
 
-from dynapipe_hpc.report.throughput import largest_loss_difference, n_warm_up, summarise
+from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
+from dynapipe_hpc.report.throughput import largest_loss_difference, summarise
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,7 @@ def test_warm_up_is_three_iterations_or_a_quarter(n_iterations: int, expected: i
 
 
 def test_a_run_of_equal_iterations_has_their_numbers() -> None:
-    summary = summarise("x", [record(i) for i in range(5)])
+    summary = summarise("x", read_recorded([record(i) for i in range(5)]))
     assert summary.real_tokens_per_s == 2000
     assert summary.padding_efficiency == 0.8
     assert summary.time_error == pytest.approx(0.1)
@@ -27,7 +28,7 @@ def test_a_run_of_equal_iterations_has_their_numbers() -> None:
 def test_the_warm_up_counts_only_in_the_totals() -> None:
     slow = [record(i, measured_ms=5000.0, waited_ms=70.0, plans_ahead=0) for i in range(3)]
     steady = [record(i, waited_ms=1.0) for i in range(3, 12)]
-    summary = summarise("x", slow + steady)
+    summary = summarise("x", read_recorded(slow + steady))
     assert (summary.n_iterations, summary.n_steady) == (12, 9)
     assert summary.real_tokens_per_s == 2000
     assert (summary.waited_ms, summary.steady_waited_ms) == (219, 9)
@@ -36,21 +37,21 @@ def test_the_warm_up_counts_only_in_the_totals() -> None:
 
 def test_one_slow_iteration_does_not_move_the_median() -> None:
     records = [record(i, measured_ms=9999.0 if i == 7 else 500.0) for i in range(12)]
-    assert summarise("x", records).real_tokens_per_s == 2000
+    assert summarise("x", read_recorded(records)).real_tokens_per_s == 2000
 
 
 def test_the_end_with_nothing_left_to_plan_does_not_count_as_falling_behind() -> None:
     records = [record(i, plans_ahead=min(4, 19 - i)) for i in range(20)]
-    assert summarise("x", records).plans_ahead == 4
+    assert summarise("x", read_recorded(records)).plans_ahead == 4
 
 
 def test_the_error_of_a_prediction_has_no_sign() -> None:
     records = [record(0, predicted_ms=400.0), record(1, predicted_ms=600.0)]
-    assert summarise("x", records).time_error == pytest.approx(0.2)
+    assert summarise("x", read_recorded(records)).time_error == pytest.approx(0.2)
 
 
 def test_memory_that_was_not_measured_has_no_error() -> None:
-    assert math.isnan(summarise("x", [record(measured_peak_bytes=0)]).peak_error)
+    assert math.isnan(summarise("x", read_recorded([record(measured_peak_bytes=0)])).peak_error)
 
 
 def test_loss_is_compared_at_equal_iterations() -> None:

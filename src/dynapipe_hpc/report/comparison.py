@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.recorded import read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
 
@@ -29,13 +30,15 @@ class Comparison:
 
     Attributes:
         names: What the runs are called, all different where their folders are.
-        records: The iterations of every run.
+        records: The iterations of every run; of long ones those that `Recorded` keeps.
+        ends_s: Time in iterations up to the end of each of them, in seconds.
         summaries: Every run in numbers.
         baseline: Index of the run that the others are compared with.
     """
 
     names: tuple[str, ...]
     records: tuple[tuple[IterationRecord, ...], ...]
+    ends_s: tuple[tuple[float, ...], ...]
     summaries: tuple[RunSummary, ...]
     baseline: int
 
@@ -62,11 +65,12 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
     names = _names(runs)
     if baseline is not None and baseline not in names:
         raise InputError(f"no run is called '{baseline}'; name one of {', '.join(names)}")
-    records = tuple(tuple(run.records()) for run in runs)
+    recorded = [read_recorded(run.records()) for run in runs]
     return Comparison(
         names=names,
-        records=records,
-        summaries=tuple(map(summarise, names, records)),
+        records=tuple(run.kept for run in recorded),
+        ends_s=tuple(run.ends_s for run in recorded),
+        summaries=tuple(map(summarise, names, recorded)),
         baseline=0 if baseline is None else names.index(baseline),
     )
 

@@ -2,22 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from dynapipe_hpc.report.comparison import MIB, Comparison
 from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.recorded import n_warm_up
 from dynapipe_hpc.report.svg import MUTED, SERIES, draw
-from dynapipe_hpc.report.throughput import n_warm_up, padding_efficiency, real_tokens_per_s
+from dynapipe_hpc.report.throughput import padding_efficiency, real_tokens_per_s
 
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = "os^Dvx"
 MOST_DOTS = 300
 
 Values = Sequence[float]
-Records = Sequence[IterationRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def _loss_by_iteration(comparison: Comparison) -> str:
 
 def _loss_by_time(comparison: Comparison) -> str:
     def paint(axes: Axes) -> None:
-        _curves(axes, comparison, _seconds, lambda r: r.loss)
+        _curves(axes, comparison, comparison.ends_s, lambda r: r.loss)
         axes.set(xlabel="time in iterations [s]", ylabel="loss per target token")
         axes.set_xlim(left=0)
 
@@ -96,7 +95,8 @@ def _memory(comparison: Comparison) -> str:
 def _by_iteration(
     axes: Axes, comparison: Comparison, y: Callable[[IterationRecord], float]
 ) -> None:
-    _curves(axes, comparison, _iterations, y)
+    numbers = [[record.iteration for record in records] for records in comparison.records]
+    _curves(axes, comparison, numbers, y)
     axes.set(xlabel="iteration")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
@@ -104,13 +104,13 @@ def _by_iteration(
 def _curves(
     axes: Axes,
     comparison: Comparison,
-    x: Callable[[Records], Values],
+    x: Sequence[Values],
     y: Callable[[IterationRecord], float],
 ) -> None:
     """One line per run; dashed from the second on, so that equal curves show both."""
     for i, (name, records) in enumerate(zip(comparison.names, comparison.records, strict=True)):
         axes.plot(
-            x(records),
+            x[i],
             [y(record) for record in records],
             label=name,
             color=SERIES[i % len(SERIES)],
@@ -156,14 +156,6 @@ def _dots(
 def _legend(axes: Axes, comparison: Comparison) -> None:
     if len(comparison.names) > 1:
         axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
-
-
-def _iterations(records: Records) -> Values:
-    return [record.iteration for record in records]
-
-
-def _seconds(records: Records) -> Values:
-    return [ms / 1e3 for ms in accumulate(record.measured_ms for record in records)]
 
 
 def _all(comparison: Comparison) -> str:

@@ -2,8 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -13,11 +12,13 @@ from dynapipe_hpc.data.replacing import replacing, writing
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
-from dynapipe_hpc.report.iteration_record import COLUMNS, IterationRecord, parse_line
+from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.iterations_file import IterationsFile
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 
 Fact = str | int | float
+ITERATIONS = "iterations.csv"
 TRACE = "trace.json"
 LOCK = ".lock"
 """Name of the lock that a run holds while it writes; no part of the run."""
@@ -39,6 +40,7 @@ class RunFolder:
         self.path = path
         self.config = config
         self.machine = machine
+        self._iterations = IterationsFile(path / ITERATIONS)
         self._trace = TraceFile(path / TRACE)
 
     @classmethod
@@ -59,9 +61,9 @@ class RunFolder:
         """
         _prepare(path, n_repeatable)
         (path / TRACE).unlink(missing_ok=True)
-        # First, because it tells a run that failed early, whose folder may be used again.
-        write_whole(path / "iterations.csv", ",".join(COLUMNS) + "\n")
         folder = cls(path, config_toml, machine)
+        # First, because it tells a run that failed early, whose folder may be used again.
+        folder._iterations.begin()
         folder._write_facts()
         return folder
 
@@ -74,9 +76,7 @@ class RunFolder:
             RunError: The file system refuses, as when the disk is full.
         """
         folder = cls(path, config_toml, machine)
-        kept = [record for record in folder.records() if record.iteration < n_done]
-        lines = [",".join(COLUMNS), *map(_line, kept)]
-        write_whole(path / "iterations.csv", "".join(f"{line}\n" for line in lines))
+        folder._iterations.cut(n_done)
         folder._trace.cut(n_done)
         folder._write_facts()
         return folder
@@ -86,16 +86,16 @@ class RunFolder:
         """Opens the folder of a run, ended or not.
 
         Raises:
-            InputError: The folder is no run folder, has no iteration yet, or is damaged.
+            InputError: The folder is no run folder, or has no iteration yet.
         """
-        for name in ("config.toml", "machine.json", "iterations.csv"):
+        for name in ("config.toml", "machine.json", ITERATIONS):
             if reason := why_unreadable(path / name):
                 raise InputError(
                     f"{path} is not a run folder ({name}: {reason}); name one that a run wrote"
                 )
         config = _read_config(path / "config.toml")
         folder = cls(path, config, _read_machine(path / "machine.json"))
-        if not folder.records():
+        if next(folder.records(), None) is None:
             raise InputError(f"{path} holds no finished iteration; let the run finish one first")
         return folder
 
@@ -110,9 +110,7 @@ class RunFolder:
         Raises:
             RunError: The file system refuses, as when the disk is full.
         """
-        file = self.path / "iterations.csv"
-        with writing(file), file.open("a", encoding="utf-8") as lines:
-            lines.write(_line(record) + "\n")
+        self._iterations.add(record)
 
     def add_trace(self, plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> None:
         """Writes an iteration's plans as text and adds its timelines to trace.json.
@@ -137,18 +135,13 @@ class RunFolder:
         write_whole(self.path / "config.toml", self.config)
         write_whole(self.path / "machine.json", json.dumps(dict(self.machine), indent=2) + "\n")
 
-    def records(self) -> list[IterationRecord]:
-        """All iterations so far; a last line still being written is left out.
+    def records(self) -> Iterator[IterationRecord]:
+        """All iterations so far, one after the other; as `IterationsFile.records`.
 
         Raises:
-            InputError: A line is damaged.
+            InputError: A line is damaged, or repeats an iteration.
         """
-        file = self.path / "iterations.csv"
-        lines = read_input(file).decode(errors="replace").splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]
-        if not whole or whole[0].strip() != ",".join(COLUMNS):
-            raise InputError(f"{file}:1: the columns must be {','.join(COLUMNS)}")
-        return [parse_line(line, f"{file}:{n}") for n, line in enumerate(whole[1:], start=2)]
+        return self._iterations.records()
 
     def timelines(self) -> list[IterationTimeline]:
         """The iterations of trace.json; none if the run wrote no trace.
@@ -157,10 +150,6 @@ class RunFolder:
             InputError: trace.json is damaged.
         """
         return self._trace.timelines()
-
-
-def _line(record: IterationRecord) -> str:
-    return ",".join(repr(value) for value in astuple(record))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -173,10 +162,8 @@ def _prepare(path: Path, n_repeatable: int) -> None:
     """Makes an empty folder, or takes one whose run finished no iteration, or few."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lines = path / "iterations.csv"
-        if lines.exists():
-            # An unfinished line does not end.
-            n_done = lines.read_bytes().count(b"\n") - 1
+        if (path / ITERATIONS).exists():
+            n_done = IterationsFile(path / ITERATIONS).n_lines()
             if n_done and n_done >= n_repeatable:
                 raise InputError(
                     f"{path} already holds a run, of {n_done} iterations, and no checkpoint to go "

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.recorded import Recorded
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run in numbers; medians are over the steady iterations.
+    """A run in numbers; medians are over the steady iterations that `Recorded` keeps.
 
     Attributes:
         name: The run.
@@ -56,45 +57,40 @@ class RunSummary:
     last_loss: float
 
 
-def n_warm_up(n_iterations: int) -> int:
-    """Iterations not counted as steady: the first three, at most a quarter."""
-    return min(3, n_iterations // 4)
-
-
-def summarise(name: str, records: Sequence[IterationRecord]) -> RunSummary:
+def summarise(name: str, run: Recorded) -> RunSummary:
     """Puts a run in numbers.
 
     Args:
         name: What to call the run.
-        records: Its iterations in order, at least one.
+        run: Its iterations.
     """
-    steady = records[n_warm_up(len(records)) :]
+    totals, steady = run.totals, run.steady
 
     def typical(value: Callable[[IterationRecord], float]) -> float:
-        return median(value(record) for record in steady)
+        return median(value(record) for record in run.kept_steady)
 
     return RunSummary(
         name=name,
-        n_iterations=len(records),
-        n_steady=len(steady),
-        n_skipped=sum(not math.isfinite(r.gradient_norm) for r in records),
+        n_iterations=totals.n_iterations,
+        n_steady=steady.n_iterations,
+        n_skipped=totals.n_skipped,
         real_tokens_per_s=typical(real_tokens_per_s),
         padding_efficiency=typical(padding_efficiency),
         n_microbatches=typical(lambda r: r.n_microbatches),
         predicted_ms=typical(lambda r: r.predicted_ms),
         measured_ms=typical(lambda r: r.measured_ms),
         time_error=typical(lambda r: relative_difference(r.predicted_ms, r.measured_ms)),
-        predicted_peak_bytes=max(r.predicted_peak_bytes for r in steady),
-        measured_peak_bytes=max(r.measured_peak_bytes for r in steady),
+        predicted_peak_bytes=steady.predicted_peak_bytes,
+        measured_peak_bytes=steady.measured_peak_bytes,
         peak_error=typical(
             lambda r: relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes)
         ),
         planning_ms=typical(lambda r: r.planning_ms),
         plans_ahead=typical(lambda r: r.plans_ahead),
-        waited_ms=sum(r.waited_ms for r in records),
-        steady_waited_ms=sum(r.waited_ms for r in steady),
-        first_loss=records[0].loss,
-        last_loss=records[-1].loss,
+        waited_ms=totals.waited_ms,
+        steady_waited_ms=steady.waited_ms,
+        first_loss=run.first.loss,
+        last_loss=run.last.loss,
     )
 
 
