@@ -52,6 +52,7 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert {event["ph"] for event in events} >= {"M", "X"}
     assert "layers_per_stage" in (tmp_path / "run" / "config.toml").read_text()
     assert (tmp_path / "run" / "plans" / "0003.txt").read_text().count("rank ") == 4
+    assert (tmp_path / "run" / "checkpoints" / "000004" / "checkpoint.json").exists()
 
 
 def test_shards_train_as_whole_layers_do(folder: Path, tmp_path: Path) -> None:

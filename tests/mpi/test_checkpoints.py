@@ -118,12 +118,30 @@ def test_the_time_of_a_checkpoint_is_not_that_of_iterations(path: Path) -> None:
     assert (0 < training.checkpoints.took_s < 1.5) == (RANK == 0)
 
 
-def test_none_are_written_unless_asked_for(path: Path) -> None:
+def test_without_others_the_last_state_is_written(path: Path) -> None:
     training = Training(path, CheckpointConfig())
     training.step()
     training.checkpoints.after_iteration(1)
-    training.checkpoints.save_now(1)
     assert not path.exists()
+    training.checkpoints.end(1, stopped=False)
+    assert training.names() == ["000001"]
+
+
+@pytest.mark.parametrize(("every", "stopped", "names"), [
+    (2, False, ["000002"]),
+    (2, True, ["000002", "000003"]),
+    (0, False, []),
+])  # fmt: skip
+def test_the_last_state_is_left_out_by_name_unless_a_run_is_to_go_on(
+    path: Path, every: int, stopped: bool, names: list[str]
+) -> None:
+    training = Training(path, CheckpointConfig(every=every, last=False))
+    for n_done in (1, 2, 3):
+        training.step()
+        training.checkpoints.after_iteration(n_done)
+    training.checkpoints.end(3, stopped=stopped)
+    assert (training.names() if names else []) == names
+    assert path.exists() == bool(names)
 
 
 def test_the_last_and_every_so_many_are_kept(path: Path) -> None:

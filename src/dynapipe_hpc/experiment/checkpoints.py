@@ -67,7 +67,7 @@ class Checkpoints:
             facts: What must be the same when it is loaded.
             position: Told when this rank waits for a checkpoint, which takes its time.
         """
-        self._job, self._every, self._folder = job, config.every, folder
+        self._job, self._config, self._folder = job, config, folder
         self._position = position
         self._state, self._facts = state, facts
         self._writer = ThreadPoolExecutor(1, "checkpoints")
@@ -81,14 +81,14 @@ class Checkpoints:
     @property
     def is_on(self) -> bool:
         """Whether there are any."""
-        return self._every > 0
+        return self._config.every > 0 or self._config.last
 
     def after_iteration(self, n_done: int) -> None:
         """Begins a checkpoint if it is time for one; to be called when `n_done` are done."""
         pending = self._pending
         if pending and all(self._job.numbers_of_all(int(pending.outcome.done()))):
             self._conclude(pending)
-        if self.is_on and n_done % self._every == 0:
+        if self._config.every and n_done % self._config.every == 0:
             self._begin(n_done)
 
     def save_now(self, n_done: int) -> None:
@@ -105,6 +105,21 @@ class Checkpoints:
         with self._job.agreeing():
             if error:
                 raise RunError(f"the last checkpoint could not be written: {error}")
+
+    def end(self, n_done: int, *, stopped: bool) -> None:
+        """Returns when the state is written that the run leaves; all others are complete, too.
+
+        Args:
+            n_done: Iterations that are done.
+            stopped: Whether the run was asked to stop, and is to go on later.
+
+        Raises:
+            SystemExit: The state cannot be written; the first rank has said why.
+        """
+        if stopped or self._config.last:
+            self.save_now(n_done)
+        else:
+            self.finish()
 
     def finish(self) -> str:
         """Returns when the checkpoint that was begun last is complete: nothing, or an error."""

@@ -102,5 +102,5 @@ def train(
             break
         if log is not None:
             checkpoint_time.check(1e-3 * measured_ms, checkpoints.took_s)
-    checkpoints.save_now(iteration + 1)
+    checkpoints.end(iteration + 1, stopped=bool(asked))
     return asked if iteration + 1 < rank.config.training.iterations else 0

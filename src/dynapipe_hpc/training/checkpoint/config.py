@@ -9,7 +9,9 @@ class CheckpointConfig(ConfigTable):
     """The [checkpoint] table.
 
     Attributes:
-        every: Iterations between checkpoints; the last iteration has one, too. 0: none at all.
+        every: Iterations between checkpoints; 0: none before the end.
+        last: Whether the state after the last iteration is written. A run that is asked to stop
+            writes its state if this or `every` is set.
         keep_last: Newest checkpoints that are kept. While one is written, there is one more.
         keep_every: Checkpoints after a multiple of so many iterations are kept for good. 0: none.
         grace_s: Time from a signal that asks to stop to the end by force, as in Slurm's
@@ -20,6 +22,7 @@ class CheckpointConfig(ConfigTable):
     """
 
     every: int = Field(default=0, ge=0)
+    last: bool = True
     keep_last: int = Field(default=2, ge=1)
     keep_every: int = Field(default=0, ge=0)
     grace_s: float = Field(default=0.0, ge=0)
