@@ -50,6 +50,14 @@ def test_a_plan_names_the_cost_table_and_what_noise_there_was_in_it(tmp_path: Pa
     assert f"costs measured, from {path}; noise repaired in 0.0 % of them\n" in shown
 
 
+def test_a_plan_warns_of_costs_of_other_circumstances(tmp_path: Path) -> None:
+    config, path = on_samples(tmp_path), tmp_path / "costs.h5"
+    model, provenance = fingerprint_of(config.model), {"threads": "9"}
+    write_table(replace(linear_table(), model=model, provenance=provenance), path)
+    shown = show_plan(measured(config, path), iteration=0)
+    assert f"\nwarning: {path}: was measured with threads 9 (here 1); predictions may" in shown
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.circumstances import circumstances
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.devices import gpu_name
-from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.profile_grid import ProfileGrid
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profile_file import read_table
@@ -42,14 +41,7 @@ def begun_table(
 
 def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
     """Facts about a measurement, for the table's provenance."""
-    facts = {name: str(value) for name, value in machine_facts(n_ranks).items()}
-    return facts | {
-        "processor": gpu_name(config) or facts["processor"],
-        "threads": str(config.training.threads),
-        "dtype": config.training.dtype,
-        "zero_stage": str(config.cluster.zero_stage),
-        "microbatches": str(grid),
-    }
+    return circumstances(config, n_ranks) | {"microbatches": str(grid)}
 
 
 def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Recompute]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.long_samples import describe_long
-from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.open_mpi.settings import permission_for_root
 from dynapipe_hpc.experiment.placed import rows_of_dataset
@@ -72,7 +72,7 @@ def _dataset(config: ExperimentConfig, _: int) -> str:
 
 
 def _costs(config: ExperimentConfig, _: int) -> str:
-    check_costs(config)
+    check_costs(config, configured(config))
     cost, _link = costs_of(config.planner.cost, config.model, config.cluster)
     return cost.description
 

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.replacing import check_output, replacing
-from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.placed import placed_for_lengths
 from dynapipe_hpc.experiment.show_plan import prediction_text
@@ -39,14 +39,15 @@ def plan_lengths(
         force: Whether it may replace any other file.
 
     Yields:
-        A line about each batch.
+        A line about each batch, after a warning if the costs were measured elsewhere.
 
     Raises:
         InputError: A file cannot be used, or a sample cannot run; names file and batch. Or the
             output is the file of lengths, or exists and holds something else.
     """
     check_output(output, [lengths], force or _holds_plans(output))
-    check_costs(config)
+    if warning := check_costs(config, configured(config)):
+        yield f"warning: {warning}"
     batches = read_lengths(lengths, needs_targets=config.model.is_encoder_decoder)
     config = placed_for_lengths(config, batches)
     planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)

@@ -1,13 +1,16 @@
 """Trains: every rank executes its plans, and makes its share of the coming ones."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from dynapipe_hpc.data.long_samples import describe_long
 from dynapipe_hpc.experiment.assemble import build_worker
+from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.circumstances import circumstances
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
@@ -46,13 +49,21 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         The exit code: 0, or 75 if the run was asked to stop before its end.
 
     Raises:
-        SystemExit: Device cannot be used, another run writes the folder, or a planner failed; the
-            first rank has said why.
+        SystemExit: Costs were measured on another kind of device, the device cannot be used,
+            another run writes the folder, or a planner failed; the first rank has said why.
         RunError: Training cannot go on.
     """
+    with job.agreeing():
+        if job.is_first:
+            _warn_of_costs(experiment.config, job.size)
     with _locked(job, output) as lock:
         asked = _run(job, experiment, output, lock)
     return end_stopped(job, asked) if asked else 0
+
+
+def _warn_of_costs(config: ExperimentConfig, n_ranks: int) -> None:
+    if warning := check_costs(config, circumstances(config, n_ranks)):
+        sys.stderr.write(f"dynapipe-hpc: warning: {warning}\n")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.long_samples import describe_long
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain_choice import explain_choice
 from dynapipe_hpc.experiment.explain_gain import explain_gain
@@ -33,7 +33,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
     Raises:
         InputError: A file cannot be used, or a sample cannot run.
     """
-    check_costs(config)
+    warning = check_costs(config, configured(config))
     config = placed(config)
     if iteration >= config.training.iterations:
         raise InputError(
@@ -49,6 +49,7 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
     return "\n".join(
         [
             f"costs {planner.cost.description}",
+            *([f"warning: {warning}"] if warning else ()),
             _layers(config),
             *describe_long(source.dataset, config.data),
             *_summary(samples, plans),

@@ -1,10 +1,12 @@
 """What the doctor says of a job of one rank; tests/mpi has what it says of several."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mpi4py import MPI
+from tests.oracles.measured_layers import linear_table
 from tests.oracles.tiny_experiment import tiny_experiment
 from tests.oracles.tokenized import write_samples
 
@@ -12,6 +14,8 @@ from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.examine import examine
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.planner.cost.profile_file import write_table
+from dynapipe_hpc.planner.cost.profile_table import fingerprint_of
 
 ALONE = Job(MPI.COMM_SELF)
 Output = pytest.CaptureFixture[str]
@@ -64,6 +68,16 @@ def test_too_few_ranks_are_a_problem(folder: Path, capsys: Output) -> None:
     (problem,) = problems(capsys)
     assert problem.startswith("ranks PROBLEM: the configuration needs 2 ranks")
     assert "start it with mpiexec -n 2" in problem
+
+
+def test_costs_of_other_circumstances_are_a_warning(folder: Path, capsys: Output) -> None:
+    model = tiny_experiment().model
+    provenance = {"ranks": "8", "dtype": "float32"}
+    table = replace(linear_table(), model=fingerprint_of(model), provenance=provenance)
+    write_table(table, folder / "costs.h5")
+    ask(folder, f"planner.cost={{kind='profiled', path='{folder / 'costs.h5'}'}}")
+    told = "costs.h5: was measured with ranks 8 (here 1); predictions may be off"
+    assert f"warning: {folder}/{told}" in capsys.readouterr().out
 
 
 def test_a_sample_that_does_not_fit_is_a_problem(folder: Path, capsys: Output) -> None:

@@ -8,11 +8,13 @@ import numpy as np
 
 from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.describe_room import describe_room
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.look_at_software import circumstances_here
 from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
 from dynapipe_hpc.experiment.source import open_source
 from dynapipe_hpc.plan.codec import encode_plans
@@ -33,6 +35,8 @@ def look_at_config(case: Case) -> Iterator[Finding]:
     yield Finding("file", f"{case.path}: can be used")
     found = {name: _checked(name, partial(c, config, n_ranks)) for name, c in RUN_CHECKS.items()}
     yield from found.values()
+    if not _is_problem(found["costs"]):
+        yield from _circumstances(config, n_ranks)
     if _is_problem(found["dataset"]) or _is_problem(found["costs"]):
         return
     config = placed(config)
@@ -41,6 +45,16 @@ def look_at_config(case: Case) -> Iterator[Finding]:
     yield from memory
     if not any(map(_is_problem, memory)):
         yield _checked("first plan", partial(_first_plan, config))
+
+
+def _circumstances(config: ExperimentConfig, n_ranks: int) -> Iterator[Finding]:
+    try:
+        warning = check_costs(config, circumstances_here(config, n_ranks))
+    except InputError as error:
+        yield Finding("costs", str(error), Level.PROBLEM)
+        return
+    if warning:
+        yield Finding("circumstances", warning, Level.WARNING)
 
 
 def _is_problem(finding: Finding) -> bool:

@@ -1,7 +1,7 @@
 """Which libraries are there, and the GPUs that they see; torch may be missing or broken."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from types import ModuleType
@@ -10,6 +10,7 @@ import h5py
 
 import dynapipe_hpc
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.check_costs import configured
 from dynapipe_hpc.experiment.check_torch import check_torch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
@@ -38,6 +39,14 @@ def computes_on_gpus(config: ExperimentConfig) -> bool:
     """Whether a run would use the GPUs that this process sees."""
     torch = _torch()
     return isinstance(torch, ModuleType) and bool(torch.uses_gpus(config))
+
+
+def circumstances_here(config: ExperimentConfig, n_ranks: int) -> Mapping[str, str]:
+    """The circumstances of a job; those that the configuration decides, without torch."""
+    torch = _torch()
+    if isinstance(torch, ModuleType):
+        return dict(torch.circumstances(config, n_ranks))
+    return configured(config)
 
 
 @cache

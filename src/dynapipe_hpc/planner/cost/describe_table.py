@@ -1,18 +1,32 @@
 """A cost table in a few lines of text."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from dynapipe_hpc.data.errors import printable
 from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerKey, LayerProfile, ProfileTable
 
+_SHOWN = (
+    ("source", "created"),
+    ("ranks", "threads", "device", "processor", "dtype", "zero_stage", "host"),
+    ("torch", "dynapipe-hpc"),
+)
+
 
 def describe_table(table: ProfileTable, path: Path) -> str:
-    """What was measured, over which range, and how much of it noise made decrease."""
+    """What was measured, where and how, over which range, and how much noise made decrease."""
     model = ", ".join(f"{name} {value}" for name, value in table.model.items())
     layers = [_describe(key, layer) for key, layer in table.layers.items()]
-    return "\n".join([f"{path}: costs of {model}", *layers, *_rest(table)])
+    return "\n".join([f"{path}: costs of {model}", *_circumstances(table), *layers, *_rest(table)])
+
+
+def _circumstances(table: ProfileTable) -> Iterator[str]:
+    found = table.provenance
+    lines = ([f"{name} {found[name]}" for name in names if name in found] for names in _SHOWN)
+    yield from (f"  {printable(', '.join(line))}" for line in lines if line)
 
 
 def _describe(key: LayerKey, layer: LayerProfile) -> str:
