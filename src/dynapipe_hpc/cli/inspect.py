@@ -14,7 +14,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         description=(
             "Prints counts, length percentiles per task and a histogram of lengths of a dataset, "
             "or the layers, ranges and link of a cost table. With --config, also the longest "
-            "samples of a dataset that fit into memory, by what is recomputed."
+            "samples of a dataset that fit into memory, by what is recomputed; or whether a cost "
+            "table goes with the experiment."
         ),
         epilog=examples(
             "dynapipe-hpc inspect corpus.h5 --verify",
@@ -29,7 +30,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="also read all samples of a dataset and compare them with their checksums",
+        help="also read all samples or costs and compare them with their checksums",
     )
     parser.set_defaults(run=run)
 
@@ -37,14 +38,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
     # Loads HDF5, which other verbs do without.
-    from dynapipe_hpc.data.verify_dataset import verify_dataset
-    from dynapipe_hpc.experiment.describe_file import describe_file
-    from dynapipe_hpc.experiment.describe_room import describe_room
+    from dynapipe_hpc.experiment.describe_file import describe_file, describe_for, verify_file
     from dynapipe_hpc.experiment.load import load_config
 
     print(describe_file(arguments.file))
     if arguments.config is not None:
-        print(f"\n{describe_room(load_config(arguments.config), arguments.file)}")
+        print(f"\n{describe_for(load_config(arguments.config), arguments.file)}")
     if arguments.verify:
-        print(f"\nverified, sha256 of the samples {verify_dataset(arguments.file)}")
+        print(f"\n{verify_file(arguments.file)}")
     return 0

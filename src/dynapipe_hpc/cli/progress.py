@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from tqdm import tqdm
 
 LINE_EVERY_S = 10.0
+LEAST_SHARE = 0.05
+"""Share of the work before which the time left is nobody's guess."""
 
 
 @dataclass(slots=True)
@@ -54,17 +56,24 @@ def share_progress(title: str, *, shown: bool) -> Iterator[Callable[[float], Non
     """
     start_s = time.perf_counter()
     next_line_s = LINE_EVERY_S
-    layout = "{desc}: {percentage:3.0f}% |{bar}| {elapsed} < {remaining}"
+    layout = "{desc}: {percentage:3.0f}% |{bar}| {elapsed}{postfix}"
     on_terminal = shown and sys.stderr.isatty()
 
     def show(share: float) -> None:
         nonlocal next_line_s
         elapsed_s = time.perf_counter() - start_s
+        left = time_left(share, elapsed_s)
+        bar.set_postfix_str(left, refresh=False)
         bar.update(share - bar.n)
         if shown and not on_terminal and elapsed_s >= next_line_s:
-            left_s = elapsed_s * (1 - share) / share
-            sys.stderr.write(f"{title}: {100 * share:.0f} % done, {left_s:.0f} s left\n")
+            told = [f"{title}: {100 * share:.0f} % done", *([left] if left else ())]
+            sys.stderr.write(f"{', '.join(told)}\n")
             next_line_s = elapsed_s + LINE_EVERY_S
 
     with tqdm(total=1.0, desc=title, bar_format=layout, disable=not on_terminal) as bar:
         yield show
+
+
+def time_left(share: float, elapsed_s: float) -> str:
+    """The time left if the rest goes as what is done; empty while that is too little to tell."""
+    return f"{elapsed_s * (1 - share) / share:.0f} s left" if share >= LEAST_SHARE else ""

@@ -9,6 +9,7 @@ import numpy as np
 
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.profile_rounds import StackRounds
+from dynapipe_hpc.planner.cost.profile_file import ROUNDS_FORMAT
 
 
 class RoundsFile:
@@ -36,6 +37,7 @@ class RoundsFile:
         self._known[name] = rounds
         image = BytesIO()
         with h5py.File(image, "w") as file:
+            file.attrs["format"] = np.bytes_(ROUNDS_FORMAT.encode())
             file.attrs["table_id"] = self._table_id
             for each, known in self._known.items():
                 _write(file.create_group(each), known)

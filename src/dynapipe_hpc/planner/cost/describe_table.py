@@ -7,7 +7,13 @@ import numpy as np
 
 from dynapipe_hpc.data.errors import printable
 from dynapipe_hpc.planner.cost.monotone import make_monotone
-from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerKey, LayerProfile, ProfileTable
+from dynapipe_hpc.planner.cost.profile_table import (
+    QUANTITIES,
+    UNFINISHED,
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+)
 
 _SHOWN = (
     ("source", "created"),
@@ -19,7 +25,7 @@ _SHOWN = (
 def describe_table(table: ProfileTable, path: Path) -> str:
     """What was measured, where and how, over which range, and how much noise made decrease."""
     model = ", ".join(f"{name} {value}" for name, value in table.model.items())
-    layers = [_describe(key, layer) for key, layer in table.layers.items()]
+    layers = [_describe(key, layer) for key, layer in table.layers.items()] or [f"  {UNFINISHED}"]
     return "\n".join([f"{path}: costs of {model}", *_circumstances(table), *layers, *_rest(table)])
 
 

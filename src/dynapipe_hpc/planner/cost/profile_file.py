@@ -26,6 +26,8 @@ from dynapipe_hpc.planner.cost.profile_table import (
 from dynapipe_hpc.planner.cost.table_checksum import checksum_of
 
 FORMAT = "dynapipe-hpc cost table"
+ROUNDS_FORMAT = "dynapipe-hpc rounds of a profile"
+"""Of the file beside a table whose profile was interrupted."""
 SCHEMA_VERSION = 1
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 AXES = ("rows", "row_tokens", "target_tokens")
@@ -96,6 +98,19 @@ def read_table(path: Path) -> ProfileTable:
         except (ValueError, TypeError, AttributeError, OSError, RuntimeError) as error:
             raise InputError(f"{path}: damaged cost table: {error}; {_AGAIN}") from None
     return table
+
+
+def verify_table(path: Path) -> str:
+    """Reads a table that has a checksum, and returns that.
+
+    Raises:
+        InputError: As `read_table`, or it has none.
+    """
+    table = read_table(path)
+    with _open(path) as file:
+        if "checksum" not in file.attrs:
+            raise InputError(f"{path}: has no checksum, as tables of older versions; {_AGAIN}")
+    return checksum_of(table)
 
 
 def _open(path: Path) -> h5py.File:

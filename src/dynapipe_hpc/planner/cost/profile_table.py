@@ -20,6 +20,10 @@ QUANTITIES = (
 OPTIONAL_QUANTITIES = ("stack_peak_bytes", "weight_ms")
 # The sizes that the costs of one layer depend on; the number of layers is not one.
 FINGERPRINT = ("family", "hidden_size", "n_heads", "ffn_size", "vocab_size")
+UNFINISHED = (
+    "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc profile' "
+    "again, and it goes on"
+)
 
 ModelFingerprint = Mapping[str, str | int]
 

@@ -32,6 +32,7 @@ from dynapipe_hpc.planner.cost.model_state import (
 )
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
 from dynapipe_hpc.planner.cost.profile_table import (
+    UNFINISHED,
     LayerKey,
     LayerProfile,
     ProfileTable,
@@ -181,6 +182,8 @@ class _Selection(NamedTuple):
         return LayerKey(self.n_shards, recompute.text, kind)
 
     def _layer(self, key: LayerKey) -> LayerProfile:
+        if not self.table.layers:
+            raise InputError(f"{self.config.path}: {UNFINISHED}")
         if key not in self.table.layers:
             known = "; ".join(str(known) for known in self.table.layers)
             raise InputError(
