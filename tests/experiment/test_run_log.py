@@ -6,6 +6,7 @@ import pytest
 from tests.oracles.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.run_log import RunLog
 
 Output = pytest.CaptureFixture[str]
@@ -19,9 +20,10 @@ def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
 
 
 def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
-    RunLog(trained_for(10), folder, 1, 0).close()
+    lock = RunLock(folder, "")
+    RunLog(trained_for(10), folder, 1, 0, lock).close()
     capsys.readouterr()
-    RunLog(config, folder, 1, 10).close()
+    RunLog(config, folder, 1, 10, lock).close()
     return capsys.readouterr().out
 
 

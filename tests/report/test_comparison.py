@@ -4,10 +4,12 @@ import math
 from pathlib import Path
 
 import pytest
-from tests.oracles.example_runs import write_run
+from tests.oracles.example_runs import record, write_run
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.comparison import compare, text_table
+from dynapipe_hpc.report.html import write_page
+from dynapipe_hpc.report.run_folder import RunFolder
 
 
 def test_the_table_reads_like_this(tmp_path: Path) -> None:
@@ -68,3 +70,43 @@ def test_an_unknown_baseline_is_named(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name, 1) for name in ("a", "b")]
     with pytest.raises(InputError, match="no run is called 'c'; name one of a, b"):
         compare(runs, baseline="c")
+
+
+def unlike_runs(path: Path) -> list[RunFolder]:
+    """Two runs of other data, model and machine; layers and seed of training do not count."""
+    runs = []
+    for name, size, ranks in (("a", 1024, 4), ("b", 512, 4), ("c", 512, 8)):
+        config = (
+            f"[data]\ndataset = '{path}/x.h5'\nmax_tokens = {size}\n"
+            f"[model]\nn_layers = 4\nlayers_per_stage = [{size}]\n[training]\nseed = {size}\n"
+        )
+        runs.append(RunFolder.create(path / name, config, {"ranks": ranks, "host": name}))
+        runs[-1].add(record())
+    return runs
+
+
+def test_what_differs_between_runs_is_said_below_the_table(tmp_path: Path) -> None:
+    *_, unlike = text_table(compare(unlike_runs(tmp_path))).split("\n\n")
+    assert unlike.splitlines() == [
+        "warning: these runs differ in more than how they train:",
+        "  data.max_tokens: 1024 in a; 512 in b, c",
+        "  ranks: 4 in a, b; 8 in c",
+    ]
+
+
+def test_of_runs_that_are_alike_nothing_is_said(tmp_path: Path) -> None:
+    assert "warning" not in text_table(compare([write_run(tmp_path / n, 2) for n in ("a", "b")]))
+    assert compare(unlike_runs(tmp_path / "x")[:1]).differences == ()
+
+
+def test_the_page_says_what_differs(tmp_path: Path) -> None:
+    runs = unlike_runs(tmp_path)
+    write_page(runs, compare(runs), tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "<p>Warning: these runs differ in more than how they train:</p>" in page
+    assert "<li>data.max_tokens: 1024 in a; 512 in b, c</li>" in page
+
+
+def test_a_run_that_does_not_say_something_differs_from_one_that_does(tmp_path: Path) -> None:
+    runs = [*unlike_runs(tmp_path)[:1], write_run(tmp_path / "old", 1)]
+    assert "ranks: 4 in a; not known in old" in compare(runs).differences

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.devices import gpu_name
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.machine import machine_facts
 from dynapipe_hpc.experiment.record import Execution, line_of
@@ -23,7 +24,8 @@ class RunLog:
     ) -> None:
         """Begins a folder, or goes on with that of a run of which `n_done` iterations are done."""
         self._lock = lock
-        facts = (output, to_toml(config), machine_facts(n_ranks))
+        machine = machine_facts(n_ranks) | {"device": gpu_name(config) or "cpu"}
+        facts = (output, to_toml(config), machine)
         if n_done:
             changed = _changed_rate(output, config, n_done)
             print(f"{output}: goes on after {n_done} iterations{changed}", flush=True)

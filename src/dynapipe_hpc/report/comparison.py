@@ -10,9 +10,11 @@ from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.recorded import read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
+from dynapipe_hpc.report.unlike import differences
 
 MIB = 2**20
 NOTHING = "–"
+UNLIKE = "warning: these runs differ in more than how they train:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Comparison:
         ends_s: Time in iterations up to the end of each of them, in seconds.
         summaries: Every run in numbers.
         baseline: Index of the run that the others are compared with.
+        differences: Lines about what else differs between them; see `differences`.
     """
 
     names: tuple[str, ...]
@@ -41,6 +44,7 @@ class Comparison:
     ends_s: tuple[tuple[float, ...], ...]
     summaries: tuple[RunSummary, ...]
     baseline: int
+    differences: tuple[str, ...]
 
     def speed_up(self, index: int) -> float:
         """Real tokens per second of a run over those of the baseline."""
@@ -72,6 +76,7 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
         ends_s=tuple(run.ends_s for run in recorded),
         summaries=tuple(map(summarise, names, recorded)),
         baseline=0 if baseline is None else names.index(baseline),
+        differences=differences(runs, names),
     )
 
 
@@ -81,7 +86,7 @@ def table(comparison: Comparison) -> list[list[Row]]:
 
 
 def text_table(comparison: Comparison) -> str:
-    """The table for a terminal: quantities down, runs across, units at the end."""
+    """The table for a terminal: quantities down, runs across, units at the end; differences."""
     groups = table(comparison)
     label_width = max(len(row.label) for group in groups for row in group)
     widths = [
@@ -95,6 +100,8 @@ def text_table(comparison: Comparison) -> str:
 
     parts = [line("", comparison.names, "")]
     parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
+    if comparison.differences:
+        parts.append("\n".join([UNLIKE, *(f"  {each}" for each in comparison.differences)]))
     return "\n\n".join(parts)
 
 

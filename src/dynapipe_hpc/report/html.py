@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.comparison import Comparison, table
+from dynapipe_hpc.report.comparison import UNLIKE, Comparison, table
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.gantt import Gantt, gantt
 from dynapipe_hpc.report.run_folder import RunFolder, write_whole
@@ -74,6 +74,7 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
     )
     return environment.get_template("page.html").render(
         comparison=comparison,
+        unlike=UNLIKE,
         groups=table(comparison),
         figures=figures(comparison),
         iterations=_iterations(runs, comparison.names),
