@@ -149,3 +149,9 @@ class RunLock:
         if self._is_new_folder:
             with suppress(OSError):
                 self._folder.rmdir()
+
+
+def writer_of(folder: Path) -> LockHolder | None:
+    """The run that holds the lock on a folder; None if none does, or its process is gone."""
+    holders = map(read_holder, (folder / LOCK).glob("*.json"))
+    return next((holder for holder in holders if holder.is_alive() is not False), None)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from mpi4py import MPI
+from tests.oracles.lock_processes import holding
 from tests.oracles.measured_layers import linear_table
 from tests.oracles.tiny_experiment import tiny_experiment
 from tests.oracles.tokenized import write_samples
@@ -157,6 +158,15 @@ def test_samples_that_are_too_long_are_counted_and_a_problem_if_refused(
     assert "16 tokens; 40 of 40 samples are longer than data.max_tokens" in capsys.readouterr().out
     assert not ask(folder, "data.max_tokens=16", "data.long_samples=refuse")
     assert "40 of 40 samples of" in problems(capsys)[0]
+
+
+def test_a_folder_that_a_run_writes_is_a_problem(folder: Path, capsys: Output) -> None:
+    with holding(folder / "taken") as process:
+        assert not ask(folder, output="taken")
+        process.kill()
+    (problem,) = problems(capsys)
+    assert problem.startswith(f"lock PROBLEM: {folder}/taken: another run holds it, process ")
+    assert ask(folder, output="taken")
 
 
 def test_a_configuration_that_cannot_be_used_is_a_problem(folder: Path, capsys: Output) -> None:

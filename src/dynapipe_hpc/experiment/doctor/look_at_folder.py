@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.run_lock import writer_of
 
 _BLOCK = bytes(1 << 20)
 _LITTLE_BYTES = 1e9
@@ -35,6 +36,7 @@ def look_at_folder(case: Case) -> Iterator[Finding]:
         yield Finding("writing", f"{place}: {error.strerror}; {way_out}", Level.PROBLEM)
         return
     yield _free(place)
+    yield from _lock(case.folder)
 
 
 def _existing(folder: Path) -> Path:
@@ -64,6 +66,14 @@ def _seen(folder: Path) -> Iterator[Finding]:
             "that all hosts share",
             Level.PROBLEM,
         )
+
+
+def _lock(folder: Path) -> Iterator[Finding]:
+    if (writer := writer_of(folder)) is not None:
+        # One that cannot be seen from here may be gone.
+        level = Level.PROBLEM if writer.is_alive() else Level.WARNING
+        text = f"{folder}: another run holds it, {writer}; wait for its end, or name another folder"
+        yield Finding("lock", text, level)
 
 
 def _free(place: Path) -> Finding:
