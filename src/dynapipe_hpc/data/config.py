@@ -21,6 +21,8 @@ class DataConfig(ConfigTable):
             used, its end of sequence included. drop: they are left out. refuse: nothing begins.
         tokens_per_batch: Most real tokens of one global batch, after cutting.
         seed: Of the order in which an epoch visits the samples.
+        verify: Whether a run reads all samples once, beside training, and compares them with their
+            checksums.
     """
 
     dataset: str = Field(min_length=1)
@@ -28,6 +30,7 @@ class DataConfig(ConfigTable):
     long_samples: LongSamples = "cut_input_end"
     tokens_per_batch: int = Field(ge=1, le=2**40)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    verify: bool = True
 
     @model_validator(mode="after")
     def _any_sample_fits_a_batch(self) -> Self:

@@ -10,6 +10,10 @@ from dynapipe_hpc.data.open_dataset import AGAIN
 SAMPLES_AT_A_TIME = 256
 
 
+class SamplesDifferError(InputError):
+    """Samples that are not those that were written."""
+
+
 def verify_dataset(path: Path) -> str:
     """Reads all of a dataset.
 
@@ -17,7 +21,8 @@ def verify_dataset(path: Path) -> str:
         The `ContentHash` of all samples: the same for the same samples, in shards or not.
 
     Raises:
-        InputError: A file cannot be read, differs from its checksum, or has none.
+        SamplesDifferError: A file differs from its checksum.
+        InputError: A file cannot be read, or has no checksum.
     """
     everything = ContentHash()
     with DatasetFile(path) as dataset:
@@ -36,7 +41,7 @@ def _verify_part(dataset: DatasetFile, part: DatasetPart, everything: ContentHas
         content.add(block)
         everything.add(block)
     if content.hexdigest() != part.content_sha256:
-        raise InputError(
+        raise SamplesDifferError(
             f"{part.path}: samples {part.first} to {part.end - 1} of {dataset.path} are not what "
             f"was written: their checksum is {content.hexdigest()[:12]}, not "
             f"{part.content_sha256[:12]}; put a copy of the file back, or start the same "

@@ -51,7 +51,7 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
     Cluster, planner and the number of iterations may change, and how weights are updated.
     """
     training = config.training.model_dump(mode="json")
-    data = config.data.model_dump(mode="json", exclude={"dataset"})
+    data = config.data.model_dump(mode="json", exclude={"dataset", "verify"})
     model = config.model.model_dump(mode="json", exclude={"layers_per_stage"})
     return {
         **{f"data.{key}": value for key, value in data.items()},

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
 from dynapipe_hpc.data.long_samples import describe_long
@@ -12,6 +12,7 @@ from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.circumstances import circumstances
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.open_experiment import Experiment
@@ -108,6 +109,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         with (
             _planning(config, source, store, job, n_done) as planning,
             closing(log) if log is not None else nullcontext(),
+            _checking(job, config, source),
             watchdog,
         ):
             rank = RankAtWork(job, config, worker, store, planning, position)
@@ -117,6 +119,15 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         store.close()
         worker.channels.close()
     return asked
+
+
+def _checking(
+    job: Job, config: ExperimentConfig, source: Source
+) -> AbstractContextManager[DatasetCheck | None]:
+    """The first rank compares the dataset with its checksums meanwhile."""
+    if not job.is_first:
+        return nullcontext()
+    return closing(DatasetCheck(source.dataset, wanted=config.data.verify))
 
 
 def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:

@@ -9,7 +9,7 @@ from dynapipe_hpc.report.run_folder import RunFolder
 # Layouts and planners are what runs are compared for.
 _TABLES = ("data", "model")
 _KEYS = ("training.dtype", "training.threads", "training.loss_weighting")
-_LEFT_OUT = {"model.layers_per_stage"}
+_LEFT_OUT = {"data.verify", "model.layers_per_stage"}
 _FACTS = ("ranks", "device", "processor")
 
 
