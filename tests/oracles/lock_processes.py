@@ -3,12 +3,13 @@
     python -m tests.oracles.lock_processes FOLDER hold|churn
 
 Each prints "ready" and waits for a line. One that holds then prints "held", or says why not, and
-gives the lock back when standard input ends. One that churns takes it and gives it back many
-times, and the last time does not.
+gives the lock back when standard input ends. One that churns has it taken many times.
 """
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,8 +18,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.run_lock import RunLock
 
 READY, HELD = "ready\n", "held\n"
-INSIDE = "inside"
-N_TIMES = 60
+INSIDE, INSIDE_S = "inside", 0.003
+N_TIMES = 30
 
 
 def start_ready(folder: Path, what: str) -> "subprocess.Popen[str]":
@@ -64,17 +65,32 @@ def hold(folder: Path) -> None:
 
 
 def churn(folder: Path) -> None:
-    """Takes the lock as often as it can; nobody else may be inside then, whatever locks say."""
-    n_taken = 0
-    while n_taken < N_TIMES:
+    """Processes one after the other take the lock; every other one dies with it."""
+    for turn in range(N_TIMES):
+        if pid := os.fork():
+            _, status = os.waitpid(pid, 0)
+            if status:
+                raise InputError(f"turn {turn}: somebody else was inside")
+        else:
+            os._exit(_take_once(folder, dies=turn % 2 == 0))
+
+
+def _take_once(folder: Path, *, dies: bool) -> int:
+    """Nobody else may be inside while the lock is held, whatever locks say."""
+    while True:
         lock = RunLock(folder)
         with suppress(InputError):
             lock.acquire()
-            n_taken += 1
-            (folder / INSIDE).touch(exist_ok=False)
-            (folder / INSIDE).unlink()
-            if n_taken < N_TIMES:
-                lock.release()
+            break
+    try:
+        (folder / INSIDE).touch(exist_ok=False)
+    except FileExistsError:
+        return 1
+    time.sleep(INSIDE_S)
+    (folder / INSIDE).unlink()
+    if not dies:
+        lock.release()
+    return 0
 
 
 def main(folder: Path, what: str) -> int:

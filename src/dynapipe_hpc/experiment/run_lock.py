@@ -91,13 +91,15 @@ class RunLock:
     def _take_when_free(self) -> None:
         end_s = time.monotonic() + 2 * self._patience_s
         while not self._take():
-            for other in self._files():
+            others = self._files()
+            for other in others:
                 self._remove_if_gone(other)
             if time.monotonic() > end_s:
                 raise InputError(
                     f"{self._lock}: cannot be taken; remove it if no run uses the folder"
                 )
-            time.sleep(_PAUSE_S)
+            if not others:
+                time.sleep(_PAUSE_S)
         for left in self._folder.glob(f"{LOCK}.*"):  # of a start that was killed just then
             shutil.rmtree(left, ignore_errors=True)
 
