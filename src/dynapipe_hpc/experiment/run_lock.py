@@ -74,12 +74,13 @@ class RunLock:
         """Checks that the lock is still held, before something is written.
 
         Raises:
-            RunError: This process gave no sign of life for so long that another run took over.
+            RunError: It is gone: this process gave no sign of life for so long that another run
+                took over, or somebody removed it.
         """
         if not self._is_held():
             raise RunError(
-                f"{self._folder}: this run gave no sign of life for {self._patience_s:g} s, and "
-                "another one has taken over its folder"
+                f"{self._folder}: the lock of this run is gone: it gave no sign of life for "
+                f"{self._patience_s:g} s and another run took over, or somebody removed it"
             )
 
     def _is_held(self) -> bool:
