@@ -12,7 +12,7 @@ WindowShapes window_shapes(std::span<const std::int64_t> row_tokens,
     WindowShapes found{std::vector<std::int32_t>(first.size() * width, -1), {}, width};
     Shapes& shapes = found.shapes;
     for (std::size_t row = 0; row < first.size(); ++row) {
-        std::int32_t* cells = &found.cells[row * width];
+        std::int32_t* cells = found.cells.data() + row * width;  // may be none
         const std::int32_t* above = row > 0 ? cells - width : nullptr;
         std::int64_t longest_row = 0;
         std::int64_t longest_target = 0;

@@ -88,6 +88,12 @@ def test_what_they_are_spoiled_from_is_accepted(name: str) -> None:
     kernel(*arguments)
 
 
+def test_windows_may_be_none() -> None:
+    cells, *shapes = _kernels.window_shapes(TOKENS, 0 * TOKENS, np.arange(3), np.zeros(3, np.int64))
+    assert cells.shape == (3, 0)
+    assert not any(sizes.size for sizes in shapes)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
