@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dynapipe/simulate.hpp"
 #include "dynapipe/stage_costs.hpp"
 
 namespace arrays {
@@ -71,6 +72,27 @@ inline void check_limits(const Doubles& limit_bytes, const Doubles& costs) {
     const std::span limits = entries_of(limit_bytes);
     if (std::any_of(limits.begin(), limits.end(), [](double limit) { return std::isnan(limit); })) {
         throw py::value_error("limit_bytes must hold no NaN");
+    }
+}
+
+/// Kernels compare times, which they could not if one were NaN.
+inline dynapipe::Link link_of(double latency_ms, double bytes_per_ms, bool full_duplex) {
+    if (!(latency_ms >= 0) || !(bytes_per_ms > 0)) {
+        throw py::value_error("latency_ms must be at least 0 and bytes_per_ms above it, got " +
+                              std::to_string(latency_ms) + " and " + std::to_string(bytes_per_ms));
+    }
+    return {latency_ms, bytes_per_ms, full_duplex};
+}
+
+/// Numbers of rows or tokens, which kernels multiply and subtract.
+inline void check_counts(const py::array_t<std::int64_t, py::array::c_style>& counts,
+                         const char* name) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    for (const std::int64_t count : entries_of(counts)) {
+        if (count < 0 || count > kMost) {
+            throw py::value_error(std::string(name) + " must hold 0 to 2^31, got " +
+                                  std::to_string(count));
+        }
     }
 }
 

@@ -21,11 +21,11 @@ py::list construct_plans(const Doubles& costs, const Integers& cells, const Inte
                               std::to_string(n_kept) + " and " + std::to_string(n_replicas));
     }
     std::vector<dynapipe::ConstructedPlan> found;
+    const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::construct_plans(window_costs, arrays::entries_of(limit_bytes),
-                                          {latency_ms, bytes_per_ms, full_duplex}, n_replicas,
-                                          split_backward, n_kept, n_refined);
+        found = dynapipe::construct_plans(window_costs, arrays::entries_of(limit_bytes), link,
+                                          n_replicas, split_backward, n_kept, n_refined);
     }
     py::list plans;
     for (const dynapipe::ConstructedPlan& plan : found) {

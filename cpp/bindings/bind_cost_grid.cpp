@@ -15,6 +15,7 @@ using Integers = py::array_t<std::int64_t, py::array::c_style>;
 using Kinds = py::array_t<std::int32_t, py::array::c_style>;
 
 void check_axis(const Integers& axis, const char* name) {
+    arrays::check_counts(axis, name);
     const std::span points = arrays::entries_of(axis);
     if (axis.ndim() != 1 || points.empty() ||
         std::adjacent_find(points.begin(), points.end(), std::greater_equal<>()) != points.end()) {
@@ -65,6 +66,9 @@ void interpolate(const Integers& rows, const Integers& row_tokens, const Integer
     arrays::check_shape(shape_rows, "n_rows", {shape_rows.size()});
     arrays::check_shape(shape_row_tokens, "shapes' row_tokens", {shape_rows.size()});
     arrays::check_shape(shape_target_tokens, "shapes' target_tokens", {shape_rows.size()});
+    arrays::check_counts(shape_rows, "n_rows");
+    arrays::check_counts(shape_row_tokens, "shapes' row_tokens");
+    arrays::check_counts(shape_target_tokens, "shapes' target_tokens");
     const dynapipe::ShapeList shapes{arrays::entries_of(shape_rows),
                                      arrays::entries_of(shape_row_tokens),
                                      arrays::entries_of(shape_target_tokens)};

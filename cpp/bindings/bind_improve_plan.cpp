@@ -26,11 +26,11 @@ std::tuple<py::list, double, std::size_t> improve_plan(
         assignments.push_back(windows::assignment_of(start, window_costs));
     }
     dynapipe::Improvement found;
+    const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
         found = dynapipe::improve_plan(window_costs, assignments, arrays::entries_of(limit_bytes),
-                                       {latency_ms, bytes_per_ms, full_duplex}, split_backward,
-                                       effort, seed);
+                                       link, split_backward, effort, seed);
     }
     return {windows::arrays_of(found.replicas), found.makespan_ms, found.n_moves};
 }

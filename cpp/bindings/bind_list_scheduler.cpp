@@ -23,10 +23,10 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
     std::iota(list.begin(), list.end(), 0U);
     std::vector<dynapipe::PassCode> order;
     double makespan_ms = 0.0;
+    const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        dynapipe::ListScheduler scheduler(costs, arrays::entries_of(limit_bytes),
-                                          {latency_ms, bytes_per_ms, full_duplex}, list.size(),
+        dynapipe::ListScheduler scheduler(costs, arrays::entries_of(limit_bytes), link, list.size(),
                                           split_backward);
         makespan_ms = scheduler.run(list);
         order = scheduler.order();

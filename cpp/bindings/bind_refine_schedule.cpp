@@ -20,11 +20,11 @@ py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const Double
         throw py::value_error("order must hold at least one pass");
     }
     std::vector<dynapipe::PassCode> found;
+    const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
         found = dynapipe::refine_schedule(arrays::entries_of(order), costs,
-                                          arrays::entries_of(limit_bytes),
-                                          {latency_ms, bytes_per_ms, full_duplex}, n_moves, seed);
+                                          arrays::entries_of(limit_bytes), link, n_moves, seed);
     }
     return arrays::matrix(found, costs.n_stages);
 }

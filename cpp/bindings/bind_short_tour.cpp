@@ -14,6 +14,8 @@ using Integers = py::array_t<std::int64_t, py::array::c_style>;
 Integers tour(const Integers& x, const Integers& y, std::size_t reach) {
     arrays::check_shape(x, "x", {x.size()});
     arrays::check_shape(y, "y", {x.size()});
+    arrays::check_counts(x, "x");
+    arrays::check_counts(y, "y");
     const auto xs = arrays::entries_of(x);
     const auto ys = arrays::entries_of(y);
     std::vector<std::int64_t> order;

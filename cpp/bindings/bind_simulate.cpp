@@ -23,10 +23,10 @@ std::tuple<Matrix, Matrix, Matrix, Matrix, Vector, Vector, Counts, double> simul
     arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches());
     const std::size_t n_stages = costs.n_stages;
     dynapipe::Timeline found;
+    const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::Simulator(costs, arrays::entries_of(static_bytes),
-                                    {latency_ms, bytes_per_ms, full_duplex})
+        found = dynapipe::Simulator(costs, arrays::entries_of(static_bytes), link)
                     .run(arrays::entries_of(order));
     }
     return {arrays::matrix(found.start_ms, n_stages),

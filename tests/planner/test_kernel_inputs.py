@@ -88,6 +88,34 @@ def test_what_they_are_spoiled_from_is_accepted(name: str) -> None:
     kernel(*arguments)
 
 
+def _plain(argument: Any) -> Any:
+    """A number, or None for what cannot be compared with one."""
+    return argument if isinstance(argument, float) else None
+
+
+LINKED = [name for name, (_, arguments) in KERNELS.items() if LINK[0] in map(_plain, arguments)]
+
+
+@pytest.mark.parametrize("name", LINKED)
+@pytest.mark.parametrize(("of_link", "wrong"), [(0, np.nan), (0, -1.0), (1, np.nan), (1, 0.0)])
+def test_a_link_that_takes_no_time_that_is_a_number_is_refused(
+    name: str, of_link: int, wrong: float
+) -> None:
+    kernel, arguments = KERNELS[name]
+    place = list(map(_plain, arguments)).index(LINK[0]) + of_link
+    with pytest.raises(ValueError, match="latency_ms must be at least 0 and bytes_per_ms above"):
+        kernel(*arguments[:place], wrong, *arguments[place + 1 :])
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**40])
+def test_numbers_of_tokens_that_would_overflow_are_refused(wrong: int) -> None:
+    with pytest.raises(ValueError, match=rf"y must hold 0 to 2\^31, got {wrong}"):
+        _kernels.short_tour(TOKENS, np.full_like(TOKENS, wrong), 2)
+    kernel, arguments = KERNELS["interpolate_costs"]
+    with pytest.raises(ValueError, match=rf"n_rows must hold 0 to 2\^31, got {wrong}"):
+        kernel(*arguments[:6], np.full(3, wrong), *arguments[7:])
+
+
 def test_windows_may_be_none() -> None:
     cells, *shapes = _kernels.window_shapes(TOKENS, 0 * TOKENS, np.arange(3), np.zeros(3, np.int64))
     assert cells.shape == (3, 0)
