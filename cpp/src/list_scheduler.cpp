@@ -188,7 +188,7 @@ void ListScheduler::resume(std::size_t n_states, const Recording& recording) {
         for (const std::size_t k : {kForward, kBackward}) {
             const std::size_t n_done = states[s].n_done[k];
             const std::size_t n_arrived = n_arrivals(states, s, k);
-            const double* known_ms = &recording.arrivals_ms[first_arrival(s, k)];
+            const double* known_ms = recording.arrivals_ms[2 * s + k].data();
             double* arrivals_ms = stages_[s].arrivals_ms[k];
             std::copy(known_ms + n_done, known_ms + n_arrived, arrivals_ms + n_done);
             std::fill(arrivals_ms + n_arrived, arrivals_ms + works_.size() + 1, kNever);
@@ -211,17 +211,19 @@ std::size_t ListScheduler::n_arrivals(const State* states, std::size_t s, std::s
 void ListScheduler::record(std::span<const std::uint32_t> list, std::size_t n_states,
                            Recording& recording) const {
     recording.list.assign(list.begin(), list.end());
-    recording.arrivals_ms.resize(arrivals_ms_.size());
-    recording.states.resize(states_.size());
     const std::size_t n_known = n_states * n_stages_;
     const std::size_t n_now = list.size() / kRecordEvery * n_stages_;
+    recording.arrivals_ms.resize(2 * n_stages_);
+    recording.states.resize(n_now);
     std::copy(states_.data() + n_known, states_.data() + n_now, recording.states.data() + n_known);
     for (std::size_t s = 0; s < n_stages_; ++s) {
         for (const std::size_t k : {kForward, kBackward}) {
             const std::size_t n_done =
                 n_states > 0 ? recording.states[n_known - n_stages_ + s].n_done[k] : 0;
+            std::vector<double>& known_ms = recording.arrivals_ms[2 * s + k];
+            known_ms.resize(list.size());
             std::copy_n(stages_[s].arrivals_ms[k] + n_done, list.size() - n_done,
-                        &recording.arrivals_ms[first_arrival(s, k) + n_done]);
+                        known_ms.data() + n_done);
         }
     }
 }

@@ -39,8 +39,8 @@ class ListScheduler {
     class Recording {
         friend class ListScheduler;
         std::vector<std::uint32_t> list;
-        std::vector<double> arrivals_ms;  ///< as the scheduler has them
-        std::vector<State> states;        ///< (n, n_stages)
+        std::vector<std::vector<double>> arrivals_ms;  ///< (n_stages x 2), each as long as the list
+        std::vector<State> states;                     ///< (n, n_stages)
     };
 
     /// @param costs           of all micro-batches that lists may name.
