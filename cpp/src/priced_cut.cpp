@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
+
+#include "dynapipe/pipeline_ends.hpp"
 
 namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// Most samples of a window at an end: it is to be passed quickly.
-constexpr std::size_t kMostOfAnEnd = 24;
 
 }  // namespace
 
@@ -21,7 +22,8 @@ PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> l
     rate(limit_bytes, link);
     collect_uses();
     cost_.resize(begin_.back());
-    mode_.resize(begin_.back());
+    use_.resize(begin_.back());
+    end_ms_.resize(windows_.n_rows() * kMostOfAnEnd);
 }
 
 void PricedCutter::rate(std::span<const double> limit_bytes, const Link& link) {
@@ -97,31 +99,16 @@ bool PricedCutter::is_worth_a_look(std::size_t first, std::size_t size, std::siz
 Cut PricedCutter::cut(double price, double longest_ms, std::size_t n_ends) {
     price_windows(price, longest_ms);
     cut_from_front();
-    cut_ends(n_ends);
-    const std::size_t n = windows_.n_samples();
-    std::size_t border = n;
-    double least = kNever;
-    for (std::size_t i = first_end_; i <= n; ++i) {
-        const double sum = front_[i] + ends_[n_ends][i - first_end_];
-        if (sum < least) {
-            least = sum;
-            border = i;
-        }
-    }
+    const Ends ends = cut_ends({front_, end_ms_, windows_.row_of_sample}, n_ends);
     Cut found;
-    if (least == kNever) {
+    if (ends.sizes.size() < n_ends) {
         return found;
     }
-    found.body = body_up_to(border);
-    for (std::size_t left = n_ends; left > 0; --left) {
-        // The sums are computed as in `cut_ends`, so equality is exact.
-        std::size_t size = 1;
-        while (end_ms(border, size) + ends_[left - 1][border + size - first_end_] !=
-               ends_[left][border - first_end_]) {
-            ++size;
-        }
-        found.ends.push_back(window(border, size));
-        border += size;
+    found.body = body_up_to(ends.first);
+    std::size_t first = ends.first;
+    for (const std::size_t size : ends.sizes) {
+        found.ends.push_back(window(first, size));
+        first += size;
     }
     return found;
 }
@@ -142,18 +129,9 @@ void PricedCutter::choose_mode(Window& window, double price) const {
     }
 }
 
-/// Of the window at an end; infinite if it may not be used.
-double PricedCutter::end_ms(std::size_t first, std::size_t size) const {
-    if (cost_[place(first, size)] == kNever) {
-        return kNever;
-    }
-    const Window end = window(first, size);
-    return work_ms(end) + fill_ms(end) / 2;
-}
-
 Window PricedCutter::window(std::size_t first, std::size_t size) const {
     return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(size),
-            mode_[place(first, size)]};
+            uses_[use_[place(first, size)]].mode};
 }
 
 /// Most samples of a window that begins with a sample.
@@ -164,12 +142,13 @@ std::size_t PricedCutter::longest_window(std::size_t first) const {
 
 void PricedCutter::price_windows(double price, double longest_ms) {
     std::fill(cost_.begin(), cost_.end(), kNever);
-    for (const Use& use : uses_) {
+    for (std::size_t i = 0; i < uses_.size(); ++i) {
+        const Use& use = uses_[i];
         const Rating& rating = ratings_[use.microbatch];
         const double cost = rating.work_ms * (1 + price * rating.kept_share);
         if (cost < cost_[use.place] && (use.is_alone || rating.work_ms <= longest_ms)) {
             cost_[use.place] = cost;
-            mode_[use.place] = use.mode;
+            use_[use.place] = i;
         }
     }
     for (std::size_t row = 0; row < longest_.size(); ++row) {
@@ -177,7 +156,19 @@ void PricedCutter::price_windows(double price, double longest_ms) {
         while (longest_[row] > 0 && cost_[begin_[row] + longest_[row] - 1] == kNever) {
             --longest_[row];
         }
+        for (std::size_t k = 0; k < kMostOfAnEnd; ++k) {
+            end_ms_[row * kMostOfAnEnd + k] = k < longest_[row] ? end_ms(begin_[row] + k) : kNever;
+        }
     }
+}
+
+/// What a window costs at an end, by its place; infinite if it may not be used.
+double PricedCutter::end_ms(std::size_t place) const {
+    if (cost_[place] == kNever) {
+        return kNever;
+    }
+    const Rating& rating = ratings_[uses_[use_[place]].microbatch];
+    return rating.work_ms + rating.fill_ms / 2;
 }
 
 /// From the first sample to the last, so that the cost of all beginnings is known.
@@ -195,23 +186,6 @@ void PricedCutter::cut_from_front() {
     }
 }
 
-void PricedCutter::cut_ends(std::size_t n_ends) {
-    const std::size_t n = windows_.n_samples();
-    first_end_ = n - std::min(n, n_ends * kMostOfAnEnd);
-    ends_.assign(n_ends + 1, std::vector<double>(n - first_end_ + 1, kNever));
-    ends_[0].back() = 0.0;
-    for (std::size_t left = 1; left <= n_ends; ++left) {
-        for (std::size_t i = first_end_; i < n; ++i) {
-            double& least = ends_[left][i - first_end_];
-            const std::size_t most = std::min(longest_window(i), kMostOfAnEnd);
-            for (std::size_t size = 1; size <= most; ++size) {
-                const double rest_ms = ends_[left - 1][i + size - first_end_];
-                least = std::min(least, end_ms(i, size) + rest_ms);
-            }
-        }
-    }
-}
-
 std::vector<Window> PricedCutter::body_up_to(std::size_t end) const {
     std::vector<Window> body;
     while (end > 0) {
@@ -221,8 +195,11 @@ std::vector<Window> PricedCutter::body_up_to(std::size_t end) const {
             return size <= longest_[row] &&
                    front_[first] + cost_[begin_[row] + size - 1] == front_[end];
         };
-        while (!reaches(end - size)) {
+        while (size <= end && !reaches(end - size)) {
             ++size;
+        }
+        if (size > end) {
+            throw std::invalid_argument("the cost of a window is no number");
         }
         body.push_back(window(end - size, size));
         end -= size;

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "check.hpp"
+#include "dynapipe/pipeline_ends.hpp"
 #include "dynapipe/priced_cut.hpp"
 #include "dynapipe/random.hpp"
 #include "dynapipe/window_shapes.hpp"
@@ -13,11 +15,12 @@
 namespace {
 
 using dynapipe::Cut;
+using dynapipe::kMostOfAnEnd;
 using dynapipe::PassCosts;
 using dynapipe::Window;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr std::size_t kMostOfAnEnd = 24;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr dynapipe::Link kLink{0.25, 40.0, true};
 
 /// Sorted samples, of two lengths each if there is a decoder, and what their windows cost.
@@ -195,6 +198,30 @@ double least_of_every_cut(const Prices& prices, std::size_t n_samples, std::size
     return least_ms;
 }
 
+/// The same with every mode of every window: all cuts that there are, window by window.
+double least_of_every_cut_and_mode(const Prices& prices, std::uint32_t first, std::size_t n_samples,
+                                   std::size_t n_ends, Cut& windows) {
+    if (first == n_samples) {
+        return windows.ends.size() == n_ends ? prices.cut_ms(windows) : kNever;
+    }
+    double least_ms = kNever;
+    for (std::uint32_t size = 1; first + size <= n_samples; ++size) {
+        for (std::uint32_t mode = 0; mode < prices.problem.n_modes; ++mode) {
+            for (std::vector<Window>* part : {&windows.body, &windows.ends}) {
+                if (part == &windows.body && !windows.ends.empty()) {
+                    continue;
+                }
+                part->push_back({first, size, mode});
+                least_ms = std::min(
+                    least_ms,
+                    least_of_every_cut_and_mode(prices, first + size, n_samples, n_ends, windows));
+                part->pop_back();
+            }
+        }
+    }
+    return least_ms;
+}
+
 /// What the samples from one on cost, given what those behind its window cost.
 template <typename WindowMs>
 double least_of_windows(const Prices& prices, std::uint32_t first,
@@ -246,6 +273,11 @@ bool check_cut(dynapipe::PricedCutter& cutter, const Prices& prices, std::size_t
         const double found_ms = least_of_every_cut(prices, n_samples, n_ends);
         CHECK(found_ms == least_ms || std::abs(found_ms - least_ms) <= 1e-12 * least_ms);
     }
+    if (n_samples < 6) {
+        Cut none;
+        const double found_ms = least_of_every_cut_and_mode(prices, 0, n_samples, n_ends, none);
+        CHECK(found_ms == least_ms || std::abs(found_ms - least_ms) <= 1e-12 * least_ms);
+    }
     const Cut found = cutter.cut(prices.price, prices.longest_ms, n_ends);
     if (least_ms == kNever) {
         CHECK(found.body.empty() && found.ends.empty());
@@ -284,6 +316,29 @@ void cuts_cost_least() {
     CHECK(n_found > n_checked / 2 && n_found < n_checked);
 }
 
+/// What is no number makes windows unusable, or is refused; it never makes a cut hang.
+void costs_may_be_no_numbers() {
+    dynapipe::Random random(2);
+    for (int i = 0; i < 200; ++i) {
+        Problem problem(10 + random.below(20), 1 + random.below(3), i % 2 == 1, 1000.0, random);
+        for (std::size_t n = random.below(20); n > 0; --n) {
+            PassCosts& cost = problem.costs[random.below(problem.costs.size())];
+            const double wrong = random.below(2) == 0 ? kNever : kNaN;
+            (random.below(2) == 0 ? cost.forward_ms : cost.stored_bytes) = wrong;
+        }
+        problem.limit_bytes[0] = std::vector{0.0, kNever, kNaN, 1000.0}[random.below(4)];
+        const dynapipe::Link link{random.below(4) == 0 ? kNaN : 0.25, 40.0, true};
+        dynapipe::PricedCutter cutter(problem.windows(), problem.limit_bytes, link);
+        try {
+            const Cut found = cutter.cut(std::vector{0.0, 1.0, kNever, kNaN}[random.below(4)],
+                                         random.below(2) == 0 ? kNever : kNaN, random.below(5));
+            CHECK((found.body.empty() && found.ends.empty()) ||
+                  holds_samples_in_order(found, problem.row_of_sample.size()));
+        } catch (const std::invalid_argument&) {
+        }
+    }
+}
+
 /// Windows that all cost the same: the fewest are best, if an end could hold them.
 void an_end_is_short() {
     constexpr std::uint32_t n = 30;
@@ -300,6 +355,7 @@ void an_end_is_short() {
 
 int main() {
     cuts_cost_least();
+    costs_may_be_no_numbers();
     an_end_is_short();
     return check::finish();
 }

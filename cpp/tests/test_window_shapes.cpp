@@ -10,8 +10,8 @@ namespace {
 using Numbers = std::vector<std::int64_t>;
 
 void windows_are_padded_to_their_longest() {
-    const auto found = dynapipe::window_shapes(Numbers{24, 8, 16}, Numbers{0, 8, 0}, Numbers{0, 1},
-                                               Numbers{3, 1});
+    const auto found =
+        dynapipe::window_shapes(Numbers{24, 8, 16}, Numbers{0, 8, 0}, Numbers{0, 1}, Numbers{3, 1});
     CHECK(found.max_samples == 3);
     CHECK((found.cells == std::vector<std::int32_t>{0, 1, 2, 3, -1, -1}));
     CHECK((found.shapes.n_rows == Numbers{1, 2, 3, 1}));
@@ -21,8 +21,8 @@ void windows_are_padded_to_their_longest() {
 
 /// As of a mode in which no sample fits alone.
 void no_window_has_no_shape() {
-    const auto found = dynapipe::window_shapes(Numbers{8192, 8192}, Numbers{0, 0}, Numbers{0, 1},
-                                               Numbers{0, 0});
+    const auto found =
+        dynapipe::window_shapes(Numbers{8192, 8192}, Numbers{0, 0}, Numbers{0, 1}, Numbers{0, 0});
     CHECK(found.max_samples == 0);
     CHECK(found.cells.empty() && found.shapes.n_rows.empty());
 }

@@ -78,24 +78,22 @@ class PricedCutter {
     [[nodiscard]] std::size_t place(std::size_t first, std::size_t size) const {
         return begin_[static_cast<std::size_t>(windows_.row_of_sample[first])] + size - 1;
     }
-    [[nodiscard]] double end_ms(std::size_t first, std::size_t size) const;
+    [[nodiscard]] double end_ms(std::size_t place) const;
     [[nodiscard]] Window window(std::size_t first, std::size_t size) const;
     [[nodiscard]] std::size_t longest_window(std::size_t first) const;
     void price_windows(double price, double longest_ms);
     void cut_from_front();
-    void cut_ends(std::size_t n_ends);
     [[nodiscard]] std::vector<Window> body_up_to(std::size_t end) const;
 
     WindowCosts windows_;
     std::vector<Rating> ratings_;  ///< of every micro-batch
     std::vector<Use> uses_;
-    std::vector<std::size_t> begin_;         ///< per row, its first place in the tables
-    std::vector<double> cost_;               ///< per window by row and size, in the cheapest mode
-    std::vector<std::uint32_t> mode_;        ///< as long, the cheapest
-    std::vector<std::size_t> longest_;       ///< per row, most samples of a window
-    std::vector<double> front_;              ///< (n_samples + 1,): least cost of the samples before
-    std::vector<std::vector<double>> ends_;  ///< (n_ends + 1, n_samples - first_end_ + 1)
-    std::size_t first_end_ = 0;              ///< sample before which no end begins
+    std::vector<std::size_t> begin_;    ///< per row, its first place in the tables
+    std::vector<double> cost_;          ///< per window by row and size, in the cheapest mode
+    std::vector<std::size_t> use_;      ///< as long, which of the uses that is
+    std::vector<std::size_t> longest_;  ///< per row, most samples of a window
+    std::vector<double> front_;         ///< (n_samples + 1,): least cost of the samples before
+    std::vector<double> end_ms_;        ///< (n_rows, kMostOfAnEnd), as in EndCosts
 };
 
 }  // namespace dynapipe
