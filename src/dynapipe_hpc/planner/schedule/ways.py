@@ -1,0 +1,73 @@
+"""Micro-batches on their way through a pipeline: the least times that bounds are made of."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ways:
+    """Micro-batches on their way through the stages. Arrays (n_microbatches, n_stages).
+
+    Attributes:
+        forward_ms: Time of F.
+        gradient_ms: Time of B.
+        weight_ms: Time of W; 0 if backward passes are whole.
+        transfer_ms: From a stage to the next one, and from there back.
+    """
+
+    forward_ms: FloatArray
+    gradient_ms: FloatArray
+    weight_ms: FloatArray
+    transfer_ms: FloatArray
+
+    @classmethod
+    def of(cls, costs: StageCosts, link: Link, *, may_split: bool) -> Self:
+        """Those of micro-batches; infinite where they cannot run."""
+        transfer_ms = link.latency_ms + costs.boundary_bytes / link.bytes_per_ms
+        weight_ms = costs.weight_ms if may_split else np.zeros_like(costs.weight_ms)
+        gradient_ms = np.full_like(weight_ms, np.inf)
+        known = np.isfinite(weight_ms)
+        np.subtract(costs.backward_ms, weight_ms, out=gradient_ms, where=known)
+        return cls(costs.forward_ms, gradient_ms, weight_ms, transfer_ms)
+
+    @property
+    def through_ms(self) -> FloatArray:
+        """What a stage has to do before its last B has ended."""
+        return self.forward_ms + self.gradient_ms
+
+    @property
+    def work_ms(self) -> FloatArray:
+        """All that a stage has to do."""
+        return self.through_ms + self.weight_ms
+
+    @property
+    def head_ms(self) -> FloatArray:
+        """Until a micro-batch can have come to a stage."""
+        return _before(self.forward_ms + self.transfer_ms)
+
+    @property
+    def tail_ms(self) -> FloatArray:
+        """From a micro-batch's B on a stage to its end, by its longest way: W here or before."""
+        back_ms = _before(self.gradient_ms + self.transfer_ms)
+        return back_ms + np.maximum.accumulate(self.weight_ms - back_ms, axis=1)
+
+    @property
+    def there_and_back_ms(self) -> FloatArray:
+        """From the first pass of a micro-batch to its last, shape (n_microbatches,)."""
+        return np.asarray((self.head_ms + self.through_ms + self.tail_ms)[:, -1])
+
+    @property
+    def in_flight_ms(self) -> FloatArray:
+        """From F on the first stage to the end of B there, shape (n_microbatches,)."""
+        return np.asarray(self.through_ms.sum(axis=1) + 2 * self.transfer_ms[:, :-1].sum(axis=1))
+
+
+def _before(stages: FloatArray) -> FloatArray:
+    """Per stage, the sum over the stages before it."""
+    sums = np.cumsum(stages, axis=1)
+    return np.concatenate([np.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
