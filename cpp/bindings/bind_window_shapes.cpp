@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <limits>
 #include <tuple>
 
 #include "arrays.hpp"
@@ -54,6 +55,38 @@ std::tuple<Cells, Tokens, Tokens, Tokens> shapes(const Tokens& row_tokens,
             arrays::vector(found.shapes.row_tokens), arrays::vector(found.shapes.target_tokens)};
 }
 
+using Fits = py::array_t<bool, py::array::c_style>;
+
+/// The kernel relies on shapes that exist.
+void use(const py::array_t<std::int32_t, py::array::c_style>& shapes, const Fits& fits,
+         const Tokens& largest, std::int32_t first,
+         py::array_t<std::int32_t, py::array::c_style>& used) {
+    if (shapes.ndim() != 2 || used.ndim() != 2 || shapes.shape(0) == 0 ||
+        used.shape(0) != shapes.shape(0) || used.shape(1) < shapes.shape(1)) {
+        throw py::value_error("used must have as many rows as shapes and no fewer columns, got " +
+                              arrays::text_of(arrays::shape_of(used)) + " for " +
+                              arrays::text_of(arrays::shape_of(shapes)));
+    }
+    arrays::check_shape(fits, "fits", {fits.size()});
+    arrays::check_shape(largest, "largest", {shapes.shape(0)});
+    for (const std::int32_t shape : arrays::entries_of(shapes)) {
+        if (shape < -1 || shape >= fits.size()) {
+            throw py::value_error("shapes holds " + std::to_string(shape) + ", but there are " +
+                                  std::to_string(fits.size()));
+        }
+    }
+    if (first < 0 || first > std::numeric_limits<std::int32_t>::max() - fits.size()) {
+        throw py::value_error("too many shapes, " + std::to_string(fits.size()) + " from " +
+                              std::to_string(first) + " on");
+    }
+    const auto known = arrays::entries_of(shapes);
+    const auto can_run = arrays::entries_of(fits);
+    const auto most = arrays::entries_of(largest);
+    const std::span cells(used.mutable_data(), static_cast<std::size_t>(used.size()));
+    py::gil_scoped_release release;  // planner threads run side by side
+    dynapipe::use_windows(known, can_run, most, first, cells);
+}
+
 }  // namespace
 
 void bind_window_shapes(py::module_& m) {
@@ -62,4 +95,7 @@ void bind_window_shapes(py::module_& m) {
           py::arg("most").noconvert(),
           "Shapes of windows of neighbouring samples; see window_shapes.hpp.\n\n"
           "Returns (cells, n_rows, row_tokens, target_tokens).");
+    m.def("use_windows", &use, py::arg("shapes").noconvert(), py::arg("fits").noconvert(),
+          py::arg("largest").noconvert(), py::arg("first"), py::arg("used").noconvert(),
+          "Writes which windows are used to an array that holds -1; see window_shapes.hpp.");
 }

@@ -36,4 +36,22 @@ WindowShapes window_shapes(std::span<const std::int64_t> row_tokens,
     return found;
 }
 
+void use_windows(std::span<const std::int32_t> shapes, std::span<const bool> fits,
+                 std::span<const std::int64_t> largest, std::int32_t first,
+                 std::span<std::int32_t> used) {
+    const std::size_t n_rows = largest.size();
+    const std::size_t width = shapes.size() / n_rows;
+    for (std::size_t row = 0; row < n_rows; ++row) {
+        const std::span<const std::int32_t> known = shapes.subspan(row * width, width);
+        const std::span<std::int32_t> cells = used.subspan(row * (used.size() / n_rows), width);
+        for (std::size_t k = 0; k < width && known[k] >= 0; ++k) {
+            if (fits[static_cast<std::size_t>(known[k])]) {
+                cells[k] = first + known[k];
+            } else if (k >= static_cast<std::size_t>(largest[row])) {
+                break;
+            }
+        }
+    }
+}
+
 }  // namespace dynapipe

@@ -113,6 +113,15 @@ def window_shapes(
     npt.NDArray[np.int64],
 ]: ...
 
+# Writes to `used`, of shape (n_rows, max_samples), which holds -1 throughout.
+def use_windows(
+    shapes: npt.NDArray[np.int32],
+    fits: npt.NDArray[np.bool_],
+    largest: npt.NDArray[np.int64],
+    first: int,
+    used: npt.NDArray[np.int32],
+) -> None: ...
+
 # Returns (work_ms, fill_ms, memory_share), one entry per micro-batch.
 def rate_costs(
     costs: npt.NDArray[np.float64],

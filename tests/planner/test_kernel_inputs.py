@@ -41,6 +41,16 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
         _kernels.window_shapes,
         [TOKENS, 0 * TOKENS, np.array([0, 2]), np.array([2, 1])],
     ),
+    "use_windows": (
+        _kernels.use_windows,
+        [
+            CELLS[0],
+            np.array([True, False, True]),
+            np.array([1, 1]),
+            0,
+            np.full((2, 3), -1, np.int32),
+        ],
+    ),
     "rate_costs": (_kernels.rate_costs, [COSTS, ROOM]),
     "cheapest_modes": (_kernels.cheapest_modes, [CELLS, *np.ones((3, 3)), 1.0]),
     "place_transfers": (
@@ -76,6 +86,8 @@ def spoiled(draw: st.DrawFn, good: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
         place = draw(st.integers(0, array.size - 1))
         if array.dtype.kind == "f":
             array.flat[place] = draw(st.sampled_from(WRONG))
+        elif array.dtype.kind == "b":
+            array.flat[place] = draw(st.booleans())
         else:
             limits = np.iinfo(array.dtype)
             array.flat[place] = draw(st.sampled_from([limits.min, limits.max, 0, 1, 7, 1000]))

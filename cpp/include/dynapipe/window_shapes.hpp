@@ -33,4 +33,16 @@ WindowShapes window_shapes(std::span<const std::int64_t> row_tokens,
                            std::span<const std::int64_t> target_tokens,
                            std::span<const std::int64_t> first, std::span<const std::int64_t> most);
 
+/// Which windows are used of those whose shapes are known: the ones that fit, but beyond `largest`
+/// samples only up to the first that does not.
+///
+/// @param shapes   row-major (n_rows, width): which shape a window has; -1 if it is not known
+/// @param fits     per shape, whether it fits
+/// @param largest  per row, see above
+/// @param first    what to count shapes from in `used`
+/// @param used     result, row-major (n_rows, at least width), -1 throughout to begin with
+void use_windows(std::span<const std::int32_t> shapes, std::span<const bool> fits,
+                 std::span<const std::int64_t> largest, std::int32_t first,
+                 std::span<std::int32_t> used);
+
 }  // namespace dynapipe

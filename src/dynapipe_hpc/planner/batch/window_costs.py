@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import (
     N_COSTS,
@@ -93,9 +92,14 @@ class WindowLookup:
         found = [_kernels.window_shapes(*self.lengths, self.first, e.most) for e in extents]
         shapes = Shapes(*map(np.concatenate, zip(*(sizes for _, *sizes in found), strict=True)))
         rated = self._rated(shapes, self._costs([Shapes(*sizes) for _, *sizes in found]))
-        cells = _stacked([cells for cells, *_ in found], [len(n_rows) for _, n_rows, *_ in found])
-        fits = np.isfinite(rated.ratings.memory_share)
-        return (cells if fits.all() else _used(cells, fits, extents)), rated
+        width = max(cells.shape[1] for cells, *_ in found)
+        used = np.full((len(found), len(self.first), width), -1, np.int32)
+        fits, n_before = np.isfinite(rated.ratings.memory_share), 0
+        for own, (cells, n_rows, *_), extent in zip(used, found, extents, strict=True):
+            own_fit = fits[n_before : n_before + len(n_rows)]
+            _kernels.use_windows(cells, own_fit, extent.largest, n_before, own)
+            n_before += len(n_rows)
+        return used, rated
 
     def _costs(self, shapes: Sequence[Shapes]) -> StageCosts:
         """Of all modes in one table, as large ones are slow to copy."""
@@ -112,23 +116,3 @@ class WindowLookup:
         alone = (shapes.n_rows == 1) & np.isfinite(ratings.memory_share)
         ratings.memory_share[alone] = 0
         return Rated(shapes, costs, ratings)
-
-
-def _stacked(of_modes: Sequence[Cells], n_entries: Sequence[int]) -> Cells:
-    """Cells of all modes in one array, counted through."""
-    width = max(cells.shape[1] for cells in of_modes)
-    stacked = np.full((len(of_modes), len(of_modes[0]), width), -1, np.int32)
-    n_before = 0
-    for cells, own, n in zip(stacked, of_modes, n_entries, strict=True):
-        np.copyto(cells[:, : own.shape[1]], own + n_before, where=own >= 0)
-        n_before += n
-    return stacked
-
-
-def _used(cells: Cells, fits: BoolArray, extents: Sequence[Extent]) -> Cells:
-    """Without windows that do not fit, and beyond the largest without those after one of them."""
-    fits_or_none = np.append(fits, False)[cells]
-    largest = np.stack([extent.largest for extent in extents])
-    is_beyond = np.arange(cells.shape[2]) >= largest[..., None]
-    passed = np.logical_or.accumulate(is_beyond & ~fits_or_none, axis=2)
-    return np.where(fits_or_none & ~passed, cells, np.int32(-1))
