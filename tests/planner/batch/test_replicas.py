@@ -47,6 +47,24 @@ def test_replicas_are_never_far_from_the_best_balance(work_ms: list[int], n: int
     assert best <= found <= best * (4 / 3 - 1 / (3 * n)) + 1e-9
 
 
+def differenced(work_ms: list[int], n: int) -> list[list[int]]:
+    """The largest differencing method, with idle replicas written out."""
+    partial = [sorted([(work, [i])] + [(0, [])] * (n - 1))[::-1] for i, work in enumerate(work_ms)]
+    while len(partial) > 1:
+        partial.sort(key=lambda loads: (loads[-1][0] - loads[0][0], loads))
+        a, b, *rest = partial
+        joined = [(x + y, i + j) for (x, i), (y, j) in zip(a, reversed(b), strict=True)]
+        partial = [sorted(joined)[::-1], *rest]
+    return sorted(sorted(indices) for _, indices in partial[0])
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 30))
+def test_replicas_that_are_idle_meanwhile_change_nothing(work_ms: list[int], n: int) -> None:
+    if len(work_ms) >= n:
+        found = balance_replicas(of_work(work_ms), WORK_IS_TOKENS, n)
+        assert found == differenced(work_ms, n)
+
+
 def test_replicas_without_work_are_an_error_with_a_way_out() -> None:
     with pytest.raises(
         TooFewMicroBatchesError,

@@ -1,7 +1,7 @@
 """Spreads micro-batches over replicas."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 from dynapipe_hpc.data.errors import InputError
@@ -50,11 +50,13 @@ def balance_replicas(
     if len(microbatches) < n_replicas:
         raise TooFewMicroBatchesError.of(len(microbatches), n_replicas)
     work_ms = bottleneck_ms(microbatch_costs(microbatches, cost))
-    heap = [_Assignment.of_one(i, ms, n_replicas) for i, ms in enumerate(work_ms.tolist())]
+    heap = [
+        _Assignment.of([_Replica(ms, (i,))], n_replicas) for i, ms in enumerate(work_ms.tolist())
+    ]
     heapq.heapify(heap)
     while len(heap) > 1:
         widest = heapq.heappop(heap)
-        heapq.heapreplace(heap, widest.joined(heap[0]))
+        heapq.heapreplace(heap, widest.joined(heap[0], n_replicas))
     return sorted(sorted(replica.microbatches) for replica in heap[0].replicas)
 
 
@@ -64,23 +66,24 @@ class _Replica(NamedTuple):
 
 
 class _Assignment(NamedTuple):
-    """Some micro-batches spread over replicas, the most loaded first; ordered by spread."""
+    """Some micro-batches spread over replicas, the most loaded first; ordered by spread.
+
+    Replicas that have nothing are left out, so that many replicas of few micro-batches are few.
+    """
 
     negative_spread_ms: float
     replicas: tuple[_Replica, ...]
 
     @classmethod
-    def of_one(cls, microbatch: int, work_ms: float, n_replicas: int) -> Self:
-        idle = _Replica(0.0, ())
-        return cls.of((_Replica(work_ms, (microbatch,)), *[idle] * (n_replicas - 1)))
-
-    @classmethod
-    def of(cls, replicas: Sequence[_Replica]) -> Self:
+    def of(cls, replicas: Iterable[_Replica], n_replicas: int) -> Self:
         by_load = tuple(sorted(replicas, reverse=True))
-        return cls(by_load[-1].work_ms - by_load[0].work_ms, by_load)
+        least_ms = by_load[-1].work_ms if len(by_load) == n_replicas else 0.0
+        return cls(least_ms - by_load[0].work_ms, by_load)
 
-    def joined(self, other: Self) -> Self:
-        pairs = zip(self.replicas, reversed(other.replicas), strict=True)
-        return self.of(
-            [_Replica(a.work_ms + b.work_ms, a.microbatches + b.microbatches) for a, b in pairs]
-        )
+    def joined(self, other: Self, n_replicas: int) -> Self:
+        """Both, its most loaded replica with the least loaded one of the other, and so on."""
+        n_shared = max(0, len(self.replicas) + len(other.replicas) - n_replicas)
+        mine, theirs = len(self.replicas) - n_shared, len(other.replicas) - n_shared
+        shared = zip(self.replicas[mine:], reversed(other.replicas[theirs:]), strict=True)
+        both = [_Replica(a.work_ms + b.work_ms, a.microbatches + b.microbatches) for a, b in shared]
+        return self.of([*self.replicas[:mine], *other.replicas[:theirs], *both], n_replicas)
