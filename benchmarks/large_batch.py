@@ -2,12 +2,14 @@
 
     python benchmarks/large_batch.py [FOLDER] [--json OUT.json]
 
-4 million tokens, about 25,000 samples, on 16 stages and 8 replicas of the 6.7B model. Lengths are
-those of instruction data: 97.4 % lognormal with a median of 105 tokens and sigma 0.8, 2.6 % with
-620 and 1.0, at most 2048. Milliseconds of processor time of one thread. Phases are timed one by
-one, the default setting in all as `whole`.
+4 million tokens, about 25,000 samples, on 16 stages and 8 replicas of the 6.7B model, and the first
+10,000 of these samples on up to 1,024 replicas. Lengths are those of instruction data: 97.4 %
+lognormal with a median of 105 tokens and sigma 0.8, 2.6 % with 620 and 1.0, at most 2048.
+Milliseconds of processor time of one thread. Phases are timed one by one, the default setting in
+all as `whole`. `MB` is the most memory that the process has had so far, libraries included.
 """
 
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +47,9 @@ COLUMNS = {
     "bound": "{:.0f}",
     "whole": "{:.0f}",
     "gap": "{:.2f}",
+    "MB": "{:.0f}",
 }
+LAYOUTS = ((4, 16, 10_000), (4, 128, 10_000), (4, 1024, 10_000), (16, 128, 10_000), (16, 8, None))
 Result = TypeVar("Result")
 
 
@@ -98,13 +102,19 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "samples": len(samples),
         "micro-batches": sum(len(p.microbatches) for p in choice.pipelines),
         "gap": 100 * (plans[0].prediction.iteration_ms / bound_ms - 1),
+        "MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
         **times,
     }
 
 
 def measure_all(folder: Path) -> dict[str, dict[str, float]]:
     samples = drawn_samples(N_TOKENS)
-    return {"16 stages x 8 replicas": measure(planner_of(folder, 16, 8), samples)}
+    return {
+        f"{n_stages} stages x {n_replicas} replicas": measure(
+            planner_of(folder, n_stages, n_replicas), samples[:n_samples]
+        )
+        for n_stages, n_replicas, n_samples in LAYOUTS
+    }
 
 
 if __name__ == "__main__":
