@@ -140,6 +140,17 @@ def test_epochs_and_seeds_differ() -> None:
     assert len({tuple(ids) for ids in batch}) == 4
 
 
+def test_a_seed_beyond_32_bits_has_orders_of_its_own() -> None:
+    lengths, large = [(1, 1)] * 16, 2**32
+    seeds = [5, 6, 5 + large, 6 + large, 5 + 2 * large, 5 * large, 2**63 - 1]
+    orders = [
+        tuple(s.sample_id for s in sampler_of(lengths, seed=seed).iteration(epoch))
+        for seed in seeds
+        for epoch in range(8)
+    ]
+    assert len(set(orders)) == len(orders)
+
+
 def test_the_order_of_an_epoch_stays_what_it_was() -> None:
     """Runs that go on after an upgrade must see the samples in the order they began with."""
     [first, second] = [

@@ -77,6 +77,20 @@ def test_steps_are_those_of_clipped_adamw() -> None:
     torch.testing.assert_close(module.bias, reference.bias, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("clip_norm", "share"), [(0.0, 1.0), (50.0, 0.5), (200.0, 1.0)])
+def test_a_gradient_is_scaled_down_to_the_largest_norm_unless_that_is_0(
+    clip_norm: float, share: float
+) -> None:
+    config = CONFIG.model_copy(update={"clip_norm": clip_norm})
+    module = nn.Linear(4, 4, bias=False, dtype=torch.float64)
+    optimizer = Optimizer(module, config, SingleRankCollectives())
+    optimizer.parameters.gradients[:16] = 25.0  # of norm 100
+    optimizer.step()
+    assert optimizer.read_step().gradient_norm == pytest.approx(100)
+    [average] = optimizer.state()["first_moment"]
+    assert average.values[:16].tolist() == pytest.approx([0.1 * 25 * share] * 16)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_gradient_that_is_no_number_ends_training(value: float) -> None:
     module = small_module()

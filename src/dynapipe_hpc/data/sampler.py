@@ -127,10 +127,14 @@ class TokenBudgetSampler:
 def _order(n_samples: int, seed: int, epoch: int) -> Tokens:
     """A permutation that depends on nothing but its arguments.
 
+    A `SeedSequence` joins the 32-bit words of its numbers without marking where one ends: the
+    seed's upper word goes last, so that no two pairs of seed and epoch have the same words.
+
     Sorting raw random words, because NumPy keeps bit streams the same between versions but
     not what `Generator.permutation` makes of them.
     """
-    words = np.random.Philox(np.random.SeedSequence([seed, epoch])).random_raw(n_samples)
+    entropy = np.random.SeedSequence([seed % 2**32, epoch, seed // 2**32])
+    words = np.random.Philox(entropy).random_raw(n_samples)
     order: Tokens = np.argsort(words, kind="stable").astype(np.int64)
     return order
 

@@ -25,7 +25,8 @@ class TrainingConfig(ConfigTable):
         min_learning_rate_ratio: Share of `learning_rate` left at the end of the decay.
         weight_decay: Of matrices; biases and norms do not decay.
         betas: Of AdamW's averages of gradients and of their squares.
-        clip_norm: Largest norm of the gradient of the whole model.
+        clip_norm: Largest norm of the gradient of the whole model, to which a larger one is scaled
+            down; 0 for no limit.
         max_skipped_updates: Updates in a row that may be left out because a gradient is not a
             finite number. With 0 the first one ends the run; updates that float16 leaves out while
             it looks for its loss scale do not count.
@@ -44,7 +45,7 @@ class TrainingConfig(ConfigTable):
     min_learning_rate_ratio: float = Field(default=0.1, ge=0, le=1)
     weight_decay: float = Field(default=0.1, ge=0)
     betas: tuple[float, float] = (0.9, 0.95)
-    clip_norm: float = Field(default=1.0, gt=0)
+    clip_norm: float = Field(default=1.0, ge=0)
     max_skipped_updates: int = Field(default=0, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     loss_weighting: LossWeighting = "token"

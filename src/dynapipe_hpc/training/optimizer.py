@@ -156,9 +156,8 @@ class Optimizer:
         self._spread_weights()
 
     def _update(self) -> None:
-        self._gradients.mul_(
-            (self._config.clip_norm / self._norm).clamp(max=1) / self.loss_scale.value
-        )
+        limit = self._config.clip_norm or math.inf
+        self._gradients.mul_((limit / self._norm).clamp(max=1) / self.loss_scale.value)
         for group in self._adamw.param_groups:
             group["lr"] = learning_rate(self._n_steps, self._config)
         # As torch's own loss scaler does it: the kernel looks whether to do nothing.
