@@ -3,11 +3,13 @@ from typing import Literal
 
 import pytest
 import torch
+from tests.oracles.training_case import SHAPE, T5_SHAPE, make_rank
 from torch import nn
 
 from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
@@ -75,6 +77,19 @@ def test_steps_are_those_of_clipped_adamw() -> None:
         assert done.learning_rate == learning_rate(step, CONFIG)
     torch.testing.assert_close(module.weight, reference.weight, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(module.bias, reference.bias, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
+def test_matrices_decay_but_neither_biases_nor_norms(shape: ModelShape) -> None:
+    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives(), shape=shape)
+    before = rank.weights()
+    rank.optimizer.step()  # all gradients are zero
+    left = 1 - 0.1 * rank.optimizer.read_step().learning_rate
+    assert left < 1
+    for name, weight in rank.weights().items():
+        stays = "norm" in name or "bias" in name
+        expected = before[name] * (1 if stays else left)
+        torch.testing.assert_close(weight, expected, rtol=1e-12, atol=0, msg=name)
 
 
 @pytest.mark.parametrize(("clip_norm", "share"), [(0.0, 1.0), (50.0, 0.5), (200.0, 1.0)])

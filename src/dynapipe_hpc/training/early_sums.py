@@ -34,9 +34,9 @@ class EarlySums:
     """Adds up the gradients of matrices in buckets, the last layers first.
 
     A backward pass goes from the last layer to the first, and so do the buckets: all replicas
-    start their sums in one order, each as soon as its gradients are there. Vectors are next to
-    each other and few, so they wait for the end, and so do weights whose gradients other stages
-    add to.
+    start their sums in one order, each as soon as its gradients are there. What does not decay is
+    next to each other and small, so it waits for the end, and so do weights whose gradients other
+    stages add to.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ def _buckets(
     buckets: list[_Bucket] = []
     parameters: list[nn.Parameter] = []
     end = own.n_decaying
-    matrices = [p for p in own.gradient_of if p.ndim >= 2]
+    matrices = [p for p, g in own.gradient_of.items() if g.storage_offset() < own.n_decaying]
     for parameter in reversed(matrices):
         if any(parameter is other for other in tied):
             break

@@ -1,6 +1,6 @@
 """The weights of a module in one buffer, and their gradients in another."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,16 @@ class FlatParameters:
     """Two contiguous buffers, of which every weight and every gradient is a view.
 
     So weights are updated, and gradients are added up over replicas, measured, scaled and
-    cleared, in one call each. Matrices come first, then vectors, then zeros that fill up equal
-    shares; weights that all shards of a stage hold are next to each other.
+    cleared, in one call each. What decays comes first, then the rest, then zeros that fill up
+    equal shares; weights that all shards of a stage hold are next to each other.
+
+    Matrices decay; vectors do not, and neither do relative biases, as in the trainer of
+    `transformers`.
 
     Attributes:
         weights: Shape (n,), of the type of the parameters.
         gradients: Shape (n,), of the same type, or float32 if that has 16 bits.
-        n_decaying: Numbers up to the end of the matrices.
+        n_decaying: Numbers up to the end of the weights that decay.
         n_weights: Numbers that belong to a parameter.
         whole: Where the weights are that all shards hold.
         gradient_of: By parameter, the view of its gradient, in its shape.
@@ -39,19 +42,19 @@ class FlatParameters:
         """
         cut = splits_of(module).keys()
         held = {name: p for name, p in module.named_parameters() if name not in left_out}
-        cut_matrices, cut_vectors = _by_rank([p for name, p in held.items() if name in cut])
-        matrices, vectors = _by_rank([p for name, p in held.items() if name not in cut])
+        cut_decaying, cut_rest = _by_decay({n: p for n, p in held.items() if n in cut})
+        decaying, rest = _by_decay({n: p for n, p in held.items() if n not in cut})
         self.n_weights = _count(held.values())
-        self.n_decaying = _rounded_up(_count(cut_matrices + matrices), ALIGNMENT)
-        self.whole = slice(_count(cut_matrices), self.n_decaying + _count(vectors))
-        n = _rounded_up(self.whole.stop + _count(cut_vectors), n_shares * ALIGNMENT)
+        self.n_decaying = _rounded_up(_count(cut_decaying + decaying), ALIGNMENT)
+        self.whole = slice(_count(cut_decaying), self.n_decaying + _count(rest))
+        n = _rounded_up(self.whole.stop + _count(cut_rest), n_shares * ALIGNMENT)
         first = next(iter(held.values()))
         self.weights = torch.zeros(n, dtype=first.dtype, device=first.device)
         wide = torch.promote_types(first.dtype, torch.float32)
         self.gradients = torch.zeros_like(self.weights, dtype=wide)
         self.gradient_of: dict[nn.Parameter, Tensor] = {}
-        self._take_over(cut_matrices + matrices, start=0)
-        self._take_over(vectors + cut_vectors, start=self.n_decaying)
+        self._take_over(cut_decaying + decaying, start=0)
+        self._take_over(rest + cut_rest, start=self.n_decaying)
 
     @property
     def weight_bytes(self) -> int:
@@ -67,9 +70,15 @@ class FlatParameters:
             start = place.stop
 
 
-def _by_rank(parameters: Sequence[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices and vectors."""
-    return [p for p in parameters if p.ndim >= 2], [p for p in parameters if p.ndim < 2]
+def _by_decay(
+    parameters: Mapping[str, nn.Parameter],
+) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Those that decay, and those that do not."""
+    decaying = {name for name, p in parameters.items() if p.ndim >= 2 and "bias" not in name}
+    return (
+        [p for name, p in parameters.items() if name in decaying],
+        [p for name, p in parameters.items() if name not in decaying],
+    )
 
 
 def _count(parameters: Iterable[nn.Parameter]) -> int:

@@ -206,7 +206,7 @@ class Optimizer:
         return values.chunk(self._n_shares)[self._collectives.replica] if is_share else values
 
     def _groups(self) -> list[dict[str, object]]:
-        """Matrices decay, vectors do not; in pieces of flat buffers."""
+        """What decays and what does not; in pieces of flat buffers."""
         n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
         sizes = [n_decaying, len(self._gradients) - n_decaying]
         groups: list[dict[str, object]] = []
