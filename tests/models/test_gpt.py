@@ -1,6 +1,12 @@
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
+from tests.oracles.plain_gpt import losses
+from tests.oracles.training_case import RandomTokens
 
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.plan.model_shape import ModelShape
 
@@ -23,6 +29,40 @@ def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[GptStage]:
 
 def random_tokens(rows: int, tokens: int) -> torch.Tensor:
     return torch.randint(0, 31, (rows, tokens), generator=torch.manual_seed(rows))
+
+
+START = 30
+SAMPLES = {s.sample_id: s for s in (Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 0, 20))}
+TOKEN_WEIGHTS = {1: 0.5, 2: 0.25, 3: 0.125}
+ROWS = {"padded": ((1,), (2,), (3,)), "packed": ((1, 2), (3,))}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS.keys())
+def test_the_loss_is_that_of_the_model_written_out(rows: tuple[tuple[int, ...], ...]) -> None:
+    (whole,) = stages(1)
+    for seed, weight in enumerate(whole.parameters()):  # zeros and ones would hide much
+        torch.nn.init.normal_(weight, std=0.5, generator=torch.manual_seed(seed))
+    weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
+    microbatch = MicroBatch(rows, 24)
+    batch = whole.collate(microbatch, SAMPLES, TOKEN_WEIGHTS, RandomTokens(), START)
+    found = whole.run(None, batch, Recompute.NONE)
+    expected = sum(weighted_loss(weights, row) for row in rows)
+    assert found.item() == pytest.approx(expected, rel=1e-12)
+
+
+def weighted_loss(weights: dict[str, npt.NDArray[np.float64]], row: tuple[int, ...]) -> float:
+    """Of the samples of a row, each read behind a start token."""
+    tokens, labels, counts = [], [], []
+    for sample in (SAMPLES[i] for i in row):
+        inputs, targets = RandomTokens().read(
+            sample.sample_id, sample.input_tokens, sample.target_tokens
+        )
+        own = [*inputs.tolist(), *targets.tolist()]
+        tokens += [START, *own[:-1]]
+        labels += own
+        counts += [0.0] * len(inputs) + [TOKEN_WEIGHTS[sample.sample_id]] * len(targets)
+    of_labels = losses(weights, SHAPE.n_layers, SHAPE.n_heads, tokens, labels)
+    return sum(loss * count for loss, count in zip(of_labels, counts, strict=True))
 
 
 @pytest.mark.parametrize("n_stages", [2, 3, 4])
