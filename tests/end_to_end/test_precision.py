@@ -9,6 +9,7 @@ from tests.oracles.pipeline_training import MODES, three_steps, train
 from tests.oracles.planned_iteration import planned_iteration
 from tests.oracles.training_case import (
     SHAPE,
+    T5_SHAPE,
     Rank,
     over_replicas,
     random_samples,
@@ -19,6 +20,7 @@ from tests.oracles.training_case import (
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 CLUSTER = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=1_000_000, zero_stage=1)
@@ -26,18 +28,30 @@ SHARDED = Cluster(n_replicas=2, n_shards=4, device_memory_bytes=1_000_000, zero_
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 
 
+# Two to three times what was found on one kind of processor.
+ERRORS = [
+    (SHAPE, torch.float32, 1.5e-7, 2e-7),
+    (SHAPE, torch.float16, 8e-5, 1e-3),
+    (SHAPE, torch.bfloat16, 3e-4, 5e-3),
+    (T5_SHAPE, torch.float32, 2e-7, 3e-7),
+    (T5_SHAPE, torch.float16, 6e-4, 4e-2),
+    (T5_SHAPE, torch.bfloat16, 3e-3, 8e-2),
+]
+
+
 @pytest.mark.parametrize(
-    ("dtype", "error"), [(torch.float32, 1e-6), (torch.float16, 2e-3), (torch.bfloat16, 1e-2)]
+    ("shape", "dtype", "of_loss", "of_norm"),
+    ERRORS,
+    ids=[f"{shape.family}-{dtype}" for shape, dtype, *_ in ERRORS],
 )
-@pytest.mark.parametrize("mode", ["none", "mixed"])
 @pytest.mark.parametrize("cluster", [CLUSTER, SHARDED], ids=["whole", "sharded"])
 def test_a_narrower_type_trains_alike(
-    cluster: Cluster, dtype: torch.dtype, error: float, mode: str
+    cluster: Cluster, shape: ModelShape, dtype: torch.dtype, of_loss: float, of_norm: float
 ) -> None:
-    found = three_steps(cluster, "adaptive", BATCHES, MODES[mode], dtype)
-    expected = unsplit_training(BATCHES)
-    assert found.losses == pytest.approx(expected.losses, rel=error)
-    assert found.norms == pytest.approx(expected.norms, rel=10 * error)
+    found = three_steps(cluster, "adaptive", BATCHES, MODES["mixed"], dtype, shape)
+    expected = unsplit_training(BATCHES, shape)
+    assert found.losses == pytest.approx(expected.losses, rel=of_loss)
+    assert found.norms == pytest.approx(expected.norms, rel=of_norm)
     assert all(tensor.dtype == dtype for tensor in found.tensors.values())
 
 
