@@ -143,7 +143,10 @@ def test_a_target_without_input_attends_to_one_start_token() -> None:
         MicroBatch(((1,),), 8, target_tokens=8), alone, {1: 1.0}, RandomTokens(), START
     )
     assert batch.lengths.tolist() == [1]
-    assert torch.isfinite(whole.run(None, batch, Recompute.NONE))
+    targets = RandomTokens().read(1, 0, 3)[1].tolist()
+    weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
+    expected = sum(losses(weights, 3, 2, [START], targets, START))
+    assert whole.run(None, batch, Recompute.NONE).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_rows_of_several_samples_attend_over_all_of_them() -> None:
@@ -152,6 +155,7 @@ def test_rows_of_several_samples_attend_over_all_of_them() -> None:
     batch = load(whole, packed)
     assert batch.padding_mask(torch.float64) is None
     assert batch.decoder_tokens[0, [0, 4]].tolist() == [START, START]
+    assert batch.weights[0].tolist() == [0.5] * 4 + [0.25] * 7
     apart = loss_of(stages(1), MicroBatch(((1,), (2,)), 12, target_tokens=8))
     assert loss_of(stages(1), packed).item() != pytest.approx(apart.item(), rel=1e-3)
 
