@@ -30,6 +30,18 @@ def test_two_sends_that_meet_are_a_disagreement_on_both_sides(pair: Pair) -> Non
         pair[0].wait_send(1, ACTIVATION)
 
 
+def test_a_send_does_not_meet_the_same_send(pair: Pair) -> None:
+    pair[0].start_send(0, ACTIVATION, 1, np.ones(2))
+    with pytest.raises(TransportError, match=r"sends activation 0 .*, rank 1 sends activation 0"):
+        pair[1].start_send(0, ACTIVATION, 0, np.ones(2))
+
+
+def test_another_micro_batch_is_a_disagreement(pair: Pair) -> None:
+    pair[0].start_send(0, ACTIVATION, 1, np.ones(2))
+    with pytest.raises(TransportError, match=r"sends activation 0 .* receives activation 1 "):
+        pair[1].start_receive(1, ACTIVATION, 0, (2,), slot=0)
+
+
 def test_a_swapped_order_is_a_disagreement(pair: Pair) -> None:
     for i in (0, 1):
         pair[0].start_send(i, ACTIVATION, 1, np.ones(2))

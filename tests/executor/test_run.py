@@ -1,5 +1,6 @@
 from dataclasses import replace
 from itertools import count
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -12,7 +13,13 @@ from dynapipe_hpc.executor.local_transport import LocalNetwork, LocalTransport
 from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.executor.run import ExecutionError, run_plan
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.instruction import BackwardInput, BackwardWeight, StartSend, WaitSend
+from dynapipe_hpc.plan.instruction import (
+    BackwardInput,
+    BackwardWeight,
+    StartReceive,
+    StartSend,
+    WaitSend,
+)
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
@@ -89,6 +96,44 @@ class FailingStage(LinearStage):
         if index == 2:
             raise self._error
         return super().backward(index, gradient)
+
+
+class WatchedStage(LinearStage):
+    """Counts what others still hold, at the end of an iteration, of all that passed through."""
+
+    def __init__(self, factor: float, *, first: bool, last: bool) -> None:
+        super().__init__(factor, first=first, last=last)
+        self._made: list[ref[Array]] = []
+        self._received: list[ref[Array]] = []
+        self.n_held = (0, 0)
+
+    def forward(self, index: int, activation: Array | None) -> Array | None:
+        return self._watched(activation, super().forward(index, activation))
+
+    def backward(self, index: int, gradient: Array | None) -> Array | None:
+        return self._watched(gradient, super().backward(index, gradient))
+
+    def step_optimizer(self) -> None:
+        super().step_optimizer()
+        held = [sum(r() is not None for r in refs) for refs in (self._made, self._received)]
+        self.n_held = (held[0], held[1])
+
+    def _watched(self, received: Array | None, made: Array | None) -> Array | None:
+        self._made += [] if made is None else [ref(made)]
+        self._received += [] if received is None else [ref(received)]
+        return made
+
+
+def test_what_was_sent_or_used_is_kept_by_nobody_but_receive_slots() -> None:
+    plans = plans_of(2)
+    stages = [WatchedStage(2.0, first=True, last=False), WatchedStage(3.0, first=False, last=True)]
+    world = LocalWorld(2)
+    network = LocalNetwork(world, np.zeros)
+    world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
+    for plan, stage in zip(plans, stages, strict=True):
+        slots = {i.slot for i in plan.instructions if isinstance(i, StartReceive)}
+        assert len(slots) < len(MICROBATCHES)
+        assert stage.n_held == (0, len(slots))
 
 
 def test_a_failure_names_iteration_rank_instruction_and_micro_batch() -> None:

@@ -181,6 +181,7 @@ FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
         (COUNTS + 4, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
         (COUNTS + 5 * 8 + 8, 1, "do not add up to its rows and samples"),
         (COUNTS + 5 * 8 + 8 + 12, 3, "unknown mode: 3 is not a valid Recompute"),
+        (COUNTS + 5 * 8 + 8 + 2 * 16 + 4, 2**31, "which is beyond 9223372036854775807"),
         (COUNTS - 8, 2, "unknown boundary: 2 is not a valid Boundary"),
         (FIRST_ROW, 11, "unknown kind 11"),
         (FIRST_ROW + 4, 2, "an instruction on micro-batch 2 of 2"),

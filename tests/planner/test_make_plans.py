@@ -13,7 +13,7 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.memory import peak_bytes
-from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
@@ -57,6 +57,20 @@ def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: i
     assert [plan.rank for plan in plans] == list(range(cluster.n_ranks))
     assert {plan.iteration for plan in plans} == {3}
     assert samples_run(plans) == Counter(range(len(lengths)))
+
+
+def test_plans_hold_the_memory_that_costs_say() -> None:
+    cost, rules = LinearCost(token_bytes=3.5, model_bytes=70_000.0), [RULES["cyclic"]]
+    planner = Planner(cost, ROOMY, 8, [DynamicBatches()], rules)
+    for plan in planner.make_plans(0, samples_of([5, 100, 7, 64, 64, 9, 200])):
+        tokens = [m.padded_tokens for m in plan.microbatches]
+        assert plan.memory == MemoryPlan(
+            limit=1_000_000,
+            static=70_000,
+            stored=tuple(int(3.5 * n) for n in tokens),
+            forward_transient=tuple(int(3.5 * n / 4) for n in tokens),
+            backward_transient=tuple(int(3.5 * n / 2) for n in tokens),
+        )
 
 
 def test_the_same_samples_give_the_same_bytes() -> None:

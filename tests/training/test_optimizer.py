@@ -177,6 +177,15 @@ def test_a_gradient_that_overflows_in_float16_costs_a_step_and_half_the_scale() 
     assert optimizer.read_step().gradient_norm == pytest.approx(0.1 * 128**0.5, rel=1e-6)
 
 
+def test_averages_are_of_gradients_without_the_loss_scale() -> None:
+    _, optimizer, _ = one_step(torch.float16, 0.1)
+    assert optimizer.loss_scale.value == FIRST_SCALE
+    averages = optimizer.state()
+    for kind, expected in (("first_moment", 0.1 * 0.1), ("second_moment", 0.05 * 0.1**2)):
+        for segment in averages[kind]:
+            assert segment.values.tolist() == pytest.approx([expected] * len(segment.values))
+
+
 def test_a_gradient_that_is_no_number_at_any_scale_ends_training_in_float16_too() -> None:
     _, optimizer, _ = one_step(torch.float16, math.nan)
     with pytest.raises(DivergedError, match="norm is nan in step 16: training diverged"):
