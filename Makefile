@@ -14,12 +14,14 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup build lock demo demo-t5 test test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test check format clean
+.PHONY: help setup build lock demo demo-t5 test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test check format clean
 
 help:
 	@echo "make demo     train on a demo corpus in three ways and compare them (a few minutes)"
 	@echo "make demo-t5  the same for a T5, in two ways"
-	@echo "make test     all tests: C++, Python, MPI on 1, 2 and 4 ranks"
+	@echo "make test     C++, Python, MPI on 1, 2 and 4 ranks: all tests but those that take long"
+	@echo "make test-slow those: whole jobs, and make mutants"
+	@echo "make mutants  is every one of a list of mistakes noticed by a test?"
 	@echo "make slurm-test jobs under a real Slurm with four nodes, installed if that may be done"
 	@echo "make exactness every way to train against the unsplit model"
 	@echo "make fuzz     N random plans, and changes to them: is the check right? (N=100000, minutes)"
@@ -85,7 +87,13 @@ test: test-cpp test-python test-mpi test-mpich
 
 test-python: setup .venv-mpich/.ready
 	$(BIN)/python -m pytest
+
+test-slow: setup .venv-mpich/.ready mutants
 	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
+
+# With one word, only mutants whose file or mistake has it: make mutants WORD=t5
+mutants: setup
+	$(BIN)/python -m tests.mutants.run_mutants $(WORD)
 
 test-cpp: setup
 	pybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) $(IN_VENV) cmake --workflow --preset strict

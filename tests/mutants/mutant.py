@@ -1,0 +1,58 @@
+"""A change to the source that some test must notice."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "dynapipe_hpc"
+
+
+class StaleMutantError(Exception):
+    """The source no longer has the text that a mutant changes exactly once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A change of one place in one source file.
+
+    Attributes:
+        file: Source file, relative to the package.
+        old: Text that the file has once.
+        new: Text in its place.
+        why: Mistake that the change stands for.
+        tests: Tests of which one must fail, as pytest names them.
+    """
+
+    file: str
+    old: str
+    new: str
+    why: str
+    tests: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """The source file."""
+        return SOURCES / self.file
+
+    @property
+    def module(self) -> str:
+        """The module that the file is imported as."""
+        return ".".join(("dynapipe_hpc", *Path(self.file).with_suffix("").parts))
+
+    def changed_source(self) -> str:
+        """The text of the file with the change.
+
+        Raises:
+            StaleMutantError: The file has the old text not at all, or more than once.
+        """
+        source = self.path.read_text()
+        if (n := source.count(self.old)) != 1:
+            raise StaleMutantError(
+                f"{self.file} has {self.old!r} {n} times, which a mutant ('{self.why}') changes; "
+                "write the mutant anew"
+            )
+        return source.replace(self.old, self.new)
+
+    def __str__(self) -> str:
+        """File and mistake."""
+        return f"{self.file}: {self.why}"

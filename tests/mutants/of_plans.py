@@ -1,0 +1,117 @@
+"""Mistakes in plans, their execution, transfers, and the memory that they are made for."""
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.pipelines import PIPELINE, T5_PIPELINE
+
+CODEC = ("tests/plan/test_codec.py",)
+CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
+PLANS = ("tests/planner/test_make_plans.py",)
+RUN = ("tests/executor/test_run.py",)
+LOCAL = ("tests/executor/test_local_transport.py",)
+TRANSPORT = ("tests/contract/test_transport.py",)
+COLLECTIVES = ("tests/contract/test_collectives.py",)
+STATE = ("tests/planner/cost/test_model_state.py", "tests/planner/cost/test_analytic.py")
+HELD = ("tests/experiment/test_held_weights.py",)
+ANALYTIC = ("tests/planner/cost/test_analytic.py",)
+PAIRS = ("tests/planner/cost/test_encoder_decoder.py",)
+MEMORY = ("tests/plan/test_memory.py",)
+
+PLAN = (
+    # plans as bytes
+    Mutant("plan/codec.py", "digest_size=_HASH_BYTES).digest() != checksum",
+           "digest_size=1) is None", "damage is not noticed", CODEC),
+    Mutant("plan/codec.py", "if version != VERSION:", "if version > VERSION:",
+           "older versions are read", CODEC),
+    Mutant("plan/codec.py", "(_boundary(before), _boundary(behind))",
+           "(_boundary(behind), _boundary(before))", "boundaries swapped", CODEC),
+    Mutant("plan/codec.py", "Recompute(mode), target_tokens", "Recompute.NONE, target_tokens",
+           "recomputation is lost", CODEC),
+    Mutant("plan/codec.py", "    _check_range(entries)\n", "", "bytes become negative", CODEC),
+    Mutant("plan/codec.py", "if 0 in n_rows or 0 in sizes:", "if 0 in n_rows:",
+           "rows without a sample", CODEC),
+    Mutant("plan/codec.py", "one.update(of_all)", "pass",
+           "the hash of all has no checksum", CODEC),
+    Mutant("plan/codec.py", 'b"".join(h.digest() for h in hashes)', "hashes[0].digest()",
+           "only one plan is hashed", CODEC),
+    Mutant("plan/instruction_rows.py", "kinds >= len(_KINDS)", "kinds > len(_KINDS)",
+           "an unknown kind", CODEC),
+    Mutant("plan/instruction_rows.py", "columns[:, 0] >= n_microbatches",
+           "columns[:, 0] > n_microbatches", "a micro-batch too many", CODEC),
+    # the check of plans
+    Mutant("plan/check.py", "        _check_account(plan)\n", "", "memory not accounted", CHECK),
+    Mutant("plan/check.py", "if len({plan.rank for plan in plans}) < len(plans):", "if False:",
+           "two plans for a rank", CHECK),
+    Mutant("plan/check.py", "if len({len(pipeline) for pipeline in pipelines}) > 1:", "if False:",
+           "replicas of different depth", CHECK),
+    Mutant("plan/check.py", "if stages != list(range(len(pipeline))):", "if not stages:",
+           "a stage is missing", CHECK),
+    Mutant("plan/check.py", "if (plan.microbatches, plan.hidden_size) != (first.microbatches, ",
+           "if (first.microbatches, plan.hidden_size) != (first.microbatches, ",
+           "stages with other micro-batches", CHECK),
+    Mutant("plan/rank_plan.py", "return (self.limit, self.static)", "return (self.limit, 0)",
+           "weights take no memory", CHECK),
+    Mutant("plan/rank_plan.py", "self.forward_transient, self.backward_transient)",
+           "self.forward_transient, self.forward_transient)", "backward as forward", CHECK),
+    Mutant("plan/memory.py", "static=0, forward_transient=none", "forward_transient=none",
+           "static memory counts as activations", MEMORY),
+    # from schedules to plans
+    Mutant("planner/comm/rank_plans.py", "Boundary(stage > first", "Boundary(stage >= first",
+           "both sides arrive where the decoder begins", T5_PIPELINE),
+    Mutant("planner/comm/rank_plans.py", "Boundary(stage >= first", "Boundary(stage > first",
+           "one side leaves where the decoder begins", T5_PIPELINE),
+    Mutant("planner/comm/rank_plans.py", "cluster.device_memory_bytes, int(static)",
+           "cluster.device_memory_bytes, 0", "plans without the model's memory", PLANS),
+    Mutant("planner/comm/rank_plans.py", "columns = (costs.stored_bytes, costs.forward",
+           "columns = (0 * costs.stored_bytes, costs.forward", "nothing is stored", PLANS),
+    # execution
+    Mutant("executor/run.py", "if self._n_backward == 0:", "if self._n_backward == 1:",
+           "sums start a backward pass early", (*RUN, *PIPELINE)),
+    Mutant("executor/run.py", "del self._outbox[payload, i]", "pass",
+           "what was sent is kept", RUN),
+    Mutant("executor/run.py", "self._inbox.pop((Payload.GRADIENT, i), None)",
+           "self._inbox.get((Payload.GRADIENT, i))", "gradients that were used are kept", RUN),
+    Mutant("executor/run.py", "self._inbox.pop((Payload.ACTIVATION, i), None)",
+           "self._inbox.get((Payload.ACTIVATION, i))", "activations that were used are kept", RUN),
+    Mutant("plan/rank_plan.py", "self.boundaries[payload]", "self.boundaries[0]",
+           "gradients have the shape of activations", T5_PIPELINE),
+    # transfers
+    Mutant("executor/local_transport.py", "waiting.popleft()", "waiting.pop()",
+           "the last is matched first", (*TRANSPORT, *LOCAL)),
+    Mutant("executor/local_transport.py", "one.is_send != other.is_send", "True",
+           "two sends meet", LOCAL),
+    Mutant("executor/local_transport.py", "(one.microbatch, one.payload) == ",
+           "(other.microbatch, one.payload) == ", "another micro-batch arrives", LOCAL),
+    Mutant("executor/local_transport.py", "self._slots[slot][...] = math.nan", "pass",
+           "a slot is used too early", LOCAL),
+    Mutant("executor/mpi_transport.py", "buffer.numel() < n_numbers", "False",
+           "receive buffers do not grow", TRANSPORT),
+    Mutant("executor/mpi_transport.py", "len(Payload) * microbatch + payload",
+           "microbatch + payload", "tags meet", TRANSPORT),
+    Mutant("executor/mpi_transport.py", "self._slots.get(slot)", "self._slots.get(0)",
+           "all receives share a buffer", TRANSPORT),
+    Mutant("executor/torch_transport.py", "self._slots.get(slot)", "self._slots.get(0)",
+           "all receives share a buffer", TRANSPORT),
+    Mutant("executor/local_collectives.py", "if self.stage == stages[0]:", "if True:",
+           "copies are summed on all stages", COLLECTIVES),
+    Mutant("executor/local_collectives.py", "self._share(values).copy_(total)",
+           "values[: len(total)].copy_(total)", "another share is replaced", COLLECTIVES),
+    # the memory that plans are made for
+    Mutant("planner/cost/model_state.py", "max(0.0, state_factor - kept) / cluster.n_replicas",
+           "max(0.0, state_factor - kept)", "state is not shared out", STATE),
+    Mutant("planner/cost/model_state.py", "1 + max(GRADIENT_BYTES, element_bytes) / element_bytes",
+           "2", "gradients of 16 bits", HELD),
+    Mutant("planner/cost/model_state.py", "own[owner] += n_bytes", "pass",
+           "a tied weight is nowhere", HELD),
+    Mutant("planner/cost/model_state.py", "copied += n_bytes * uses.clip(max=1)",
+           "copied += n_bytes * uses", "a copy counts for each use", HELD),
+    Mutant("planner/cost/stage_parts.py", "(vocabulary + shape.max_tokens) * width",
+           "vocabulary * width", "positions take no memory", HELD),
+    Mutant("planner/cost/stage_parts.py", "sizes[first_decoder_stage:-1, 1]",
+           "sizes[first_decoder_stage + 1 : -1, 1]", "one side is handed over", PAIRS),
+    Mutant("planner/cost/layer_estimates.py", "_sum(whole.kept, _times(-1, repeated.kept), ",
+           "_sum(whole.kept, ", "what is recomputed is kept", ANALYTIC),
+    Mutant("planner/cost/layer_estimates.py", "LOGIT_BYTES = 4", "LOGIT_BYTES = 2",
+           "logits of 16 bits", ANALYTIC),
+    Mutant("planner/cost/analytic.py", "+ self._held.copied * factor", "+ 0 * factor",
+           "copies take no memory", HELD),
+)  # fmt: skip

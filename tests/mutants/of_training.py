@@ -1,0 +1,104 @@
+"""Mistakes in samplers, losses, optimizers and the memory that is counted."""
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.pipelines import PIPELINE, T5_PIPELINE
+
+SAMPLER = ("tests/data/test_sampler.py",)
+DATASET = ("tests/data/test_dataset_file.py",)
+RANK = ("tests/experiment/test_assemble.py",)
+LOSS = ("tests/training/test_loss.py",)
+OPTIMIZER = ("tests/training/test_optimizer.py",)
+FLAT = ("tests/training/test_flat_parameters.py",)
+STAGE = ("tests/training/test_module_stage.py",)
+SUMS = ("tests/training/test_early_sums.py",)
+CHECKPOINT = ("tests/training/test_checkpoint.py",)
+FLOAT16 = "::test_a_narrower_type_trains_alike[whole-gpt-torch.float16]"
+PRECISION = (f"tests/end_to_end/test_precision.py{FLOAT16}",)
+
+TRAINING = (
+    # which samples, which tokens
+    Mutant("data/sampler.py", "[seed % 2**32, epoch, seed // 2**32]", "[seed, epoch]",
+           "large seeds share orders", SAMPLER),
+    Mutant("data/sampler.py", "[seed % 2**32, epoch, seed // 2**32]", "[seed]",
+           "every epoch has one order", SAMPLER),
+    Mutant("data/sampler.py", "ends[starts[-1]] + budget", "ends[starts[-1]] + budget + 1",
+           "a batch has a token too many", SAMPLER),
+    Mutant("data/sampler.py", "if last_is_full or len(starts) == 2", "if len(starts) == 2",
+           "a last batch that is full is left out", SAMPLER),
+    Mutant("data/sampler.py", "if last_is_full or len(starts) == 2 else starts[:-1]", "",
+           "an epoch's last batch is short", SAMPLER),
+    Mutant("data/sampler.py", "np.minimum(target_lengths, max_tokens)",
+           "np.minimum(target_lengths, max_tokens - np.minimum(input_lengths, max_tokens - 1))",
+           "targets give way to inputs", SAMPLER),
+    Mutant("experiment/assemble.py", "source.dataset.eos_id", "0", "start token 0", RANK),
+    Mutant("experiment/assemble.py", "config.training.loss_weighting", '"token"',
+           "loss_weighting ignored", RANK),
+    Mutant("experiment/assemble.py", "seed=config.training.seed", "seed=0", "seed ignored", RANK),
+    Mutant("training/token_loader.py", "token_weights(samples, self._weighting)",
+           'token_weights(samples, "token")', "loss_weighting ignored", RANK),
+    # loss
+    Mutant("training/loss.py", "1 / (len(samples) * s.target_tokens)", "1 / len(samples)",
+           "long targets count more", LOSS),
+    Mutant("training/loss.py", "1 / (len(totals) * totals[s.task_id])", "1 / totals[s.task_id]",
+           "the loss grows with the number of tasks", LOSS),
+    Mutant("training/loss.py", "total = sum(s.target_tokens for s in samples)",
+           "total = sum(s.tokens for s in samples)", "inputs count", LOSS),
+    # optimizer
+    Mutant("training/learning_rate.py", "(step + 1) / config.warmup", "step / config.warmup",
+           "the first step has no rate", OPTIMIZER),
+    Mutant("training/learning_rate.py", "(1 - lowest) * (1 + math.cos", "(1 + math.cos",
+           "more than the highest rate", OPTIMIZER),
+    Mutant("training/optimizer.py", ".clamp(max=1)", "", "small gradients grow", OPTIMIZER),
+    Mutant("training/optimizer.py", "self._config.clip_norm or math.inf", "self._config.clip_norm",
+           "no limit is a limit of 0", OPTIMIZER),
+    Mutant("training/optimizer.py", "betas=config.betas", "betas=config.betas[::-1]",
+           "averages swapped", OPTIMIZER),
+    Mutant("training/optimizer.py", "betas=config.betas", "betas=config.betas, eps=1e-6",
+           "another epsilon", OPTIMIZER),
+    Mutant("training/optimizer.py", "(self._config.weight_decay, 0.0)",
+           "(self._config.weight_decay, self._config.weight_decay)", "norms decay", OPTIMIZER),
+    Mutant("training/flat_parameters.py", ' and "bias" not in name', "",
+           "relative biases decay", OPTIMIZER),
+    Mutant("training/optimizer.py", "self.parameters.gradients.zero_()", "pass",
+           "gradients stay", OPTIMIZER),
+    Mutant("training/optimizer.py", "self._copies.clear_gradients()", "pass",
+           "gradients of copies stay", T5_PIPELINE),
+    Mutant("training/optimizer.py", "        self._copies.collect_gradients()\n", "",
+           "gradients of copies are lost", T5_PIPELINE),
+    Mutant("training/optimizer.py", "        self._copies.spread_weights()\n", "",
+           "copies keep their weights", T5_PIPELINE),
+    Mutant("training/optimizer.py", "self._n_steps += 1", "pass", "the rate stays", OPTIMIZER),
+    Mutant("training/optimizer.py", "if self._collectives.shard == 0:", "if True:",
+           "the norm counts what all shards hold on each", PIPELINE),
+    Mutant("training/optimizer.py", "        self._collectives.sum_within_replica(total)\n", "",
+           "every stage has its own norm", PIPELINE),
+    Mutant("training/optimizer.py", ".sqrt() / self.loss_scale.value", ".sqrt()",
+           "the norm is scaled", OPTIMIZER),
+    Mutant("training/optimizer.py", "(max=1) / self.loss_scale.value", "(max=1)",
+           "gradients stay scaled", OPTIMIZER),
+    Mutant("training/optimizer.py", "(~self._norm.isfinite())", "self._norm.isnan()",
+           "an overflow does not skip the step", OPTIMIZER),
+    Mutant("training/optimizer.py", "set_updates(self._adamw, counters.n_updates)", "pass",
+           "averages are corrected as at the start", CHECKPOINT),
+    Mutant("training/optimizer.py", "self._n_steps = counters.n_steps", "pass",
+           "the schedule starts again", CHECKPOINT),
+    Mutant("training/flat_parameters.py", "wide = torch.promote_types(first.dtype, torch.float32)",
+           "wide = first.dtype", "gradients are added up in 16 bits", FLAT),
+    Mutant("training/loss_scale.py", "self.value /= FACTOR", "pass", "the scale stays", OPTIMIZER),
+    Mutant("training/module_stage.py", "self._optimizer.loss_scale.value)", "1.0)",
+           "losses are not scaled", PRECISION),
+    Mutant("training/module_stage.py", "self._loss.zero_()", "pass", "the loss adds up", STAGE),
+    Mutant("training/early_sums.py", "lambda b: b.n_missing == 0", "lambda b: True",
+           "sums start before gradients are there", SUMS),
+    Mutant("training/early_sums.py", "if any(parameter is other for other in tied):", "if False:",
+           "a tied weight is summed before other stages have added", SUMS),
+    Mutant("training/checkpoint/boxes.py", "(split.n_shards - 1) + split.shard * width",
+           "(split.n_shards - 1) + width", "shards lie on each other", CHECKPOINT),
+    # memory that is counted
+    Mutant("training/activation_memory.py", "if address in kept or address in self._weights:",
+           "if address in self._weights:", "a storage counts twice", STAGE),
+    Mutant("training/activation_memory.py", "if address in kept or address in self._weights:",
+           "if address in kept:", "weights count", STAGE),
+    Mutant("training/activation_memory.py", "self.live_bytes -= sum(", "sum(",
+           "nothing is freed", STAGE),
+)  # fmt: skip

@@ -1,0 +1,67 @@
+"""Whether every mistake in the list of mutants is noticed by a test that is named for it.
+
+    python -m tests.mutants.run_mutants [WORDS]
+
+With words, only mutants whose file or mistake has them.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.mutants.changed_module import ChangedModule
+from tests.mutants.mutant import Mutant
+from tests.mutants.of_models import MODELS
+from tests.mutants.of_plans import PLAN
+from tests.mutants.of_training import TRAINING
+from tests.mutants.run_tests import run_tests
+
+MUTANTS = (*MODELS, *TRAINING, *PLAN)
+PASSED, FAILED = 0, 1  # exit codes of pytest
+LIMIT_S, LIMIT_OF_ALL_S = 120.0, 1200.0
+
+
+def main(words: str) -> int:
+    """Prints a line per mutant; returns an exit code."""
+    chosen = [mutant for mutant in MUTANTS if words in str(mutant)]
+    started_s = time.monotonic()
+    check_tests(chosen)
+    unnoticed = [mutant for mutant in chosen if not is_noticed(mutant)]
+    n_noticed, took_s = len(chosen) - len(unnoticed), time.monotonic() - started_s
+    used_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    sys.stdout.write(
+        f"{n_noticed} of {len(chosen)} mutants noticed, in {took_s:.0f} s, of which processors "
+        f"computed for {used_s:.0f} s\n"
+    )
+    return 1 if unnoticed else 0
+
+
+def check_tests(mutants: Sequence[Mutant]) -> None:
+    """Ends if the tests fail without any change: they would notice nothing."""
+    outcome = run_tests(
+        sorted({test for mutant in mutants for test in mutant.tests}), LIMIT_OF_ALL_S
+    )
+    if outcome.code != PASSED:
+        sys.exit(f"the tests fail without any change:\n{outcome.output}")
+
+
+def is_noticed(mutant: Mutant) -> bool:
+    """Whether a test fails; says which, or what happened instead."""
+    finder = ChangedModule(mutant.module, mutant.path, mutant.changed_source())
+    outcome = run_tests(mutant.tests, LIMIT_S, finder)
+    said = {
+        FAILED: f"noticed by {outcome.first_failed}",
+        PASSED: "NOT NOTICED",
+        None: "NOT NOTICED: the tests did not end",
+    }.get(outcome.code, f"NOT TESTED, pytest ended with {outcome.code}:\n{outcome.output}")
+    sys.stdout.write(f"{mutant}: {said}\n")
+    sys.stdout.flush()
+    return outcome.code == FAILED
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="?", default="", help="in the file's name or the mistake")
+    sys.exit(main(parser.parse_args().words))

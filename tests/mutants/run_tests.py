@@ -1,0 +1,102 @@
+"""Runs tests in a forked process, so that torch is imported once for all mutants."""
+
+import gc
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+# What takes long to import, so that forks have it.
+import h5py  # noqa: F401
+import hypothesis.strategies  # noqa: F401
+import pydantic.main  # noqa: F401
+import pytest
+import torch._dynamo  # noqa: F401
+
+FORK = multiprocessing.get_context("fork")
+OPTIONS = ("-x", "-q", "--timeout=60", "-p", "no:cacheprovider", "-p", "no:anyio")
+# Of tests that need ranks or a GPU, none; what was imported before pytest is not rewritten.
+CHOICE = (
+    *("-m", "not mpi and not gpu and not slow"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
+
+
+class Outcome(NamedTuple):
+    """What became of tests.
+
+    Attributes:
+        code: Exit code of pytest: 0 all passed, 1 some failed, others say that it did not work;
+            None if the process was ended because it took too long.
+        first_failed: The first test that failed; empty if none did.
+        output: What pytest has printed.
+    """
+
+    code: int | None
+    first_failed: str
+    output: str
+
+
+def run_tests(
+    tests: Sequence[str], limit_s: float, finder: MetaPathFinder | None = None
+) -> Outcome:
+    """Runs tests up to the first that fails, after `finder` has been put before all others."""
+    gc.freeze()  # pytest collects garbage, which shall not look at all that was imported
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        receiver, sender = FORK.Pipe(duplex=False)
+        child = FORK.Process(target=_run, args=(tests, finder, log, sender))
+        child.start()
+        sender.close()
+        code, first_failed = _received(receiver, child, limit_s)
+        return Outcome(code, first_failed, log.read_text() if log.exists() else "")
+
+
+def _received(
+    receiver: Connection, child: "multiprocessing.context.ForkProcess", limit_s: float
+) -> tuple[int | None, str]:
+    try:
+        found: tuple[int | None, str] = receiver.recv() if receiver.poll(limit_s) else (None, "")
+    except EOFError:  # it crashed
+        found = (-1, "")
+    child.kill()
+    child.join()
+    return found
+
+
+def _run(
+    tests: Sequence[str], finder: MetaPathFinder | None, log: Path, sender: Connection
+) -> None:
+    output = os.open(log, os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if finder is not None:
+        sys.meta_path.insert(0, finder)
+        _forget_python_modules("dynapipe_hpc", "tests")
+    failures = _Failures()
+    code = pytest.main([*OPTIONS, *CHOICE, *tests], plugins=[failures])
+    sender.send((int(code), failures.first))
+
+
+def _forget_python_modules(*packages: str) -> None:
+    """Lets everything be imported anew; compiled modules can be imported only once."""
+    for name, module in list(sys.modules.items()):
+        is_compiled = str(getattr(module, "__file__", "")).endswith(".so")
+        if name.partition(".")[0] in packages and not is_compiled:
+            del sys.modules[name]
+
+
+class _Failures:
+    """Notes the first test that failed."""
+
+    def __init__(self) -> None:
+        self.first = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.first:
+            self.first = report.nodeid

@@ -1,0 +1,42 @@
+"""The list of mutants is up to date, and who runs it tells what is noticed from what is not."""
+
+import pytest
+from tests.mutants.mutant import ROOT, Mutant, StaleMutantError
+from tests.mutants.run_mutants import MUTANTS, is_noticed
+
+LOSS = ("tests/training/test_loss.py",)
+WEIGHT = "return {s.sample_id: 1 / total for s in samples}"
+
+
+def test_every_mutant_changes_a_place_that_is_there_once() -> None:
+    for mutant in MUTANTS:
+        compile(mutant.changed_source(), mutant.file, "exec")
+
+
+def test_every_mutant_is_another_one_and_names_tests_that_there_are() -> None:
+    assert len(set(MUTANTS)) == len(MUTANTS) >= 40
+    assert all(
+        (ROOT / test.partition("::")[0]).is_file() for mutant in MUTANTS for test in mutant.tests
+    )
+
+
+def test_a_mutant_of_text_that_is_gone_is_stale() -> None:
+    gone = Mutant("training/loss.py", "no such text", "", "a mistake", LOSS)
+    with pytest.raises(StaleMutantError, match=r"training/loss.py has 'no such text' 0 times"):
+        gone.changed_source()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("new", "said", "noticed"),
+    [
+        (WEIGHT.replace("1 /", "2 /"), "noticed by tests/training/test_loss.py::test_a_", True),
+        (WEIGHT.replace("1 /", "1.0 /"), "NOT NOTICED", False),
+        ("no python", "NOT TESTED, pytest ended with", False),
+    ],
+)
+def test_only_a_failing_test_notices_a_mutant(
+    new: str, said: str, noticed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert is_noticed(Mutant("training/loss.py", WEIGHT, new, "a mistake", LOSS)) == noticed
+    assert said in capsys.readouterr().out
