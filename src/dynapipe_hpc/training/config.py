@@ -23,7 +23,7 @@ class TrainingConfig(ConfigTable):
             None for the last one. With a number of its own, `iterations` may be raised later
             without another learning rate for any step.
         min_learning_rate_ratio: Share of `learning_rate` left at the end of the decay.
-        weight_decay: Of matrices; biases, relative ones among them, and norms do not decay.
+        weight_decay: Decay of matrices; biases, relative ones among them, and norms have none.
         betas: Of AdamW's averages of gradients and of their squares.
         clip_norm: Largest norm of the gradient of the whole model, to which a larger one is scaled
             down; 0 for no limit.
