@@ -62,7 +62,7 @@ def test_instructions_run_from_top_to_bottom() -> None:
     assert stage.calls[:6] == [
         "load 0", "forward 0", "backward 0", "load 1", "forward 1", "backward 1",
     ]  # fmt: skip
-    assert stage.calls[-2:] == ["reduce", "step"]
+    assert stage.calls[-4:] == ["last", "backward 4", "reduce", "step"]
 
 
 def test_the_trace_holds_start_and_end_of_every_instruction_from_zero() -> None:
