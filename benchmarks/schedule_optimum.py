@@ -33,7 +33,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import N_KEPT, n_starts
+from dynapipe_hpc.planner.search.find_plan import N_KEPT, N_REFINED
 from measured import print_table, write_json
 from optimal_makespan import NotProvenError, optimal_makespan_ms
 
@@ -109,9 +109,9 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     places = np.arange(n, dtype=np.int32)
     link = INSTANT.latency_ms, INSTANT.bytes_per_ms, INSTANT.full_duplex
     space = case.costs.table, places.reshape(1, n, 1), places, case.limit_bytes, *link, split
-    made = _kernels.construct_plans(*space, 1, N_KEPT, n_starts(config))
-    starts = [replicas for replicas, *_ in made[: n_starts(config)]]
-    replicas, *_ = _kernels.improve_plan(*space, starts, config.effort, config.seed)
+    made = _kernels.construct_plans(*space, 1, N_KEPT, N_REFINED, math.inf)
+    starts = [replicas for replicas, *_ in made]
+    *_, (replicas, *_) = _kernels.improve_plan(*space, starts, config.effort, config.seed)
     return case._replace(costs=case.costs.take(replicas[0][:, 0].astype(np.int64)))
 
 

@@ -26,7 +26,7 @@ from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.update import least_update_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import N_KEPT, n_starts
+from dynapipe_hpc.planner.search.find_plan import N_KEPT, N_REFINED
 from dynapipe_hpc.planner.search.space import SearchSpace
 from measured import median_ms, medians, run_over_inputs
 
@@ -58,9 +58,9 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     windows = candidates(ordered, cost, cluster)
     room_bytes = activation_room_bytes(cost, cluster)
     space = SearchSpace(windows, room_bytes, cluster.link, split_backward=False)
-    constructed = space.construct(cluster.n_replicas, N_KEPT, n_starts(CONFIG))
-    starts = [plan.replicas for plan in constructed[: n_starts(CONFIG)]]
-    found = space.improve(starts, CONFIG.effort, CONFIG.seed)
+    constructed = space.construct(cluster.n_replicas, N_KEPT, N_REFINED)
+    starts = [plan.replicas for plan in constructed]
+    *_, found = space.improve(starts, CONFIG.effort, CONFIG.seed)
     replicas = space.microbatches(found.replicas)
     pipelines = [schedule_pipeline(r, cost, cluster, planner.schedule_rules) for r in replicas]
     plans = rank_plans(0, pipelines, cluster, cost, planner.hidden_size)
@@ -72,9 +72,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "order": median_ms(lambda: order_samples(samples)),
         "table": median_ms(lambda: candidates(ordered, cost, cluster)),
         "split": median_ms(lambda: split(windows, cluster.n_replicas)),
-        "construct": median_ms(
-            lambda: space.construct(cluster.n_replicas, N_KEPT, n_starts(CONFIG))
-        ),
+        "construct": median_ms(lambda: space.construct(cluster.n_replicas, N_KEPT, N_REFINED)),
         "search": median_ms(lambda: space.improve(starts, CONFIG.effort, CONFIG.seed)),
         "schedule": median_ms(
             lambda: [schedule_pipeline(r, cost, cluster, planner.schedule_rules) for r in replicas]

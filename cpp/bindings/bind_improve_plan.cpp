@@ -1,7 +1,5 @@
 #include <pybind11/pybind11.h>
 
-#include <tuple>
-
 #include "dynapipe/improve_plan.hpp"
 #include "windows.hpp"
 
@@ -11,11 +9,11 @@ using windows::Integers;
 
 namespace {
 
-std::tuple<py::list, double, std::size_t> improve_plan(
-    const Doubles& costs, const Integers& cells, const Integers& row_of_sample,
-    const Doubles& limit_bytes, double latency_ms, double bytes_per_ms, bool full_duplex,
-    bool split_backward, const std::vector<std::vector<windows::Windows>>& starts,
-    std::size_t effort, std::uint64_t seed) {
+py::list improve_plan(const Doubles& costs, const Integers& cells, const Integers& row_of_sample,
+                      const Doubles& limit_bytes, double latency_ms, double bytes_per_ms,
+                      bool full_duplex, bool split_backward,
+                      const std::vector<std::vector<windows::Windows>>& starts, std::size_t effort,
+                      std::uint64_t seed) {
     const dynapipe::WindowCosts window_costs = windows::costs_of(costs, cells, row_of_sample);
     arrays::check_limits(limit_bytes, costs);
     if (starts.empty()) {
@@ -25,14 +23,19 @@ std::tuple<py::list, double, std::size_t> improve_plan(
     for (const auto& start : starts) {
         assignments.push_back(windows::assignment_of(start, window_costs));
     }
-    dynapipe::Improvement found;
+    std::vector<dynapipe::Improvement> found;
     const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
         found = dynapipe::improve_plan(window_costs, assignments, arrays::entries_of(limit_bytes),
                                        link, split_backward, effort, seed);
     }
-    return {windows::arrays_of(found.replicas), found.makespan_ms, found.n_moves};
+    py::list plans;
+    for (const dynapipe::Improvement& plan : found) {
+        plans.append(py::make_tuple(windows::arrays_of(plan.replicas), plan.makespan_ms,
+                                    plan.effort, plan.n_moves));
+    }
+    return plans;
 }
 
 }  // namespace
@@ -43,6 +46,7 @@ void bind_improve_plan(py::module_& m) {
           py::arg("latency_ms"), py::arg("bytes_per_ms"), py::arg("full_duplex"),
           py::arg("split_backward"), py::arg("starts"), py::arg("effort"), py::arg("seed"),
           "Improves plans by a seeded local search; see dynapipe/improve_plan.hpp.\n\n"
-          "Returns per replica its windows (first, size, mode) in order, the makespan in ms and "
-          "the number of moves.");
+          "Returns the best start and what rounds found that is better, the best last: per replica "
+          "its windows (first, size, mode) in order, the makespan in ms, the effort of the round "
+          "and the number of moves so far.");
 }

@@ -22,14 +22,19 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
     std::vector<std::uint32_t> list(costs.n_microbatches());
     std::iota(list.begin(), list.end(), 0U);
     std::vector<dynapipe::PassCode> order;
-    double makespan_ms = 0.0;
+    double makespan_ms = std::numeric_limits<double>::infinity();
     const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
         dynapipe::ListScheduler scheduler(costs, arrays::entries_of(limit_bytes), link, list.size(),
                                           split_backward);
-        makespan_ms = scheduler.run(list);
-        order = scheduler.order();
+        for (const bool alternates : {false, true}) {
+            const double ms = scheduler.run(list, makespan_ms, alternates);
+            if (ms < makespan_ms) {
+                makespan_ms = ms;
+                order = scheduler.order();
+            }
+        }
     }
     if (makespan_ms == std::numeric_limits<double>::infinity()) {
         throw py::value_error("a micro-batch needs more than the limit of a stage");

@@ -12,7 +12,7 @@ namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr std::array kPrices = {0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 3.0};
+constexpr std::array kPrices = {0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 3.0, 6.0, 12.0, 24.0};
 /// Of the longest window of the best cut, to what windows are limited.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
 /// Of the micro-batches from the shortest on, how many come before the longest.
@@ -35,20 +35,31 @@ std::size_t index_of_least(const std::vector<double>& values) {
 class Builder {
   public:
     Builder(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
-            std::size_t n_replicas, bool split_backward, std::size_t n_kept, std::size_t n_refined)
+            std::size_t n_replicas, bool split_backward, std::size_t n_kept, std::size_t n_refined,
+            double give_up_ms)
         : windows_(windows),
           cutter_(windows, limit_bytes, link),
           scheduler_(windows.costs, limit_bytes, link, windows.n_samples(), split_backward),
           n_replicas_(n_replicas),
           n_kept_(n_kept),
-          n_refined_(n_refined) {}
+          n_refined_(n_refined),
+          give_up_ms_(give_up_ms) {}
 
     std::vector<ConstructedPlan> run() {
+        if (is_hopeless()) {
+            return {};
+        }
         for (const double price : kPrices) {
             try_cut(price, kNever, {0});
         }
+        for (std::size_t each = 1; n_replicas_ * each <= windows_.n_samples(); each *= 2) {
+            try_equal_sizes(each);
+        }
         if (best_.empty()) {
             try_samples_alone();
+        }
+        if (best_.empty() && give_up_ms_ < kNever) {
+            return {};
         }
         if (best_.empty()) {
             throw std::invalid_argument("a sample alone needs more than the limit of a stage");
@@ -74,6 +85,19 @@ class Builder {
     }
 
   private:
+    /// Whether an even share of the least work is too much, as far as one stage is always slowest.
+    bool is_hopeless() {
+        if (give_up_ms_ == kNever) {
+            return false;
+        }
+        const Cut cut = cutter_.cut(0.0, kNever, 0);
+        double work_ms = 0.0;
+        for (const Window& window : cut.body) {
+            work_ms += cutter_.work_ms(window);
+        }
+        return work_ms > give_up_ms_ * static_cast<double>(n_replicas_);
+    }
+
     void try_cut(double price, double longest_ms, std::initializer_list<std::size_t> rebalances) {
         const Cut cut = cutter_.cut(price, longest_ms, 2 * n_replicas_);
         for (const std::size_t n_rebalanced : rebalances) {
@@ -99,8 +123,12 @@ class Builder {
             for (std::size_t r = 0; r < n_replicas_; ++r) {
                 Windows& replica = tried.replicas[r];
                 arrange(replica, kEvenRise);
-                const double ms = makespan_ms(replica, is_last ? worst_kept_ms() : kNever);
+                const double ms = is_last ? best_makespan_ms(replica, worst_kept_ms())
+                                          : makespan_ms(replica, kNever);
                 tried.makespan_ms = std::max(tried.makespan_ms, ms);
+                if (is_last && ms == kNever) {
+                    return;
+                }
                 extra_ms[r] = ms;
                 for (const Window& window : replica) {
                     extra_ms[r] -= cutter_.work_ms(window);
@@ -141,6 +169,51 @@ class Builder {
         return replicas;
     }
 
+    /// As many samples in every window, so that each replica has some windows.
+    void try_equal_sizes(std::size_t windows_each) {
+        const std::size_t n_samples = windows_.n_samples();
+        const std::size_t n_windows = n_replicas_ * windows_each;
+        const std::size_t size = (n_samples + n_windows - 1) / n_windows;
+        if (size > windows_.max_samples) {
+            return;
+        }
+        Cut cut;
+        double longest_ms = 0.0;
+        for (std::size_t first = 0; first < n_samples; first += size) {
+            Window window{static_cast<std::uint32_t>(first),
+                          static_cast<std::uint32_t>(std::min(size, n_samples - first)),
+                          static_cast<std::uint32_t>(windows_.n_modes)};
+            cutter_.choose_mode(window, 0.0);
+            if (window.mode == windows_.n_modes) {
+                return;
+            }
+            longest_ms = std::max(longest_ms, cutter_.work_ms(window));
+            cut.body.push_back(window);
+        }
+        const ConstructedPlan plan{{}, 0.0, 0.0, longest_ms, false, 0};
+        if (cut.body.size() >= 2 * n_replicas_) {
+            const auto ends = cut.body.end() - static_cast<std::ptrdiff_t>(2 * n_replicas_);
+            cut.ends.assign(ends, cut.body.end());
+            cut.body.erase(ends, cut.body.end());
+            try_balance(cut, plan);
+        } else if (cut.body.size() >= n_replicas_) {
+            deal(cut.body, plan);
+        }
+    }
+
+    /// Gives the windows to the replicas in turn.
+    void deal(const Windows& windows, ConstructedPlan plan) {
+        plan.replicas.resize(n_replicas_);
+        for (std::size_t i = 0; i < windows.size(); ++i) {
+            plan.replicas[i % n_replicas_].push_back(windows[i]);
+        }
+        for (const Windows& replica : plan.replicas) {
+            plan.makespan_ms =
+                std::max(plan.makespan_ms, best_makespan_ms(replica, worst_kept_ms()));
+        }
+        keep(std::move(plan));
+    }
+
     /// One sample per micro-batch: it always fits.
     void try_samples_alone() {
         ConstructedPlan plan{Assignment(n_replicas_), 0.0, 0.0, 0.0, false, 0};
@@ -155,7 +228,7 @@ class Builder {
         }
         for (Windows& replica : plan.replicas) {
             arrange(replica, kEvenRise);
-            plan.makespan_ms = std::max(plan.makespan_ms, makespan_ms(replica, kNever));
+            plan.makespan_ms = std::max(plan.makespan_ms, makespan_ms(replica, give_up_ms_));
         }
         keep(std::move(plan));
     }
@@ -194,7 +267,7 @@ class Builder {
     /// The best order and modes of a replica: those of a price, but for the longest window, whose
     /// way through the pipeline may be what the others wait for. Returns its makespan.
     double refine(Windows& replica) {
-        double best_ms = makespan_ms(replica, kNever);
+        double best_ms = best_makespan_ms(replica, kNever);
         const Windows given = replica;
         try_rises(given, replica, best_ms);
         for (const double price : kPrices) {
@@ -224,7 +297,7 @@ class Builder {
     void try_rises(Windows windows, Windows& best, double& best_ms) {
         for (const double rise : kRises) {
             arrange(windows, rise);
-            const double ms = makespan_ms(windows, best_ms);
+            const double ms = best_makespan_ms(windows, best_ms);
             if (ms < best_ms) {
                 best_ms = ms;
                 best = windows;
@@ -262,12 +335,19 @@ class Builder {
         return true;
     }
 
-    double makespan_ms(const Windows& replica, double give_up_ms) {
+    /// Of a replica, in the better of the two ways to schedule it.
+    double makespan_ms(const Windows& replica, double give_up_ms, bool alternates = false) {
         list_.clear();
         for (const Window& window : replica) {
             list_.push_back(cutter_.microbatch(window));
         }
-        return scheduler_.run(list_, give_up_ms);
+        return scheduler_.run(list_, give_up_ms, alternates);
+    }
+
+    /// In the better of the two ways to schedule it.
+    double best_makespan_ms(const Windows& replica, double give_up_ms) {
+        const double ms = makespan_ms(replica, give_up_ms);
+        return std::min(ms, makespan_ms(replica, std::min(ms, give_up_ms), true));
     }
 
     [[nodiscard]] double longest_window_ms(const Assignment& replicas) const {
@@ -281,7 +361,7 @@ class Builder {
     }
 
     [[nodiscard]] double worst_kept_ms() const {
-        return best_.size() < n_kept_ ? kNever : best_.back().makespan_ms;
+        return best_.size() < n_kept_ ? give_up_ms_ : best_.back().makespan_ms;
     }
 
     /// Plans that take equally long are most likely the same, found twice.
@@ -304,6 +384,7 @@ class Builder {
     std::size_t n_replicas_;
     std::size_t n_kept_;
     std::size_t n_refined_;
+    double give_up_ms_;
     std::vector<ConstructedPlan> best_;  ///< best first
     std::vector<std::uint32_t> list_;
 };
@@ -313,8 +394,11 @@ class Builder {
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::size_t n_replicas, bool split_backward,
-                                             std::size_t n_kept, std::size_t n_refined) {
-    return Builder(windows, limit_bytes, link, n_replicas, split_backward, n_kept, n_refined).run();
+                                             std::size_t n_kept, std::size_t n_refined,
+                                             double give_up_ms) {
+    return Builder(windows, limit_bytes, link, n_replicas, split_backward, n_kept, n_refined,
+                   give_up_ms)
+        .run();
 }
 
 }  // namespace dynapipe

@@ -53,18 +53,23 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
     }
 }
 
-double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms) {
+double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates) {
+    alternates_ = alternates;
     look_up(list);
     begin();
     return run_on(give_up_ms);
 }
 
-double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms,
+double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
                           Recording& recording) {
+    alternates_ = alternates;
     look_up(list);
     const auto [parting, unused] =
         std::mismatch(list.begin(), list.end(), recording.list.begin(), recording.list.end());
-    const std::size_t n_states = static_cast<std::size_t>(parting - list.begin()) / kRecordEvery;
+    const std::size_t n_states =
+        alternates == recording.alternates
+            ? static_cast<std::size_t>(parting - list.begin()) / kRecordEvery
+            : 0;
     if (n_states == 0) {
         begin();
     } else {
@@ -211,6 +216,7 @@ std::size_t ListScheduler::n_arrivals(const State* states, std::size_t s, std::s
 void ListScheduler::record(std::span<const std::uint32_t> list, std::size_t n_states,
                            Recording& recording) const {
     recording.list.assign(list.begin(), list.end());
+    recording.alternates = alternates_;
     const std::size_t n_known = n_states * n_stages_;
     const std::size_t n_now = list.size() / kRecordEvery * n_stages_;
     recording.arrivals_ms.resize(2 * n_stages_);
@@ -290,8 +296,9 @@ void ListScheduler::choose(std::size_t s) {
     if (kSplit && stage.memory_may_bind && backward_ms < kNever && !may_return(s)) {
         backward_ms = kNever;
     }
+    const bool is_first = alternates_ && stage.last_is_backward && forward_ms == stage.free_ms;
     const bool enters =
-        forward_ms < backward_ms && (!stage.memory_may_bind || may_enter<kSplit>(s));
+        (forward_ms < backward_ms || is_first) && (!stage.memory_may_bind || may_enter<kSplit>(s));
     stage.next = enters ? PassKind::kForward : PassKind::kBackward;
     double next_ms = enters ? forward_ms : backward_ms;
     if (kSplit && next_ms > stage.free_ms && stage.n_done[kWeight] < stage.n_done[kBackward]) {
@@ -342,6 +349,7 @@ void ListScheduler::execute(std::size_t s) {
     const Work& done = work(place, s);
     stage.free_ms = next_ms_[s] + done.pass_ms[k];
     (k == kWeight ? stage.weight_left_ms : stage.path_left_ms) -= done.pass_ms[k];
+    stage.last_is_backward = k == kForward ? false : k == kBackward || stage.last_is_backward;
     if (k == kForward) {
         stage.kept_bytes += done.stored_bytes;
     } else if (k == (kSplit ? kWeight : kBackward)) {
@@ -369,6 +377,7 @@ void ListScheduler::execute_both(std::size_t s) {
     Stage& stage = stages_[s];
     const std::uint32_t place = stage.n_done[kForward]++;
     ++stage.n_done[kBackward];
+    stage.last_is_backward = true;
     passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(place, PassKind::kForward);
     passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(place, PassKind::kBackward);
     const Work& done = work(place, s);

@@ -64,9 +64,10 @@ void check_changes(std::uint64_t seed, std::size_t n_stages, bool split_backward
     for (std::size_t n = 0; n < kChanges; ++n) {
         std::vector<std::uint32_t> changed = list;
         change(changed, random);
-        const double whole_ms = plain.run(changed);
+        const bool alternates = random.below(2) == 0;
+        const double whole_ms = plain.run(changed, kNever, alternates);
         const double give_up_ms = random.below(2) == 0 ? kNever : whole_ms * (0.9 + random.share());
-        CHECK(resuming.run(changed, give_up_ms, recording) ==
+        CHECK(resuming.run(changed, give_up_ms, alternates, recording) ==
               (whole_ms <= give_up_ms ? whole_ms : kNever));
         if (random.below(2) == 0) {
             list = changed;

@@ -51,9 +51,10 @@ def construct_plans(
     n_replicas: int,
     n_kept: int,
     n_refined: int,
+    give_up_ms: float,
 ) -> list[tuple[list[npt.NDArray[np.uint32]], float, float, float, bool, int]]: ...
 
-# Returns (windows per replica, makespan_ms, n_moves).
+# Returns plans of (windows per replica, makespan_ms, effort, n_moves), the best last.
 def improve_plan(
     costs: npt.NDArray[np.float64],
     cells: npt.NDArray[np.int32],
@@ -66,7 +67,7 @@ def improve_plan(
     starts: Sequence[Sequence[npt.NDArray[np.uint32]]],
     effort: int,
     seed: int,
-) -> tuple[list[npt.NDArray[np.uint32]], float, int]: ...
+) -> list[tuple[list[npt.NDArray[np.uint32]], float, int, int]]: ...
 
 # Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started,
 # makespan_ms).

@@ -9,8 +9,15 @@ class ListSchedule:
     """Runs micro-batches 0, 1, ... and records what every stage does. Times must be positive."""
 
     def __init__(
-        self, costs: StageCosts, limit_bytes: FloatArray, link: Link, *, split_backward: bool
+        self,
+        costs: StageCosts,
+        limit_bytes: FloatArray,
+        link: Link,
+        *,
+        split_backward: bool,
+        alternates: bool = False,
     ) -> None:
+        self.alternates = alternates
         self.costs, self.limit_bytes, self.link = costs, limit_bytes, link
         weight_ms = costs.weight_ms if split_backward else 0 * costs.weight_ms
         self.pass_ms = (costs.forward_ms, costs.backward_ms - weight_ms, weight_ms)
@@ -33,13 +40,20 @@ class ListSchedule:
     def start_something(self, stage: int, now_ms: float) -> None:
         if self.busy_until_ms[stage] > now_ms:
             return
-        for kind in (PassKind.BACKWARD, PassKind.FORWARD, PassKind.WEIGHT):
+        for kind in self.preferred(stage):
             next_pass = Pass(kind, self.n_done(stage, kind))
             if self.arrival_ms.get((stage, next_pass), now_ms + 1) <= now_ms and self.has_room(
                 stage, next_pass
             ):
                 self.run(stage, next_pass, now_ms)
                 return
+
+    def preferred(self, stage: int) -> tuple[PassKind, ...]:
+        """Kinds of pass, the first choice first."""
+        on_the_way = [p.kind for p in self.done[stage] if p.kind is not PassKind.WEIGHT]
+        if self.alternates and on_the_way and on_the_way[-1] is PassKind.BACKWARD:
+            return PassKind.FORWARD, PassKind.BACKWARD, PassKind.WEIGHT
+        return PassKind.BACKWARD, PassKind.FORWARD, PassKind.WEIGHT
 
     def n_done(self, stage: int, kind: PassKind) -> int:
         return sum(p.kind == kind for p in self.done[stage])

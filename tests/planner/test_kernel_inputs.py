@@ -29,7 +29,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "list_schedule": (_kernels.list_schedule, [COSTS, ROOM, *LINK, True]),
     "construct_plans": (
         _kernels.construct_plans,
-        [COSTS, CELLS, ROWS, ROOM, *LINK, False, 1, 2, 1],
+        [COSTS, CELLS, ROWS, ROOM, *LINK, False, 1, 2, 1, np.inf],
     ),
     "improve_plan": (
         _kernels.improve_plan,

@@ -21,11 +21,11 @@ struct ConstructedPlan {
 
 /// Builds plans from rules and keeps the best.
 ///
-/// Samples are cut at several prices of memory. Micro-batches, the longest first, go to the
-/// replica that has least to do: by work, by work and the fill of its longest, or by work and
-/// what the simulation of the last try showed on top. Each replica begins and ends with a small
-/// one, and between them those of least work come first and last, the longest in the middle, so
-/// that neighbours are alike. Every plan is simulated. The best are refined: each
+/// Samples are cut at several prices of memory, and into windows of equally many. Micro-batches,
+/// the longest first, go to the replica that has least to do: by work, by work and the fill of its
+/// longest, or by work and what the simulation of the last try showed on top. Each replica begins
+/// and ends with a small one, and between them those of least work come first and last, the longest
+/// in the middle, so that neighbours are alike. Every plan is simulated. The best are refined: each
 /// replica gets the price for its modes, the mode of its longest micro-batch and the shape of its
 /// order that suit it best, and the slowest hands micro-batches to the fastest.
 ///
@@ -33,11 +33,14 @@ struct ConstructedPlan {
 /// @param split_backward  whether gradients of weights are passes of their own.
 /// @param n_kept          most plans to return, >= 1.
 /// @param n_refined       of these, how many are refined once they are found.
-/// @return                the best plans, best first, at least one; no replica is empty.
+/// @param give_up_ms      makespan beyond which plans are of no use; may be infinite.
+/// @return                the best plans, best first, none only if all are beyond `give_up_ms`; no
+///                        replica is empty.
 /// @throws std::invalid_argument  if a sample alone has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::size_t n_replicas, bool split_backward,
-                                             std::size_t n_kept, std::size_t n_refined);
+                                             std::size_t n_kept, std::size_t n_refined,
+                                             double give_up_ms);
 
 }  // namespace dynapipe

@@ -18,6 +18,9 @@ namespace dynapipe {
 /// first in, first out. So a stage is idle only while it has nothing that it may run, and the
 /// number of micro-batches in flight follows from times and memory instead of from a rule.
 ///
+/// A list may also be run alternating: after a backward pass, a forward pass that has arrived goes
+/// first. Where memory is scarce that feeds later stages sooner.
+///
 /// Where backward passes are split, a stage that has neither computes gradients of weights, which
 /// also come first where the memory that they free is wanted.
 ///
@@ -39,6 +42,7 @@ class ListScheduler {
     class Recording {
         friend class ListScheduler;
         std::vector<std::uint32_t> list;
+        bool alternates = false;
         std::vector<std::vector<double>> arrivals_ms;  ///< (n_stages x 2), each as long as the list
         std::vector<State> states;                     ///< (n, n_stages)
     };
@@ -53,16 +57,19 @@ class ListScheduler {
     /// Schedules a list of micro-batches, which enter the pipeline in this order.
     ///
     /// @param give_up_ms  stop as soon as the makespan is certain to exceed it.
+    /// @param alternates  whether a forward pass goes first after a backward pass.
     /// @return            the makespan in ms; +infinity if given up.
     ///
     /// Time O(n_microbatches * n_stages * (n_stages + k)), k micro-batches in flight at once where
     /// memory may bind.
     double run(std::span<const std::uint32_t> list,
-               double give_up_ms = std::numeric_limits<double>::infinity());
+               double give_up_ms = std::numeric_limits<double>::infinity(),
+               bool alternates = false);
 
     /// The same, beginning where a recorded list of this scheduler differs. If the list is run to
     /// its end it takes the place of the recorded one.
-    double run(std::span<const std::uint32_t> list, double give_up_ms, Recording& recording);
+    double run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
+               Recording& recording);
 
     /// The passes of the last list, row-major (n_stages, n_passes), numbered by place in the list;
     /// it must have been run without a recording.
@@ -88,6 +95,7 @@ class ListScheduler {
         std::array<double, 2> link_free_ms;  ///< of transfers onwards and back
         std::array<std::uint32_t, 3> n_done;
         std::uint32_t n_passes;
+        bool last_is_backward;  ///< of its forward and backward passes
     };
 
     struct Stage : State {
@@ -141,6 +149,7 @@ class ListScheduler {
     std::size_t n_stages_;
     std::size_t longest_list_;
     bool split_backward_;
+    bool alternates_ = false;
     std::size_t effort_ = 0;
     std::vector<std::int32_t> prepared_at_;  ///< per micro-batch, or -1
     std::vector<Work> prepared_;             ///< of those met so far, (n, n_stages)

@@ -1,5 +1,6 @@
 """The method, from the samples of an iteration to the plans of all ranks."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.authors import AuthorsPlanner
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import AuthorsConfig, DynamicConfig, RecomputeChoice
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.more_recompute import more_recompute
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.batch.rules import batch_rules
@@ -29,7 +31,13 @@ from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, refine_pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import find_plan
+from dynapipe_hpc.planner.search.find_plan import FoundPlan, find_plan
+
+NEAR = 1.002
+"""Over the best plan, up to where other rules than the adaptive one may make up for it."""
+
+REFINEMENT = 4
+"""Passes of refinement at most, for each pass of the round that found a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ class Planner:
         if self.recompute_choice != "per_microbatch":
             return self._choose_one_mode(samples)
         if self.search is None or self.search.effort == 0:
-            return Choice(tuple(self._candidates(samples)))
+            return Choice(tuple(self._candidates(self.batch_rules, samples)))
         return self._search(samples, self.search)
 
     def write(self, iteration: int, choice: Choice) -> list[RankPlan]:
@@ -153,34 +161,58 @@ class Planner:
         return choose_one_mode(self.cost, choose, only_first=only_first)
 
     def _search(self, samples: Sequence[Sample], config: SearchConfig) -> Choice:
-        """The plan that is found; beside those of the batch rules unless it was found for them.
+        """The best of the plans that are found, of those that less would have found, and of rules.
 
-        The search schedules adaptively, so where it may not, its plan may be worse than others,
-        or have no schedule.
+        Plans that the adaptive schedule leaves too far behind are not scheduled by every rule.
         """
-        splits = may_split(self.schedule_rules)
-        found = find_plan(samples, self.cost, self.cluster, config, split_backward=splits)
-        way = f"local search, {found.plan.n_moves:,} moves"
-        candidate = self._candidate(way, found.replicas)
-        if adaptive in self.schedule_rules or adaptive_split in self.schedule_rules:
-            return Choice((self._refined(candidate, config),), found.constructed)
-        return Choice((*self._candidates(samples), candidate), found.constructed)
+        found = find_plan(
+            samples,
+            self.cost,
+            self.cluster,
+            config,
+            split_backward=may_split(self.schedule_rules),
+            rules=[rule for rule in self.batch_rules if isinstance(rule, DynamicBatches)],
+        )
+        others = [rule for rule in self.batch_rules if not isinstance(rule, DynamicBatches)]
+        candidates = list(self._candidates(others, samples))
+        searched = self._promising(found.searched, candidates, config)
+        by_rules = self._promising(found.by_rules, [*candidates, *searched], config)
+        return Choice((*candidates, *by_rules, *searched), found.constructed)
 
-    def _refined(self, candidate: Candidate, config: SearchConfig) -> Candidate:
-        if isinstance(candidate.pipelines, InfeasibleScheduleError):
+    def _promising(
+        self, plans: Sequence[FoundPlan], rivals: Sequence[Candidate], config: SearchConfig
+    ) -> list[Candidate]:
+        """Schedules by every rule the plans that may become the best of all."""
+        best_ms = min((rival.makespan_ms for rival in rivals), default=math.inf)
+        promising: list[Candidate] = []
+        for plan in plans:
+            if plan.makespan_ms < NEAR * best_ms or not self._may_be_adaptive:
+                candidate = self._candidate(plan.way, plan.microbatches)
+                promising.append(self._refined(candidate, plan.effort, config))
+                best_ms = min(best_ms, promising[-1].makespan_ms)
+        return promising
+
+    @property
+    def _may_be_adaptive(self) -> bool:
+        return adaptive in self.schedule_rules or adaptive_split in self.schedule_rules
+
+    def _refined(self, candidate: Candidate, effort: int, config: SearchConfig) -> Candidate:
+        if isinstance(candidate.pipelines, InfeasibleScheduleError) or not self._may_be_adaptive:
             return candidate
         refine_one = partial(
             refine_pipeline,
             cost=self.cost,
             cluster=self.cluster,
-            n_passes=config.refinement // len(candidate.pipelines),
+            n_passes=min(config.refinement, REFINEMENT * effort) // len(candidate.pipelines),
             seed=config.seed,
         )
         return replace(candidate, pipelines=[refine_one(p) for p in candidate.pipelines])
 
-    def _candidates(self, samples: Sequence[Sample]) -> Iterator[Candidate]:
+    def _candidates(
+        self, batch_rules: Sequence[BatchRule], samples: Sequence[Sample]
+    ) -> Iterator[Candidate]:
         rules: dict[tuple[MicroBatch, ...], list[str]] = {}  # rules often agree
-        for rule in self.batch_rules:
+        for rule in batch_rules:
             formed = rule(samples, self.cost, self.cluster)
             for microbatches in more_recompute(formed, self.cost):
                 rules.setdefault(microbatches, []).append(str(rule))

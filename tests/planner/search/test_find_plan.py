@@ -15,6 +15,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.batch.split import padded_microbatch
@@ -79,16 +80,17 @@ def test_every_sample_is_in_the_plan_and_no_replica_is_empty(
     lengths: list[int], n_replicas: int, seed: int, split_backward: bool
 ) -> None:
     samples, cluster = samples_of(lengths), cluster_of(n_replicas)
-    found = find(samples, cluster, 3_000, seed=seed, split_backward=split_backward)
-    kept = sorted(i for replica in found.replicas for m in replica for i in m.sample_ids)
+    found = find(samples, cluster, 6_250, seed=seed, split_backward=split_backward)
+    best = found.searched[0]
+    kept = sorted(i for replica in best.microbatches for m in replica for i in m.sample_ids)
     assert kept == list(range(len(lengths)))
-    assert all(found.replicas)
+    assert all(best.microbatches)
     (constructed,) = found.constructed.values()
     made_ms = [plan.makespan_ms for plan in constructed]
     assert made_ms == sorted(made_ms)
-    assert found.plan.makespan_ms <= made_ms[0]
-    simulated_ms = makespan_ms(found.replicas, cluster, split_backward=split_backward)
-    assert simulated_ms == pytest.approx(found.plan.makespan_ms, rel=1e-12)
+    assert best.makespan_ms <= made_ms[0]
+    simulated_ms = makespan_ms(best.microbatches, cluster, split_backward=split_backward)
+    assert simulated_ms == pytest.approx(best.makespan_ms, rel=1e-12)
 
 
 @given(lengths_of_samples, st.booleans())
@@ -97,8 +99,9 @@ def test_whatever_fits_sample_by_sample_has_a_plan_within_memory(
 ) -> None:
     samples = samples_of(lengths)
     cluster = cluster_of(1, memory_bytes=3 * 208)  # what one sample of 200 tokens needs
-    found = find(samples, cluster, 3_000, split_backward=split_backward)
-    assert makespan_ms(found.replicas, cluster, split_backward=split_backward) < np.inf
+    found = find(samples, cluster, 6_250, split_backward=split_backward)
+    best = found.searched[0].microbatches
+    assert makespan_ms(best, cluster, split_backward=split_backward) < np.inf
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
@@ -108,7 +111,7 @@ def test_it_finds_the_best_of_all_plans_of_few_samples(n_replicas: int, draw: in
     samples, cluster = samples_of(lengths), cluster_of(n_replicas)
     found = find(samples, cluster, 200_000)
     best_ms = min(makespan_ms(replicas, cluster) for replicas in every_plan(samples, n_replicas))
-    assert found.plan.makespan_ms == pytest.approx(best_ms, rel=1e-12)
+    assert found.searched[0].makespan_ms == pytest.approx(best_ms, rel=1e-12)
 
 
 def test_what_a_crowded_pipeline_gains_from_recomputation_is_found() -> None:
@@ -116,15 +119,16 @@ def test_what_a_crowded_pipeline_gains_from_recomputation_is_found() -> None:
     samples = samples_of([100] * 8)
     cluster = Cluster(n_stages=4, device_memory_bytes=7 * 104)
     found = find(samples, cluster, 100_000, cost=cost)
-    assert Recompute.FULL in {m.recompute for m in found.replicas[0]}
+    replicas = found.searched[0].microbatches
+    assert Recompute.FULL in {m.recompute for m in replicas[0]}
     plain = [padded_microbatch([sample], Recompute.NONE) for sample in samples]
-    assert makespan_ms(found.replicas, cluster, cost) < makespan_ms([plain], cluster, cost)
+    assert makespan_ms(replicas, cluster, cost) < makespan_ms([plain], cluster, cost)
 
 
 def test_splitting_backward_passes_never_takes_longer_where_memory_is_ample() -> None:
     samples, cluster = samples_of(range(10, 300, 7)), cluster_of(2)
     whole, split = (
-        find(samples, cluster, 20_000, split_backward=splits).plan.makespan_ms
+        find(samples, cluster, 25_000, split_backward=splits).searched[0].makespan_ms
         for splits in (False, True)
     )
     assert split < whole
@@ -132,8 +136,42 @@ def test_splitting_backward_passes_never_takes_longer_where_memory_is_ample() ->
 
 def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
     samples, cluster = samples_of(range(10, 300, 7)), cluster_of(2)
-    plans = [find(samples, cluster, 30_000, seed=seed).replicas for seed in (1, 1, 2)]
+    found = [find(samples, cluster, 25_000, seed=seed).searched[0] for seed in (1, 1, 2)]
+    plans = [plan.microbatches for plan in found]
     assert plans[0] == plans[1] != plans[2]
+
+
+@given(lengths_of_samples, st.integers(1, 3), st.sampled_from([700, 1_000_000]))
+def test_what_less_effort_finds_more_finds_too(
+    lengths: list[int], n_replicas: int, memory_bytes: int
+) -> None:
+    samples, cluster = samples_of(lengths), cluster_of(n_replicas, memory_bytes)
+    efforts = (0, 6_250, 12_500, 20_000, 50_000)
+    found = [find(samples, cluster, effort).searched for effort in efforts]
+    for less, more in pairwise(found):
+        assert {plan.makespan_ms for plan in less} <= {plan.makespan_ms for plan in more}
+
+
+def test_all_orders_of_pairs_are_searched_that_are_not_soon_far_behind() -> None:
+    random = np.random.default_rng(0)
+    pairs = [Sample(i, *random.integers(1, 300, 2).tolist()) for i in range(40)]
+    cost = LinearCost((1.0, 2.0), (0.02, 0.03), has_targets=True)
+    found = find(pairs, cluster_of(1), 100_000, cost=cost)
+    best_of_all_ms = found.searched[0].makespan_ms
+    assert len(found.constructed) == 4
+    assert len({id(plan.space) for plan in found.searched}) > 1
+    assert best_of_all_ms <= min(plans[0].makespan_ms for plans in found.constructed.values())
+
+
+def test_a_batch_rule_that_begins_best_is_a_start() -> None:
+    samples, cluster = samples_of([64] * 48), Cluster(n_stages=16, device_memory_bytes=10**7)
+    cost = LinearCost((1.0,) * 16, (0.02,) * 16)
+    config = SearchConfig(effort=0)
+    rules = [DynamicBatches(share) for share in (1 / 16, 0.25, 1.0)]
+    found = find_plan(samples, cost, cluster, config, split_backward=False, rules=rules)
+    assert found.by_rules
+    best_rule_ms = min(plan.makespan_ms for plan in found.by_rules)
+    assert found.searched[0].makespan_ms <= best_rule_ms
 
 
 def test_more_replicas_than_samples_are_refused() -> None:
@@ -159,9 +197,9 @@ def test_a_start_that_is_no_plan_is_refused(start: list[list[list[int]]], messag
 
 def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel() -> None:
     with pytest.raises(ValueError, match="n_replicas 1 to 2, got 4 and 3"):
-        _kernels.construct_plans(*two_samples(), 3, 4, 1)
+        _kernels.construct_plans(*two_samples(), 3, 4, 1, np.inf)
     with pytest.raises(ValueError, match="sample 0 alone may not be used"):
-        _kernels.construct_plans(*two_samples(cell=-1), 1, 4, 1)
+        _kernels.construct_plans(*two_samples(cell=-1), 1, 4, 1, np.inf)
 
 
 Integers = npt.NDArray[np.int32]

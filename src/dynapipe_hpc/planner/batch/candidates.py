@@ -64,6 +64,11 @@ class Candidates:
         """Those of at most `max_samples` samples."""
         return replace(self, cells=np.ascontiguousarray(self.cells[..., :max_samples]))
 
+    def in_mode(self, mode: int) -> Self:
+        """Those in one mode, by index."""
+        cells = np.ascontiguousarray(self.cells[mode : mode + 1])
+        return replace(self, modes=(self.modes[mode],), cells=cells)
+
     def cheapest(self, memory_share: float = 1.0) -> CheapestModes:
         """The mode of every window, of those in which it keeps no more than its share."""
         return CheapestModes(*_kernels.cheapest_modes(self.cells, *self.ratings, memory_share))
@@ -78,6 +83,11 @@ class Candidates:
         nothing = np.zeros_like(entries)
         least, _, _ = _kernels.cheapest_modes(self.cells, entries, nothing, nothing, 1.0)
         return least
+
+    def cells_of(self, windows: npt.NDArray[np.uint32]) -> Cells:
+        """Which of `costs` windows have, see `cells`; rows are first sample, size and mode."""
+        first, size, mode = windows.T
+        return np.asarray(self.cells[mode, self.row_of_sample[first], size - 1])
 
     def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         """The window of `size` samples from `first` on, in the mode of an index."""

@@ -8,7 +8,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 
 
 class TooFewMicroBatchesError(InputError):
@@ -47,9 +47,13 @@ def balance_replicas(
     Source:
         Karmarkar and Karp, "The differencing method of set partitioning", UCB/CSD 82/113, 1982.
     """
-    if len(microbatches) < n_replicas:
-        raise TooFewMicroBatchesError.of(len(microbatches), n_replicas)
-    work_ms = bottleneck_ms(microbatch_costs(microbatches, cost))
+    return balance(bottleneck_ms(microbatch_costs(microbatches, cost)), n_replicas)
+
+
+def balance(work_ms: FloatArray, n_replicas: int) -> list[list[int]]:
+    """As `balance_replicas`, for micro-batches of some work each."""
+    if len(work_ms) < n_replicas:
+        raise TooFewMicroBatchesError.of(len(work_ms), n_replicas)
     heap = [
         _Assignment.of([_Replica(ms, (i,))], n_replicas) for i, ms in enumerate(work_ms.tolist())
     ]

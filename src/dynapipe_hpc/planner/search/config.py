@@ -14,12 +14,13 @@ class SearchConfig(ConfigTable):
         effort: Passes of micro-batches through stages to schedule while searching, of which a
             core does some 50 million in a second; 0 takes the best plan of the batch rules as it
             is. A count and not a time, so that the same samples give the same plan on every
-            machine; of passes and not of changes, so that large plans take no longer.
-        refinement: Passes to simulate while single ones are moved in short schedules of the plan
-            that was found, where these may be adaptive; a count as `effort`.
+            machine; of passes and not of changes, so that large plans take no longer. It is spent
+            in rounds of doubling length, 6,250 in the first; what is left over is not used.
+        refinement: Passes to simulate while single ones are moved in short schedules of what a
+            round found, where these may be adaptive; at most four for each pass of the round.
         seed: Of the random changes.
     """
 
-    effort: int = Field(default=200_000, ge=0, le=LARGEST)
+    effort: int = Field(default=100_000, ge=0, le=LARGEST)
     refinement: int = Field(default=200_000, ge=0, le=LARGEST)
     seed: int = Field(default=0, ge=0, le=LARGEST)

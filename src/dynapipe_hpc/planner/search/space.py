@@ -1,8 +1,9 @@
 """What plans are searched in: the windows of ordered samples, and what limits their schedules."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,16 +47,18 @@ class ConstructedPlan(NamedTuple):
 
 
 class ImprovedPlan(NamedTuple):
-    """What local search made of others.
+    """What a round of local search found.
 
     Attributes:
-        replicas: Its windows.
-        makespan_ms: Of the slowest replica, by the adaptive schedule.
-        n_moves: Changes that were tried.
+        replicas: Windows of every replica.
+        makespan_ms: End of the slowest replica, by the adaptive schedule.
+        effort: Passes scheduled in the round; 0 if this is what the search began with.
+        n_moves: Changes that were tried in all rounds so far.
     """
 
     replicas: Replicas
     makespan_ms: float
+    effort: int
     n_moves: int
 
 
@@ -75,26 +78,45 @@ class SearchSpace:
     link: Link
     split_backward: bool
 
-    def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
+    def construct(
+        self, n_replicas: int, n_kept: int, n_refined: int, give_up_ms: float = math.inf
+    ) -> list[ConstructedPlan]:
         """The best plans that rules make, best first; see construct_plans.hpp.
 
         Args:
             n_replicas: At most as many as samples.
             n_kept: How many to return at most.
             n_refined: How many of these to refine.
+            give_up_ms: Makespan beyond which plans are of no use; there may be none below.
         """
-        made = _kernels.construct_plans(*self._description, n_replicas, n_kept, n_refined)
+        made = _kernels.construct_plans(
+            *self._description, n_replicas, n_kept, n_refined, give_up_ms
+        )
         return [ConstructedPlan(*plan) for plan in made]
 
-    def improve(self, starts: Sequence[Replicas], effort: int, seed: int) -> ImprovedPlan:
-        """The best plan that local search finds, never worse than a start; see improve_plan.hpp.
+    def improve(self, starts: Sequence[Replicas], effort: int, seed: int) -> list[ImprovedPlan]:
+        """The best start, then what rounds of local search find that is better, the best last.
+
+        What less effort finds, more finds too; see improve_plan.hpp.
 
         Args:
             starts: Plans, at least one; no replica is empty.
             effort: Passes to schedule.
             seed: Of the random changes.
         """
-        return ImprovedPlan(*_kernels.improve_plan(*self._description, starts, effort, seed))
+        found = _kernels.improve_plan(*self._description, starts, effort, seed)
+        return [ImprovedPlan(*plan) for plan in found]
+
+    def makespan_ms(self, plan: Replicas) -> float:
+        """End of the slowest replica of a plan, by the adaptive schedule."""
+        return self.improve([plan], effort=0, seed=0)[0].makespan_ms
+
+    def modes_alone(self) -> Iterator[Self]:
+        """All plans of one mode of recomputation, for each in which every sample runs."""
+        modes = range(len(self.windows.modes))
+        for windows in (self.windows.in_mode(mode) for mode in modes if len(modes) > 1):
+            if (windows.cells[0, windows.row_of_sample, 0] >= 0).all():
+                yield replace(self, windows=windows)
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Per replica, its micro-batches in order."""

@@ -1,0 +1,57 @@
+"""Plans of batch rules, as windows of the samples that a search may start from."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dynapipe_hpc.planner.batch.candidates import Candidates
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms
+from dynapipe_hpc.planner.batch.replicas import balance
+from dynapipe_hpc.planner.search.space import Replicas, Windows
+
+
+class RulePlan(NamedTuple):
+    """Micro-batches of a batch rule, dealt to replicas.
+
+    Attributes:
+        way: Every rule that forms these micro-batches.
+        replicas: Windows of every replica, in the order of the samples.
+    """
+
+    way: str
+    replicas: Replicas
+
+
+def rule_plans(
+    rules: Sequence[DynamicBatches], windows: Candidates, n_replicas: int
+) -> Iterator[RulePlan]:
+    """The plan of every rule, and the same with more recomputation; equal ones once.
+
+    A micro-batch that takes longer but keeps less lets the next ones start earlier; which is
+    better only the simulation tells.
+
+    Args:
+        rules: Ways to cut the samples.
+        windows: Ordered samples, and what they cost together.
+        n_replicas: Replicas that share the work; rules with fewer micro-batches have no plan.
+    """
+    rules_of: dict[bytes, tuple[Windows, list[str]]] = {}
+    for rule in rules:
+        for cut in _with_more_recompute(rule.windows(windows, n_replicas), windows):
+            rules_of.setdefault(cut.tobytes(), (cut, []))[1].append(str(rule))
+    for cut, agreeing in rules_of.values():
+        if len(cut) >= n_replicas:
+            work_ms = bottleneck_ms(windows.costs.take(windows.cells_of(cut).astype(np.int64)))
+            dealt = [cut[replica] for replica in balance(work_ms, n_replicas)]
+            yield RulePlan(" = ".join(dict.fromkeys(agreeing)), dealt)
+
+
+def _with_more_recompute(cut: Windows, windows: Candidates) -> Iterator[Windows]:
+    """The same windows, for each mode with at least that mode, if all may be used so."""
+    for mode in range(len(windows.modes)):
+        changed = cut.copy()
+        changed[:, 2] = np.maximum(changed[:, 2], mode)
+        if (windows.cells_of(changed) >= 0).all():
+            yield changed
