@@ -33,7 +33,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError,
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.find_plan import FoundPlan, find_plan
 
-NEAR = 1.002
+NEAR = 1.0005
 """Over the best plan, up to where other rules than the adaptive one may make up for it."""
 
 REFINEMENT = 4

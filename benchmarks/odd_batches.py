@@ -1,0 +1,192 @@
+"""Is a default plan ever worse than one that less would have found, on odd batches?
+
+    python benchmarks/odd_batches.py [FOLDER] [--json OUT.json]
+
+FOLDER (default ../shared) holds the cost tables, see a100_inputs.py. Batches that no planner was
+tuned for are planned for pipelines of 1 to 16 stages and 1 to 16 replicas, with ample memory and
+with 2 % more than the longest sample needs on its own. A row is a batch, over all of these. Each
+column but the last is the largest ratio of the default plan's predicted iteration over that of
+another way to plan the same batch; 1 is a tie, and more than that a loss:
+
+- rules: the batch rules of dynamic micro-batching (effort 0)
+- padding: naive padding with 1 to 16 rows in a micro-batch, and its best token budget
+- modes: any one mode of recomputation for all micro-batches, searched as hard
+- 1f1b: 1F1B on the micro-batches of the default plan
+- half: half the effort; double: double the effort, over the default
+
+Dense packing is not compared, as samples of its rows see each other. `planning` is the median
+processor time of one thread in ms.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from a100_inputs import GPT, a100_table
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.lengths_file import samples_of_lengths
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.baselines import NaivePadding
+from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.memory import activation_bytes
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.rules import batch_rules
+from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.token_budget import TokenBudget
+from dynapipe_hpc.planner.choice import Choice
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+from dynapipe_hpc.planner.schedule.update import iteration_ms
+from dynapipe_hpc.planner.search.config import SearchConfig
+from measured import run_over_inputs
+
+STAGES = (1, 2, 4, 8, 16)
+REPLICAS = (1, 2, 8, 16)
+AMPLE_BYTES = 2_000_000_000_000
+SLACK = 1.02
+SEED = 5
+RATIOS = ("rules", "padding", "modes", "1f1b", "half", "double")
+COLUMNS = {"cases": "{:.0f}", **dict.fromkeys(RATIOS, "{:.4f}"), "planning": "{:.1f}"}
+
+Row = dict[str, float]
+
+
+def samples_in(name: str, n_replicas: int) -> list[Sample]:
+    """The samples of an odd batch."""
+    random = np.random.default_rng(SEED)
+    batches: Mapping[str, Callable[[], Sequence[int]]] = {
+        "Zipf": lambda: np.minimum(8 * random.zipf(1.5, 300), 8192).tolist(),
+        "bimodal": lambda: random.choice([64, 4096], 150, p=[0.8, 0.2]).tolist(),
+        "constant": lambda: [512] * 128,
+        "one giant": lambda: [8192] + [32] * 1999,
+        "all ones": lambda: [1] * 500,
+        "one per replica": lambda: random.integers(1, 4096, n_replicas).tolist(),
+        "three": lambda: [2048, 700, 30],
+        "uniform": lambda: random.integers(1, 8193, 64).tolist(),
+    }
+    return samples_of_lengths([(n, 0) for n in batches[name]()])
+
+
+BATCHES = ("Zipf", "bimodal", "constant", "one giant", "all ones", "one per replica", "three",
+           "uniform")  # fmt: skip
+
+
+def clusters(samples: Sequence[Sample], folder: Path) -> Iterator[tuple[CostModel, Cluster]]:
+    """Every pipeline, number of replicas and memory."""
+    longest = max(samples, key=lambda sample: sample.tokens)
+    for n_stages in STAGES:
+        for n_replicas in (n for n in REPLICAS if n <= len(samples)):
+            ample = Cluster(
+                n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=AMPLE_BYTES
+            )
+            cost = gpt_cost(folder, ample)
+            yield cost, ample
+            tight = {"device_memory_bytes": math.ceil(SLACK * least_bytes(longest, cost))}
+            yield gpt_cost(folder, ample.model_copy(update=tight)), ample.model_copy(update=tight)
+
+
+def gpt_cost(folder: Path, cluster: Cluster) -> CostModel:
+    config = ProfiledConfig(path=folder, recompute=("none", "selective", "full"))
+    return ProfiledCost(a100_table(folder / "profiles"), GPT, cluster, config)
+
+
+def least_bytes(sample: Sample, cost: CostModel) -> float:
+    """What a device must have for a sample to run, in the mode that needs least."""
+    alone = [padded_microbatch([sample], mode) for mode in cost.recompute_modes]
+    return float(np.min([
+        (cost.static_bytes + activation_bytes(microbatch_costs([m], cost))[0]).max()
+        for m in alone
+    ]))  # fmt: skip
+
+
+def measure(planner: Planner, samples: Sequence[Sample]) -> Row:
+    """One batch on one cluster: the default plan over others."""
+    started_s = time.thread_time()
+    choice = planner.choose(samples)
+    planning_ms = 1e3 * (time.thread_time() - started_s)
+    found_ms = ms_of(planner, choice)
+    effort = SearchConfig().effort
+
+    def with_effort(n: int) -> float:
+        return choose_ms(replace(planner, search=SearchConfig(effort=n)), samples)
+
+    padding: list[BatchRule] = [NaivePadding(2**k) for k in range(5)]
+    padding += [TokenBudget(2**k) for k in range(8, 18)]
+    others_ms = {
+        "rules": with_effort(0),
+        "padding": min(
+            choose_ms(replace(planner, batch_rules=[rule], search=None), samples)
+            for rule in padding
+        ),
+        "modes": choose_ms(replace(planner, recompute_choice="per_iteration"), samples),
+        "1f1b": one_f_one_b_ms(planner, choice),
+        "half": with_effort(effort // 2),
+    }
+    row = {name: found_ms / ms for name, ms in others_ms.items()}
+    return row | {"double": with_effort(2 * effort) / found_ms, "planning": planning_ms}
+
+
+def ms_of(planner: Planner, choice: Choice) -> float:
+    return iteration_ms([pipeline.timeline for pipeline in choice.pipelines], planner.cost)
+
+
+def choose_ms(planner: Planner, samples: Sequence[Sample]) -> float:
+    """The predicted iteration; infinite if there is no such plan."""
+    try:
+        return ms_of(planner, planner.choose(samples))
+    except InputError:
+        return math.inf
+
+
+def one_f_one_b_ms(planner: Planner, choice: Choice) -> float:
+
+    try:
+        pipelines = [
+            schedule_pipeline(pipeline.microbatches, planner.cost, planner.cluster, [one_f_one_b])
+            for pipeline in choice.pipelines
+        ]
+    except InfeasibleScheduleError:
+        return math.inf
+    return iteration_ms([pipeline.timeline for pipeline in pipelines], planner.cost)
+
+
+def planner_of(cost: CostModel, cluster: Cluster) -> Planner:
+    rules = batch_rules(DynamicConfig(), cluster.n_stages, GPT.max_tokens)
+    return Planner(
+        cost, cluster, GPT.hidden_size, rules, ScheduleConfig().chosen_rules, SearchConfig()
+    )
+
+
+def measure_all(folder: Path) -> dict[str, Row]:
+    rows: dict[str, list[Row]] = {}
+    for name in BATCHES:
+        for n_replicas in REPLICAS:
+            samples = samples_in(name, n_replicas)
+            for cost, cluster in clusters(samples, folder):
+                if cluster.n_replicas == n_replicas:
+                    rows.setdefault(name, []).append(measure(planner_of(cost, cluster), samples))
+    found = {name: summary(measured) for name, measured in rows.items()}
+    return found | {"all": summary([row for measured in rows.values() for row in measured])}
+
+
+def summary(measured: Sequence[Row]) -> Row:
+    worst = {name: max(row[name] for row in measured) for name in RATIOS}
+    planning_ms = median(row["planning"] for row in measured)
+    return {"cases": len(measured), **worst, "planning": planning_ms}
+
+
+if __name__ == "__main__":
+    run_over_inputs(__doc__, measure_all, COLUMNS)
