@@ -10,6 +10,8 @@ COLLATE = ("tests/models/test_collate.py",)
 LINEAR = ("tests/models/test_sharded_linear.py",)
 VOCABULARY = ("tests/models/test_sharded_vocabulary.py",)
 STAGE = ("tests/training/test_module_stage.py",)
+UNEVEN = ("tests/end_to_end/test_uneven_vocabulary.py",)
+UNEVEN_COSTS = ("tests/experiment/test_model_configs.py",)
 
 MODELS = (
     # GPT
@@ -108,4 +110,11 @@ MODELS = (
            "weights[row, start:end] = ", "weights where the row's inputs are", T5),
     Mutant("models/collate_pairs.py", "places >= self.lengths", "places > self.lengths",
            "one position of padding is seen", T5),
+    # vocabularies that shards do not divide
+    Mutant("models/sharded_vocabulary.py", "logits[..., n_real:] = -math.inf", "pass",
+           "padding of a vocabulary has a probability", UNEVEN),
+    Mutant("models/sharded_vocabulary.py", "vocab_size - shards.shard * n_own)", "n_own - 1)",
+           "an id of every shard has no probability", UNEVEN),
+    Mutant("plan/model_shape.py", "-(-self.vocab_size // n_shards)", "self.vocab_size // n_shards",
+           "costs leave out what fills a vocabulary up", UNEVEN_COSTS),
 )  # fmt: skip

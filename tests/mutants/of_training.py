@@ -4,8 +4,10 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.pipelines import PIPELINE, T5_PIPELINE
 
 SAMPLER = ("tests/data/test_sampler.py",)
+LONG = ("tests/data/test_long_samples.py",)
 DATASET = ("tests/data/test_dataset_file.py",)
 RANK = ("tests/experiment/test_assemble.py",)
+RATE = ("tests/training/test_learning_rate.py",)
 LOSS = ("tests/training/test_loss.py",)
 OPTIMIZER = ("tests/training/test_optimizer.py",)
 FLAT = ("tests/training/test_flat_parameters.py",)
@@ -27,9 +29,15 @@ TRAINING = (
            "a last batch that is full is left out", SAMPLER),
     Mutant("data/sampler.py", "if last_is_full or len(starts) == 2 else starts[:-1]", "",
            "an epoch's last batch is short", SAMPLER),
-    Mutant("data/sampler.py", "np.minimum(target_lengths, max_tokens)",
-           "np.minimum(target_lengths, max_tokens - np.minimum(input_lengths, max_tokens - 1))",
-           "targets give way to inputs", SAMPLER),
+    Mutant("data/long_samples.py", "np.minimum(target_lengths, config.max_tokens)",
+           "np.minimum(target_lengths, config.max_tokens - np.minimum(input_lengths, 1))",
+           "targets give way to inputs", LONG),
+    Mutant("data/long_samples.py", "fits = target_lengths <= config.max_tokens",
+           "fits = np.ones(len(targets), np.bool_)", "targets lose their end", LONG),
+    Mutant("data/long_samples.py", "return inputs[whole - input_tokens :], targets",
+           "return inputs[:input_tokens], targets", "the wrong end of inputs is kept", LONG),
+    Mutant("data/long_samples.py", "return InputEnds(dataset) if", "return dataset if",
+           "the start of inputs is always kept", LONG),
     Mutant("experiment/assemble.py", "source.dataset.eos_id", "0", "start token 0", RANK),
     Mutant("experiment/assemble.py", "config.training.loss_weighting", '"token"',
            "loss_weighting ignored", RANK),
@@ -46,6 +54,10 @@ TRAINING = (
     # optimizer
     Mutant("training/learning_rate.py", "(step + 1) / config.warmup", "step / config.warmup",
            "the first step has no rate", OPTIMIZER),
+    Mutant("training/learning_rate.py", "config.decay_iterations or config.iterations",
+           "config.iterations", "the decay is as long as training", RATE),
+    Mutant("training/learning_rate.py", "min(1.0, done /", "(done /",
+           "the rate rises again after its decay", RATE),
     Mutant("training/learning_rate.py", "(1 - lowest) * (1 + math.cos", "(1 + math.cos",
            "more than the highest rate", OPTIMIZER),
     Mutant("training/optimizer.py", ".clamp(max=1)", "", "small gradients grow", OPTIMIZER),
