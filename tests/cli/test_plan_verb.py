@@ -282,7 +282,7 @@ def test_an_iteration_below_zero_is_refused(
     assert "--iteration -1: iterations count from 0" in capsys.readouterr().err
 
 
-def test_only_plans_of_lengths_are_replaced_unless_forced(
+def test_only_plans_of_lengths_are_replaced(
     tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lengths, output = tmp_path / "few.json", tmp_path / "plans.json"
@@ -292,10 +292,9 @@ def test_only_plans_of_lengths_are_replaced_unless_forced(
     assert main(command) == 0
     output.write_text('{"notes": "mine"}', encoding="utf-8")
     assert main(command) == 2
-    assert "plans.json: exists already" in capsys.readouterr().err
+    assert "plans.json: exists and is not a file of plans" in capsys.readouterr().err
     assert output.read_text(encoding="utf-8") == '{"notes": "mine"}'
-    assert main([*command, "--force"]) == 0
-    assert main([*command[:-1], str(lengths), "--force"]) == 2
+    assert main([*command[:-1], str(lengths)]) == 2
     assert "is both an input and the output" in capsys.readouterr().err
 
 

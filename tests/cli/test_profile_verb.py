@@ -48,11 +48,15 @@ def test_neither_a_table_nor_an_input_is_overwritten(
     profiles, table = tmp_path / "a.csv", tmp_path / "a.h5"
     profiles.write_text(PROFILE)
     (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
-    table.write_text("old")
+    table.write_text("precious")
     importing = ["profile", str(CONFIG), "--from-csv", str(profiles), "-o"]
+    assert main([*importing, str(table), "--force"]) == 2
+    assert f"{table}: exists and is not a cost table" in capsys.readouterr().err
+    assert table.read_text() == "precious"
+    table.unlink()
+    assert main([*importing, str(table)]) == 0
     assert main([*importing, str(table)]) == 2
     assert f"{table}: exists already" in capsys.readouterr().err
-    assert table.read_text() == "old"
     assert main([*importing, str(profiles), "--force"]) == 2
     assert f"{profiles}: is both an input and the output" in capsys.readouterr().err
     assert main([*importing, str(table), "--force"]) == 0

@@ -1,6 +1,7 @@
 """From JSONL files to a dataset."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -105,12 +106,33 @@ def test_an_interruption_leaves_no_file(tmp_path: Path) -> None:
 def test_an_existing_output_is_replaced_only_by_force(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
     output = tmp_path / "x.h5"
-    output.write_text("precious")
+    preprocess([write_lines(tmp_path / "b.jsonl", 1)], output, ByteTokenizer(), ONE)
+    before = output.read_bytes()
     with pytest.raises(InputError, match=r"x\.h5: exists already; .* replace it: --force"):
         preprocess([source], output, ByteTokenizer(), ONE)
-    assert output.read_text() == "precious"
+    assert output.read_bytes() == before
     preprocess([source], output, ByteTokenizer(), PreprocessOptions(force=True, n_workers=1))
     assert texts(output) == ["a 0", "a 1", "a 2"]
+
+
+def test_text_is_not_replaced_when_the_output_was_forgotten(tmp_path: Path) -> None:
+    parts = [write_lines(tmp_path / f"part-{k}.jsonl", 3) for k in range(3)]
+    before = parts[-1].read_bytes()
+    for force in (False, True):
+        options = PreprocessOptions(force=force, n_workers=1)
+        with pytest.raises(InputError, match=r"part-2\.jsonl: exists and is not a dataset") as no:
+            preprocess(parts[:-1], parts[-1], ByteTokenizer(), options)
+        assert "--force" not in str(no.value)
+    assert parts[-1].read_bytes() == before
+
+
+def test_what_a_killed_job_left_of_the_dataset_is_removed(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 3)
+    left = tmp_path / f".x.h5.{7:016x}.partial"
+    left.touch()
+    os.utime(left, (0, 0))
+    preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE)
+    assert set(tmp_path.iterdir()) == {source, tmp_path / "x.h5"}
 
 
 def test_a_source_is_never_overwritten(tmp_path: Path) -> None:

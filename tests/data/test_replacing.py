@@ -3,15 +3,17 @@
 import errno
 import os
 import platform
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.data.replacing import check_output, check_replaceable, replacing
+from dynapipe_hpc.data.replacing import check_replaceable, remove_left_over, replacing
 
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
@@ -53,38 +55,6 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         check_replaceable(tmp_path / "x")
 
 
-def test_a_device_is_not_replaced() -> None:
-    with pytest.raises(InputError, match="is no regular file and is not replaced"):
-        check_output(Path(os.devnull), [], force=True)
-
-
-def test_a_socket_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
-    with (
-        socket.socket(socket.AF_UNIX) as listener,
-        pytest.raises(InputError, match="is no regular file"),
-    ):
-        listener.bind("s")
-        check_output(Path("s"), [], force=True)
-
-
-def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    check_output(path, [], force=False)
-    path.write_text("old")
-    check_output(path, [], force=True)
-    with pytest.raises(InputError, match=r"exists already; name another output, .*--force"):
-        check_output(path, [], force=False)
-
-
-def test_an_input_is_never_replaced(tmp_path: Path) -> None:
-    path, same = tmp_path / "x", tmp_path / "y"
-    path.write_text("old")
-    same.symlink_to(path)
-    with pytest.raises(InputError, match="is both an input and the output"):
-        check_output(same, [tmp_path / "none", path], force=True)
-
-
 def test_a_write_that_fails_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with pytest.raises(RunError, match=r"x: cannot be written: No space left"), replacing(path):
@@ -92,23 +62,103 @@ def test_a_write_that_fails_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
+def test_a_link_under_the_name_of_the_file_beside_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    # The name that once was given to the file beside, which anybody could foresee.
+    (tmp_path / f".x.{platform.node()}.{os.getpid()}.partial").symlink_to(victim)
+    with replacing(tmp_path / "x") as beside:
+        beside.write_text("new")
+    assert victim.read_text() == "precious"
+    assert (tmp_path / "x").read_text() == "new"
+
+
+def test_a_link_in_the_place_of_the_file_beside_is_not_followed(tmp_path: Path) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "folder"
+    victim.write_text("precious")
+    folder.mkdir()
+    with replacing(folder / "x") as beside:
+        [partial] = folder.iterdir()
+        partial.unlink()
+        partial.symlink_to(victim)
+        beside.write_text("new")
+    assert victim.read_text() == "precious"
+
+
+def test_a_name_of_a_file_beside_is_never_repeated(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(3):
+        with replacing(tmp_path / "x"):
+            names |= {path.name for path in tmp_path.iterdir()} - {"x"}
+    assert len(names) == 3
+
+
+def test_nothing_is_removed_for_its_name(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     host = platform.node()
-    left = tmp_path / f".x.{host}.{ended.pid}.partial"
-    kept = [
-        tmp_path / name
-        for name in (
-            f".x.{host}.{os.getppid()}.partial",  # is alive
-            f".x.elsewhere.{ended.pid}.partial",
-            f".xx.{host}.{ended.pid}.partial",
-            f".x.{host}.{ended.pid}a.partial",
-        )
-    ]
-    for path in (left, *kept):
-        path.touch()
+    live = tmp_path / f".x.{host}.{ended.pid}.partial"  # of a container of the same name
+    live.touch()
+    (tmp_path / f".x.{host}.{'9' * 60}.partial").touch()
+    (tmp_path / f".x.{host}.{ended.pid + 1}.partial").mkdir()
+    before = set(tmp_path.iterdir())
     with replacing(tmp_path / "x") as beside:
-        beside.touch()
-        assert not left.exists()
-    assert set(tmp_path.iterdir()) == {tmp_path / "x", *kept}
+        beside.write_text("new")
+    assert set(tmp_path.iterdir()) == {*before, tmp_path / "x"}
+
+
+@pytest.fixture
+def system_calls() -> Iterator[list[str]]:
+    """Names of the system calls, in order."""
+    calls: list[str] = []
+
+    def note(_: FrameType, event: str, function: Any) -> None:
+        if event == "c_call" and function.__module__ == "posix":
+            calls.append(function.__name__)
+
+    sys.setprofile(note)
+    yield calls
+    sys.setprofile(None)
+
+
+def test_file_and_folder_are_on_disk_before_and_after_the_renaming(
+    tmp_path: Path, system_calls: list[str]
+) -> None:
+    with replacing(tmp_path / "x") as beside:
+        beside.write_text("new")
+    order = [name for name in system_calls if name in {"fsync", "replace"}]
+    assert order == ["fsync", "replace", "fsync"]
+
+
+def test_what_need_not_outlast_a_power_cut_is_not_waited_for(
+    tmp_path: Path, system_calls: list[str]
+) -> None:
+    with replacing(tmp_path / "x", lasting=False) as beside:
+        beside.write_text("new")
+    assert "fsync" not in system_calls
+
+
+def test_the_folder_is_not_listed(tmp_path: Path, system_calls: list[str]) -> None:
+    with replacing(tmp_path / "x") as beside:
+        beside.write_text("new")
+    assert not {"listdir", "scandir"} & set(system_calls)
+
+
+DAY_S = 24 * 3600
+
+
+def test_what_a_killed_job_left_goes_when_it_is_a_day_old(tmp_path: Path) -> None:
+    left, young, other = (
+        tmp_path / f".{name}.{number:016x}.partial"
+        for name, number in (("x", 1), ("x", 2), ("y", 3))
+    )
+    for path in (left, young, other):
+        path.touch()
+    a_folder = tmp_path / f".x.{4:016x}.partial"
+    a_folder.mkdir()
+    a_link = tmp_path / f".x.{5:016x}.partial"
+    a_link.symlink_to(other)
+    for path in (left, other, a_folder):
+        os.utime(path, (path.stat().st_mtime - DAY_S - 1,) * 2)
+    remove_left_over(tmp_path / "x")
+    assert set(tmp_path.iterdir()) == {young, other, a_folder, a_link}

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.help_text import examples
-from dynapipe_hpc.data.replacing import check_output
+from dynapipe_hpc.data.output_file import check_output
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -21,16 +21,18 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("--samples", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--max-bytes", type=int, default=8192, metavar="B", help="longest sample")
-    parser.add_argument("--force", action="store_true", help="replace OUT.jsonl if it exists")
+    parser.add_argument(
+        "--force", action="store_true", help="replace OUT.jsonl if it is a demo corpus"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the corpus."""
     # The makers of samples, which other verbs do without.
-    from dynapipe_hpc.data.demo_corpus import write_demo_corpus
+    from dynapipe_hpc.data.demo_corpus import DEMO_CORPUS, write_demo_corpus
 
-    check_output(arguments.output, [], arguments.force)
+    check_output(arguments.output, [], DEMO_CORPUS, arguments.force)
     write_demo_corpus(arguments.output, arguments.samples, arguments.seed, arguments.max_bytes)
     print(f"{arguments.output}: {arguments.samples:,} samples")
     return 0

@@ -42,9 +42,6 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "--json", metavar="OUT.json", type=Path, help="where the plans of --lengths are written"
     )
-    parser.add_argument(
-        "--force", action="store_true", help="replace OUT.json even if it holds no such plans"
-    )
     parser.set_defaults(run=run)
 
 
@@ -62,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.lengths is None:
         print(show_plan(config, arguments.iteration, arguments.explain))
         return 0
-    for line in plan_lengths(config, arguments.lengths, arguments.json, arguments.force):
+    for line in plan_lengths(config, arguments.lengths, arguments.json):
         print(line)
     return 0
 

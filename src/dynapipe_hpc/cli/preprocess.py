@@ -48,7 +48,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     parser.add_argument("--eos", metavar="TOKEN", help="the token that ends a target")
     parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out")
-    parser.add_argument("--force", action="store_true", help="replace OUT.h5 if it exists")
+    parser.add_argument("--force", action="store_true", help="replace OUT.h5 if it is a dataset")
     parser.add_argument(
         "--workers",
         type=int,

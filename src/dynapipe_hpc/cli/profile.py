@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
 from dynapipe_hpc.cli.help_text import examples
-from dynapipe_hpc.data.replacing import check_output
+from dynapipe_hpc.data.output_file import check_output
 
 REPETITION_S = 18.0
 
@@ -31,7 +31,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "-o", "--output", metavar="TABLE.h5", type=Path, required=True, help="the cost table"
     )
     parser.add_argument(
-        "--force", action="store_true", help="measure all of it again if TABLE.h5 exists"
+        "--force", action="store_true", help="measure all of it again if TABLE.h5 is a cost table"
     )
     parser.add_argument(
         "--microbatch-tokens",
@@ -67,7 +67,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.profile_grid import ProfileGrid
     from dynapipe_hpc.planner.cost.describe_table import describe_table
-    from dynapipe_hpc.planner.cost.profile_file import read_table, write_table
+    from dynapipe_hpc.planner.cost.profile_file import TABLE, read_table, write_table
 
     output: Path = arguments.output
     with open_job() as job:
@@ -76,7 +76,7 @@ def _measure(arguments: argparse.Namespace) -> int:
             grid = ProfileGrid.of(config, arguments.microbatch_tokens)
             check_profile(config, job.size)
             if job.is_first:
-                check_output(output, [arguments.config], force=True)
+                check_output(output, [arguments.config], TABLE, force=True)
         with job.agreeing():
             check_torch()
         # Loads torch, after all that may be wrong without it.
@@ -102,12 +102,13 @@ def _import(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.planner.cost.describe_table import describe_table
     from dynapipe_hpc.planner.cost.import_csv import import_csv
     from dynapipe_hpc.planner.cost.load_table import parameters_beside
-    from dynapipe_hpc.planner.cost.profile_file import write_table
+    from dynapipe_hpc.planner.cost.profile_file import TABLE, write_table
 
     config = load_config(arguments.config, arguments.overrides)
     profiles: Path = arguments.from_csv
     parameters: Path = arguments.parameters or parameters_beside(profiles)
-    check_output(arguments.output, [arguments.config, profiles, parameters], arguments.force)
+    inputs = [arguments.config, profiles, parameters]
+    check_output(arguments.output, inputs, TABLE, arguments.force)
     table = import_csv(profiles, parameters, config.model)
     write_table(table, arguments.output)
     print(describe_table(table, arguments.output))

@@ -9,6 +9,7 @@ from random import Random
 
 from dynapipe_hpc.data import demo_documents, demo_tasks
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.replacing import replacing
 
 # Most samples are short and a few are very long, as in collections of instruction tasks: length
@@ -49,6 +50,22 @@ FAMILIES = (
     Family("extraction", 200, math.inf, demo_documents.extract),
     Family("summary", 200, math.inf, demo_documents.summarise),
 )
+NAMES = [family.name for family in FAMILIES]
+MOST_LINE_BYTES = 1 << 20
+
+
+def _is_demo_corpus(path: Path) -> bool:
+    """Whether the first line may be one of these samples."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(MOST_LINE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    fields = {"inputs", "targets", "task"}
+    return isinstance(first, dict) and first.keys() == fields and first["task"] in NAMES
+
+
+DEMO_CORPUS = FileKind("a demo corpus", _is_demo_corpus)
 
 
 def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str, str]]:

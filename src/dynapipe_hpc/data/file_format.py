@@ -28,3 +28,11 @@ def format_of(path: Path) -> str:
             "preprocess or profile"
         ) from None
     return found.decode(errors="replace") if isinstance(found, bytes) else str(found)
+
+
+def has_format(path: Path, name: str) -> bool:
+    """Whether a file is there and says that it is of this format."""
+    try:
+        return format_of(path) == name
+    except InputError:
+        return False

@@ -8,11 +8,14 @@ import numpy as np
 
 from dynapipe_hpc.data.dataset_header import FORMAT, INDEX_VERSION, SCHEMA_VERSION
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.file_format import has_format
 from dynapipe_hpc.data.input_file import why_unreadable
+from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.stored_array import stored_array
 from dynapipe_hpc.data.token_block import TokenArray
 
 AGAIN = "make it again with dynapipe-hpc preprocess"
+DATASET = FileKind("a dataset", lambda path: has_format(path, FORMAT))
 
 
 def open_dataset(path: Path) -> h5py.File:

@@ -8,7 +8,9 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import check_output
+from dynapipe_hpc.data.open_dataset import DATASET
+from dynapipe_hpc.data.output_file import check_output
+from dynapipe_hpc.data.replacing import remove_left_over
 from dynapipe_hpc.data.shard import shard_folder
 from dynapipe_hpc.data.text_part import TextPart, read_blocks
 from dynapipe_hpc.data.tokenize_lines import TokenizedLines
@@ -22,7 +24,7 @@ class PreprocessOptions:
 
     Attributes:
         skip_bad: Leaves bad lines out instead of stopping at the first.
-        force: Replaces the output if it exists.
+        force: Replaces the output if it is a dataset.
         n_workers: Processes that tokenize; 0 for one per core.
     """
 
@@ -101,7 +103,8 @@ def preprocess(
         RunError: The output cannot be written.
     """
     total_bytes(sources)  # all must be there before the first is worked on
-    check_output(output, sources, options.force)
+    check_output(output, sources, DATASET, options.force)
+    remove_left_over(output)
     if (folder := shard_folder(output)).exists():
         raise InputError(
             f"{folder}: holds shards of {output}; go on with mpiexec -n 1 dynapipe-hpc preprocess, "

@@ -1,56 +1,105 @@
 """Files that appear whole or not at all."""
 
+import errno
 import os
-import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, RunError
 
 LONGEST_NAME = 160
-"""Bytes; with host and process a file beside keeps within the 255 of file systems."""
+"""Bytes; with what is added, a file beside keeps within the 255 of file systems."""
+LEFT_AFTER_S = 24 * 3600.0
+"""Age from which a file beside that nobody writes to was left by a job that was killed."""
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Gives the name of a file to write beside `path`, and moves it there at the end.
+def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
+    """Gives a file to write beside `path`, and moves it there at the end.
 
     After an exception, an interruption included, the file beside is removed and `path` is
-    what it was before. What processes of this host that were killed left beside goes as well.
+    what it was before. The file beside is new, has a random name, and is written to by its
+    descriptor: no link that somebody puts into the folder is followed.
+
+    Args:
+        path: The file.
+        lasting: Whether to wait until file and folder are on disk, to outlast a power cut.
+
+    Yields:
+        A name of the open file beside, for this process alone.
 
     Raises:
         InputError: As `check_replaceable`.
         RunError: As `writing`.
     """
     check_replaceable(path)
-    _remove_left_over(path)
-    # Two runs that write the same file must not share the one beside.
-    beside = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.partial")
-    try:
-        with writing(path):
-            yield beside
+    with writing(path):
+        descriptor, beside = _create_beside(path)
+        try:
+            yield Path(f"/proc/self/fd/{descriptor}")
+            if lasting:
+                os.fsync(descriptor)
             beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+            if lasting:
+                sync_folder(path.parent)
+        finally:
+            os.close(descriptor)
+            beside.unlink(missing_ok=True)
 
 
-def _remove_left_over(path: Path) -> None:
-    before, after = f".{path.name}.{platform.node()}.", ".partial"
-    for left in path.parent.iterdir():
-        pid = left.name.removeprefix(before).removesuffix(after)
-        if left.name == f"{before}{pid}{after}" and pid.isdecimal() and not _is_alive(int(pid)):
-            left.unlink(missing_ok=True)
+def remove_left_over(path: Path) -> None:
+    """Removes files beside `path` that were left by jobs that were killed.
+
+    A name does not tell whether its writer is alive, on this host, on another, or in a container.
+    What has not been written to for a day, by the clock of the file system, is taken for left.
+
+    Raises:
+        RunError: The file system refuses.
+    """
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.partial")
+    with writing(path):
+        found = [each for each in path.parent.iterdir() if pattern.fullmatch(each.name)]
+        oldest_s = _now_s(path) - LEFT_AFTER_S if found else 0.0
+        for each in found:
+            with suppress(FileNotFoundError):
+                status = each.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_mtime < oldest_s:
+                    each.unlink()
 
 
-def _is_alive(pid: int) -> bool:
+def _now_s(path: Path) -> float:
+    """Time by the clock that stamps files beside `path`."""
+    descriptor, probe = _create_beside(path)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+        probe.unlink(missing_ok=True)
+
+
+def _create_beside(path: Path) -> tuple[int, Path]:
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    return os.open(beside, _CREATE, 0o666), beside
+
+
+def sync_folder(path: Path) -> None:
+    """Waits until the names in a folder are on disk, where the file system has that."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:  # it may be written, but not read
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -66,24 +115,6 @@ def writing(path: Path) -> Iterator[None]:
         # HDF5 puts a history into the text that the number alone says better.
         reason = os.strerror(error.errno) if error.errno else error
         raise RunError(f"{path}: cannot be written: {reason}") from error
-
-
-def check_output(path: Path, inputs: Sequence[Path], force: bool) -> None:
-    """Checks early that a file can be written, and may be.
-
-    Args:
-        path: The file.
-        inputs: Existing files that it must not replace.
-        force: Whether it may replace any other.
-
-    Raises:
-        InputError: As `check_replaceable`; or it is an input, or exists and `force` is not set.
-    """
-    check_replaceable(path)
-    if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
-        raise InputError(f"{path}: is both an input and the output; name another output")
-    if path.exists() and not force:
-        raise InputError(f"{path}: exists already; name another output, or replace it: --force")
 
 
 def check_replaceable(path: Path) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.data.replacing import check_output, replacing
+from dynapipe_hpc.data.output_file import FileKind, check_output
+from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.placed import placed_for_lengths
@@ -26,9 +27,7 @@ from dynapipe_hpc.planner.schedule.text import format_schedule
 Record = dict[str, Any]
 
 
-def plan_lengths(
-    config: ExperimentConfig, lengths: Path, output: Path, force: bool = False
-) -> Iterator[str]:
+def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Iterator[str]:
     """Plans every batch of a file of lengths, without the configured dataset.
 
     Args:
@@ -36,7 +35,6 @@ def plan_lengths(
         lengths: See `read_lengths`.
         output: The JSON file to write, see docs/formats.md; it appears when all is planned, in
             place of former plans of lengths.
-        force: Whether it may replace any other file.
 
     Yields:
         A line about each batch, after a warning if the costs were measured elsewhere.
@@ -45,7 +43,7 @@ def plan_lengths(
         InputError: A file cannot be used, or a sample cannot run; names file and batch. Or the
             output is the file of lengths, or exists and holds something else.
     """
-    check_output(output, [lengths], force or _holds_plans(output))
+    check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     if warning := check_costs(config, configured(config)):
         yield f"warning: {warning}"
     batches = read_lengths(lengths, needs_targets=config.model.is_encoder_decoder)
@@ -65,12 +63,15 @@ def plan_lengths(
 
 
 def _holds_plans(path: Path) -> bool:
-    """Whether a file was written by `plan_lengths`: nothing is lost if it is written anew."""
+    """Whether a file was written by `plan_lengths`."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.keys() == {"lengths", "batches"}
+
+
+PLANS = FileKind("a file of plans", _holds_plans)
 
 
 def _check_rows(batch: Lengths, shape: ModelShape) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset_index import write_index
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.open_dataset import DATASET
+from dynapipe_hpc.data.output_file import check_output
 from dynapipe_hpc.data.preprocess import (
     PreprocessOptions,
     PreprocessTotals,
     header_of,
 )
-from dynapipe_hpc.data.replacing import check_output, writing
+from dynapipe_hpc.data.replacing import remove_left_over, writing
 from dynapipe_hpc.data.shard import Shard, lay_out_shards, shard_folder, share_out
 from dynapipe_hpc.data.tokenizers import Tokenizer
 from dynapipe_hpc.data.verify_dataset import is_intact
@@ -84,7 +86,8 @@ def _preprocess(
     shards: list[Shard] = []
     with job.agreeing():
         if job.is_first:
-            check_output(output, sources, options.force)
+            check_output(output, sources, DATASET, options.force)
+            remove_left_over(output)
             shards = lay_out_shards(sources, tokenizer, options.skip_bad)
             _begin(folder)
     shards = job.broadcast(shards)

@@ -122,7 +122,8 @@ class RunFolder:
         folder = self.path / "plans"
         with writing(folder):
             folder.mkdir(exist_ok=True)
-        write_whole(folder / f"{plans[0].iteration:04d}.txt", grid(plans) + "\n")
+        # Training does not wait for the disk.
+        write_whole(folder / f"{plans[0].iteration:04d}.txt", grid(plans) + "\n", lasting=False)
         with writing(self._trace.path):
             self._trace.add(timeline_of(plans, traces))
 
@@ -152,9 +153,9 @@ class RunFolder:
         return self._trace.timelines()
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, *, lasting: bool = True) -> None:
     """Writes a file beside its place and renames it, so that nobody sees half of it."""
-    with replacing(path) as beside:
+    with replacing(path, lasting=lasting) as beside:
         beside.write_text(text, encoding="utf-8")
 
 

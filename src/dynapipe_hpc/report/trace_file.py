@@ -32,9 +32,9 @@ class TraceFile:
 
     def add(self, timeline: IterationTimeline) -> None:
         """Appends an iteration, after the end of the one before."""
-        if not self.path.exists():
-            self.path.write_text("[" + _line(_names(timeline.ranks)), encoding="utf-8")
         with self.path.open("a", encoding="utf-8") as file:
+            if not file.tell():
+                file.write("[" + _line(_names(timeline.ranks)))
             file.write("," + _line(_events(timeline, self._end_ms)))
         self._end_ms += max(timeline.planned_ms, timeline.measured_ms)
 
@@ -57,7 +57,6 @@ class TraceFile:
             for timeline in self._timelines():
                 if timeline.iteration < n_kept:
                     new.add(timeline)
-            beside.touch()
         self._end_ms = new._end_ms
         if not self._end_ms:
             self.path.unlink()

@@ -10,7 +10,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.file_format import has_format
 from dynapipe_hpc.data.input_file import why_unreadable
+from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.data.stored_array import stored_array, stored_object
 from dynapipe_hpc.plan.cluster import Link
@@ -30,6 +32,7 @@ ROUNDS_FORMAT = "dynapipe-hpc rounds of a profile"
 """Of the file beside a table whose profile was interrupted."""
 SCHEMA_VERSION = 1
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
+TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
 AXES = ("rows", "row_tokens", "target_tokens")
 
 

@@ -110,15 +110,6 @@ def new_checksum() -> hashlib.blake2b:
     return hashlib.blake2b(digest_size=8)
 
 
-def sync_folder(path: Path) -> None:
-    """Waits until the names in a folder are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _checksum(fields: Fields) -> str:
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

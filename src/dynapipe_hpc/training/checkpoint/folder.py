@@ -7,10 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.data.replacing import writing
+from dynapipe_hpc.data.replacing import sync_folder, writing
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.files import sync_folder
 
 COMPLETE = re.compile(r"\d{6,}")
 REMOVED = ".removed.partial"
