@@ -143,6 +143,26 @@ def huge(name: str, dtype: str, shape: tuple[int, ...] = (1 << 40,)) -> Change:
     return in_hdf5(replace)
 
 
+def beside_a_pipe(change: Change) -> Change:
+    """A change, with a pipe that nobody writes beside the file."""
+
+    def change_both(path: Path) -> None:
+        os.mkfifo(path.with_name("pipe.h5"))
+        change(path)
+
+    return change_both
+
+
+def moved_behind(name: str, link: Any) -> Change:
+    """A group or dataset that is reached through a link."""
+
+    def move(file: h5py.File) -> None:
+        file.move(name, "elsewhere")
+        file[name] = link
+
+    return in_hdf5(move)
+
+
 def linked(name: str, link: Any) -> Change:
     """A link in place of a dataset."""
 

@@ -10,11 +10,13 @@ from tests.bad_input.changes import (
     NO_FILES,
     Change,
     be,
+    beside_a_pipe,
     cut,
     deleted,
     huge,
     in_hdf5,
     linked,
+    moved_behind,
     replaced,
     with_attribute,
 )
@@ -142,7 +144,53 @@ DAMAGED: dict[str, tuple[Change, str]] = {
     "terabytes of rows": (huge(f"{LAYER}/rows", "i8"), "rows"),
     "compressed zeros": (
         replaced(FORWARD, np.zeros((1 << 11, 1 << 12)), compression=9),
-        "forward_ms",
+        "forward_ms' is stored with a filter",
+    ),
+    "times compressed a little": (
+        replaced(FORWARD, np.ones(SHAPE), compression=1),
+        "forward_ms' is stored with a filter .*deflate",
+    ),
+    "times with checksums of their own": (
+        replaced(FORWARD, np.ones(SHAPE), fletcher32=True),
+        "forward_ms' is stored with a filter",
+    ),
+    "an optional quantity behind a link": (
+        in_hdf5(lambda f: f[LAYER].__setitem__("weight_ms", h5py.ExternalLink("x.h5", "/"))),
+        "weight_ms' is a link",
+    ),
+    "layers behind a soft link": (moved_behind("layers", h5py.SoftLink("/elsewhere")), "is a link"),
+    "a degree behind a soft link": (
+        moved_behind("layers/tensor_parallel=1", h5py.SoftLink("/elsewhere")),
+        "'tensor_parallel=1' is a link",
+    ),
+    "a layer behind a soft link": (
+        moved_behind(LAYER, h5py.SoftLink("/elsewhere")),
+        "'layer' is a link",
+    ),
+    "a layer of another file": (
+        lambda path: [
+            path.with_name("other.h5").write_bytes(path.read_bytes()),
+            linked(LAYER, h5py.ExternalLink("other.h5", LAYER))(path),
+        ],
+        "'layer' is a link",
+    ),
+    "a layer from a pipe": (
+        beside_a_pipe(linked(LAYER, h5py.ExternalLink("pipe.h5", "/x"))),
+        "'layer' is a link",
+    ),
+    "a degree from a pipe": (
+        beside_a_pipe(
+            linked("layers/tensor_parallel=1", h5py.ExternalLink("pipe.h5", "/x")),
+        ),
+        "'tensor_parallel=1' is a link",
+    ),
+    "a link between devices from a pipe": (
+        beside_a_pipe(linked("link", h5py.ExternalLink("pipe.h5", "/x"))),
+        "'link' is a link",
+    ),
+    "times from a pipe": (
+        beside_a_pipe(linked(FORWARD, h5py.ExternalLink("pipe.h5", "/x"))),
+        "forward_ms' is a link",
     ),
     "a soft link to nothing": (linked(FORWARD, h5py.SoftLink("/none")), "forward_ms"),
     "a soft link to itself": (linked(FORWARD, h5py.SoftLink(f"/{FORWARD}")), "forward_ms"),
@@ -161,7 +209,7 @@ OTHERS: dict[str, tuple[Change, str]] = {
     "another family": (with_attribute("family", "t5", "model"), "family is t5 there"),
     "a family that is no text": (
         with_attribute("family", np.bytes_(b"\xff\x1b"), "model"),
-        "family is ",
+        "attribute 'family' is not UTF-8",
     ),
     "no head": (deleted("layers/tensor_parallel=1/recompute=none/head"), "head"),
     "no mode": (
@@ -180,7 +228,10 @@ OTHERS: dict[str, tuple[Change, str]] = {
     ),
     "no format": (with_attribute("format", None), "not a cost table"),
     "a format of a number": (with_attribute("format", 7), "not a cost table"),
-    "a format that is no text": (with_attribute("format", np.bytes_(b"\xff\x1b[2J")), "not a cost"),
+    "a format that is no text": (
+        with_attribute("format", np.bytes_(b"\xff\x1b[2J")),
+        "attribute 'format' is not UTF-8",
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """HDF5 datasets that are damaged, or none."""
 
+import zlib
 from pathlib import Path
 
 import h5py
@@ -9,6 +10,7 @@ from tests.bad_input.changes import (
     NO_FILES,
     Change,
     be,
+    beside_a_pipe,
     cut,
     deleted,
     huge,
@@ -22,6 +24,32 @@ from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
 
 OFFSETS = np.arange(13)
+
+
+def a_bomb(path: Path) -> None:
+    """Twelve numbers in one compressed chunk of a gigabyte, which takes a megabyte."""
+    chunk = zlib.compress(bytes(1 << 30), 9)
+    with h5py.File(path, "a") as file:
+        del file["task_ids"]
+        ids = file.create_dataset(
+            "task_ids", (12,), "i4", chunks=(1 << 28,), maxshape=(None,), compression=9
+        )
+        ids.id.write_direct_chunk((0,), chunk)
+
+
+def with_a_filter_of_number(number: int) -> Change:
+    """An array that only a plugin could read."""
+
+    def change(file: h5py.File) -> None:
+        del file["task_ids"]
+        layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        layout.set_chunk((12,))
+        layout.set_filter(number, h5py.h5z.FLAG_OPTIONAL)
+        space = h5py.h5s.create_simple((12,))
+        h5py.h5d.create(file.id, b"task_ids", h5py.h5t.NATIVE_INT32, space, layout)
+
+    return in_hdf5(change)
+
 
 CHANGES: dict[str, tuple[Change, str]] = {
     **NO_FILES,
@@ -122,7 +150,38 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a number of terabytes": (huge("inputs/offsets", "i8", (1 << 20, 1 << 20)), "'inputs/offsets'"),
     "compressed zeros": (
         replaced("task_ids", np.zeros(1 << 22, np.int32), compression=9),
-        "'task_ids' .*not .*in the file",
+        "'task_ids' is stored with a filter .*deflate",
+    ),
+    "a chunk that unfolds to a gigabyte": (a_bomb, "'task_ids' is stored with a filter .*deflate"),
+    "numbers that are shuffled": (
+        replaced("task_ids", np.zeros(12, np.int32), shuffle=True),
+        "'task_ids' is stored with a filter .*shuffle",
+    ),
+    "an array whose filter nobody has": (
+        with_a_filter_of_number(40000),
+        "'task_ids' is stored with a filter .*40000",
+    ),
+    "a hard link to a compressed array": (
+        in_hdf5(
+            lambda f: (
+                f.__delitem__("task_ids"),
+                f.create_dataset("x", data=np.zeros(12, np.int32), compression=1),
+                f.__setitem__("task_ids", f["x"]),
+            )
+        ),
+        "'task_ids' is stored with a filter",
+    ),
+    "tokens from a pipe": (
+        beside_a_pipe(linked("inputs/tokens", h5py.ExternalLink("pipe.h5", "/x"))),
+        "'inputs/tokens' is a link",
+    ),
+    "inputs from a pipe": (
+        beside_a_pipe(linked("inputs", h5py.ExternalLink("pipe.h5", "/x"))),
+        "'inputs/offsets' is a link",
+    ),
+    "many sources of variable length": (
+        with_attribute("sources", np.array(["x"] * 65, object)),
+        "attribute 'sources' has 65 texts of variable length",
     ),
     "a soft link to nothing": (linked("task_ids", h5py.SoftLink("/none")), "'task_ids' is "),
     "a soft link to itself": (linked("task_ids", h5py.SoftLink("/task_ids")), "'task_ids' is "),

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 from tests.oracles.tokenized import Tokenized, write_samples
 
@@ -47,3 +49,16 @@ def test_counts_percentiles_and_histogram_are_shown(tmp_path: Path) -> None:
 def test_another_file_cannot_be_described(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a dataset: No such file"):
         describe_dataset(tmp_path / "x.h5")
+
+
+def test_a_task_that_no_sample_has_is_left_out(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "x.h5", [([1], [2], "a")])
+    with h5py.File(path, "a") as file:
+        del file["task_names"]
+        file["task_names"] = np.array([b"a", b"unused"])
+    assert "unused" not in describe_dataset(path)
+
+
+def test_a_dataset_of_no_sample_has_no_lengths(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "x.h5", [])
+    assert "samples    0 of 0 tasks" in describe_dataset(path)

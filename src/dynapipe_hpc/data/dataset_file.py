@@ -14,6 +14,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.open_dataset import AGAIN, array_of, open_dataset
 from dynapipe_hpc.data.own_tokens import GROUPS, OwnTokens, offsets_of
 from dynapipe_hpc.data.shard_reader import ShardError, ShardReader
+from dynapipe_hpc.data.stored_attributes import StoredAttributes
 from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
 
 
@@ -57,7 +58,7 @@ class DatasetFile:
         self.path = path
         self._file = open_dataset(path)
         try:
-            self.header = read_header(self._file.attrs)
+            self.header = read_header(StoredAttributes(self._file))
             self._offsets = {group: offsets_of(self._file, group) for group in GROUPS}
             self.task_ids: npt.NDArray[np.int32] = array_of(self._file, "task_ids", "i")[:]
             self.task_names = strings(array_of(self._file, "task_names", "S")[:])

@@ -61,7 +61,7 @@ def write_content_hash(attributes: MutableMapping[str, Any], sha256: str) -> Non
 
 
 def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
-    """Gets the header from a file's attributes.
+    """Gets the header from a file's attributes, as `StoredAttributes`.
 
     Raises:
         InputError: An attribute is missing or makes no sense.
@@ -72,9 +72,9 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         tokenizer_sha256=_text(attributes, "tokenizer_sha256"),
         vocab_size=int(_value(attributes, "vocab_size")),
         eos_id=int(_value(attributes, "eos_id")),
-        sources=strings(_value(attributes, "sources")),
+        sources=_texts(attributes, "sources"),
         created=_text(attributes, "created"),
-        content_sha256=bytes(attributes.get("content_sha256", b"")).decode(),
+        content_sha256=_text({"content_sha256": "", **attributes}, "content_sha256"),
     )
     if not 0 <= header.eos_id < header.vocab_size:
         raise InputError(f"eos_id is {header.eos_id}, but vocab_size {header.vocab_size}")
@@ -83,9 +83,16 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
 
 def _text(attributes: Mapping[str, Any], name: str) -> str:
     value = _value(attributes, name)
-    if not isinstance(value, bytes):
+    if not isinstance(value, str):
         raise InputError(f"{name} is no text but {quoted(value)}")
-    return value.decode()
+    return value
+
+
+def _texts(attributes: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = _value(attributes, name)
+    if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
+        raise InputError(f"{name} are no texts but {quoted(value)}")
+    return value
 
 
 def _value(attributes: Mapping[str, Any], name: str) -> Any:

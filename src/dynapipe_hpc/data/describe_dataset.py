@@ -23,6 +23,8 @@ def describe_dataset(path: Path) -> str:
     """
     with DatasetFile(path) as dataset:
         lengths = dataset.input_lengths + dataset.target_lengths
+        if not len(lengths):
+            return "\n".join(_summary(dataset))
         return "\n".join(
             [*_summary(dataset), "", *_table(dataset, lengths), "", *_histogram(lengths)]
         )
@@ -46,7 +48,8 @@ def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:
     heads = (f"p{p}" if p < 100 else "longest" for p in PERCENTILES)
     yield f"{'task':{width}} {'samples':>12} {'tokens':>15} " + " ".join(f"{h:>8}" for h in heads)
     yield _row("all tasks", width, lengths)
-    for task_id in np.argsort(dataset.task_names):
+    used = set(np.unique(dataset.task_ids).tolist())
+    for task_id in filter(used.__contains__, np.argsort(dataset.task_names).tolist()):
         yield _row(dataset.task_names[task_id], width, lengths[dataset.task_ids == task_id])
 
 

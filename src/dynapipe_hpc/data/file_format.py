@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import h5py
-
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import why_unreadable
+from dynapipe_hpc.data.stored_array import open_stored
+from dynapipe_hpc.data.stored_attributes import StoredAttributes
 
 
 def format_of(path: Path) -> str:
@@ -20,14 +20,15 @@ def format_of(path: Path) -> str:
             "cost tables"
         )
     try:
-        with h5py.File(path, "r", locking=False) as file:
-            found = file.attrs.get("format", "")
-    except (KeyError, OSError, RuntimeError, ValueError) as error:
+        with open_stored(path) as file:
+            return str(StoredAttributes(file).get("format", ""))
+    except InputError:
+        return ""
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: not a complete HDF5 file ({error}); make it again with dynapipe-hpc "
             "preprocess or profile"
         ) from None
-    return found.decode(errors="replace") if isinstance(found, bytes) else str(found)
 
 
 def has_format(path: Path, name: str) -> bool:

@@ -1,30 +1,47 @@
 """Files that a user names."""
 
+import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from dynapipe_hpc.data.errors import InputError
 
 MOST_BYTES = 1 << 28
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def open_input(path: Path) -> BinaryIO:
+    """Opens a file for reading, if it is a regular one.
+
+    A pipe would be waited for, and a device may have no end. Neither is, even if one is put in
+    the place of the file at this moment.
+
+    Raises:
+        OSError: It cannot be opened; `strerror` says why.
+    """
+    _check_regular(path.stat().st_mode)  # to open a device may already do something
+    descriptor = os.open(path, _OPEN)
+    try:
+        _check_regular(os.fstat(descriptor).st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
 
 
 def why_unreadable(path: Path) -> str:
-    """Why a file cannot be read; empty if it can.
-
-    Only regular files can: a pipe would be waited for, and a device may have no end.
-    """
+    """Why a file cannot be read; empty if it can."""
     try:
-        mode = path.stat().st_mode
+        open_input(path).close()
+    except PermissionError:
+        return "may not be read; change its permissions"
     except OSError as error:
         return _reason(error)
     except ValueError as error:  # a name with a zero byte
         return str(error)
-    if stat.S_ISDIR(mode):
-        return "is a folder"
-    if not stat.S_ISREG(mode):
-        return "is no regular file"
-    return "" if os.access(path, os.R_OK) else "may not be read; change its permissions"
+    return ""
 
 
 def read_input(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
@@ -36,7 +53,7 @@ def read_input(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     if reason := why_unreadable(path):
         raise InputError(f"{path}: cannot be read: {reason}")
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             content = file.read(most_bytes + 1)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {_reason(error)}") from None
@@ -55,6 +72,13 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
         return read_input(path, most_bytes).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+
+
+def _check_regular(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a folder")
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is no regular file")
 
 
 def _reason(error: OSError) -> str:

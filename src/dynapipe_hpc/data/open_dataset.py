@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -11,7 +12,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.file_format import has_format
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.output_file import FileKind
-from dynapipe_hpc.data.stored_array import stored_array
+from dynapipe_hpc.data.stored_array import open_stored, stored_array
+from dynapipe_hpc.data.stored_attributes import StoredAttributes
 from dynapipe_hpc.data.token_block import TokenArray
 
 AGAIN = "make it again with dynapipe-hpc preprocess"
@@ -27,8 +29,7 @@ def open_dataset(path: Path) -> h5py.File:
     if reason := why_unreadable(path):
         raise InputError(f"{path}: not a dataset: {reason}; make it with dynapipe-hpc preprocess")
     try:
-        # Without a chunk cache HDF5 reads just the bytes asked for, not the chunk around them.
-        file = h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+        file = open_stored(path)
     except OSError as error:
         raise InputError(f"{path}: not a complete HDF5 file ({error}); {AGAIN}") from None
     try:
@@ -68,11 +69,18 @@ def read_tokens(file: h5py.File, array: h5py.Dataset, start: int, end: int) -> T
     return found
 
 
+def _is_dataset(attributes: StoredAttributes) -> bool:
+    try:
+        return bool(attributes.get("format") == FORMAT)
+    except InputError:  # no text
+        return False
+
+
 def _check_format(path: Path, file: h5py.File) -> None:
-    found = file.attrs.get("format")
-    if not isinstance(found, bytes) or found != FORMAT.encode():
+    attributes = StoredAttributes(file)
+    if not _is_dataset(attributes):
         raise InputError(f"{path}: an HDF5 file, but not a dataset; {AGAIN}")
-    version = file.attrs.get("schema_version")
+    version: Any = attributes.get("schema_version")
     if np.ndim(version) or version not in (SCHEMA_VERSION, INDEX_VERSION):
         raise InputError(
             f"{path}: has schema version {version}, but this dynapipe-hpc reads "

@@ -12,6 +12,7 @@ from dynapipe_hpc.data.dataset_header import read_header, strings
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.open_dataset import array_of, open_dataset
 from dynapipe_hpc.data.own_tokens import OwnTokens
+from dynapipe_hpc.data.stored_attributes import StoredAttributes
 from dynapipe_hpc.data.token_block import TokenArray
 
 
@@ -117,7 +118,7 @@ class ShardReader:
             raise self._unusable(k, f"cannot be used: {error}") from None
 
     def _tokens_of(self, k: int, file: h5py.File) -> OwnTokens:
-        header = read_header(file.attrs)
+        header = read_header(StoredAttributes(file))
         if header.content_sha256 != self.sha256[k]:
             raise InputError(
                 f"it holds other samples (checksum {header.content_sha256[:12]}, not "

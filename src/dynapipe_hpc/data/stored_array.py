@@ -1,32 +1,71 @@
-"""Arrays in an HDF5 file, which can say anything about what it holds."""
+"""Groups and arrays in an HDF5 file, which can say anything about what it holds."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import h5py
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import open_input
+
+
+def open_stored(path: Path) -> h5py.File:
+    """Opens an HDF5 file for reading.
+
+    Raises:
+        OSError: It cannot be opened, or is not a complete HDF5 file.
+    """
+    with open_input(path) as file:
+        # By its descriptor: the file that was looked at, whatever has its name now. Without a
+        # chunk cache HDF5 reads just the bytes asked for, not the chunk around them.
+        name = f"/proc/self/fd/{file.fileno()}"
+        return h5py.File(name, "r", locking=False, rdcc_nbytes=0)
 
 
 def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
     """A dataset whose values are all in this file, as they are.
 
     So it takes no more memory than the file takes on the disk: no link leads elsewhere, and
-    nothing unfolds while it is read.
+    nothing unfolds or loads a plugin while it is read.
 
     Args:
         file: The file, or a group of it.
-        name: Of the dataset.
+        name: Name of the dataset.
 
     Raises:
-        InputError: It is missing, or its values are elsewhere.
+        InputError: It is missing, its values are elsewhere, or have to be unfolded.
     """
     found = stored_object(file, name)
     if not isinstance(found, h5py.Dataset):
         raise InputError(f"'{name}' is missing, a group has its name")
+    if filters := ", ".join(_filters(found)):
+        raise InputError(f"'{name}' is stored with a filter ({filters}); write it without")
     n_bytes = (found.size or 0) * found.dtype.itemsize
     if found.is_virtual or found.external or found.id.get_storage_size() < n_bytes:
         raise InputError(f"'{name}' has {n_bytes:,} bytes, which are not all in the file")
     return found
+
+
+def stored_group(file: h5py.Group, name: str) -> h5py.Group:
+    """A group of this file.
+
+    Raises:
+        InputError: It is missing, a link, or a dataset.
+    """
+    found = stored_object(file, name)
+    if not isinstance(found, h5py.Group):
+        raise InputError(f"'{name}' is not a group")
+    return found
+
+
+def stored_groups(file: h5py.Group) -> Iterator[h5py.Group]:
+    """All that a group holds, which are groups.
+
+    Raises:
+        InputError: One is a link, or a dataset.
+    """
+    return (stored_group(file, name) for name in file)
 
 
 def stored_object(file: h5py.Group, name: str) -> Any:
@@ -37,10 +76,21 @@ def stored_object(file: h5py.Group, name: str) -> Any:
     """
     found: Any = file
     for part in name.split("/"):
-        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
-        if link is None:
+        if not isinstance(found, h5py.Group) or not holds(found, part):
             raise InputError(f"'{name}' is missing")
-        if not isinstance(link, h5py.HardLink):
+        if found.id.links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD:
             raise InputError(f"'{name}' is a link to another place")
         found = found[part]
     return found
+
+
+def holds(group: h5py.Group, name: str) -> bool:
+    """Whether a group has a name, whatever is behind it: no link is followed."""
+    return bool(group.id.links.exists(name.encode()))
+
+
+def _filters(array: h5py.Dataset) -> Iterator[str]:
+    layout = array.id.get_create_plist()
+    for k in range(layout.get_nfilters()):
+        number, _, _, name = layout.get_filter(k)
+        yield name.decode(errors="replace") or str(number)

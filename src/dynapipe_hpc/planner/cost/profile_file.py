@@ -14,7 +14,14 @@ from dynapipe_hpc.data.file_format import has_format
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.replacing import replacing
-from dynapipe_hpc.data.stored_array import stored_array, stored_object
+from dynapipe_hpc.data.stored_array import (
+    holds,
+    open_stored,
+    stored_array,
+    stored_group,
+    stored_groups,
+)
+from dynapipe_hpc.data.stored_attributes import StoredAttributes
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.check_table import check_table
 from dynapipe_hpc.planner.cost.profile_table import (
@@ -120,13 +127,15 @@ def _open(path: Path) -> h5py.File:
     if reason := why_unreadable(path):
         raise InputError(f"{path}: not a cost table: {reason}; {_AGAIN}")
     try:
-        return h5py.File(path, "r", locking=False)
+        return open_stored(path)
     except OSError:
         raise InputError(f"{path}: not a cost table: not a complete HDF5 file; {_AGAIN}") from None
 
 
 def _check_format(file: h5py.File, path: Path) -> None:
-    name, version = _own_type(file.attrs.get("format")), file.attrs.get("schema_version")
+    attributes = StoredAttributes(file)
+    name: Any = attributes.get("format")
+    version: Any = attributes.get("schema_version")
     if name is None:
         raise NotATableError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
     if name != FORMAT:
@@ -140,7 +149,7 @@ def _check_format(file: h5py.File, path: Path) -> None:
 
 def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
     """Of files that have one: those of older versions do not."""
-    written, found = _plain(file).get("checksum"), checksum_of(table)
+    written, found = StoredAttributes(file).get("checksum"), checksum_of(table)
     if written is not None and written != found:
         raise InputError(
             f"its numbers are not those that were written: their checksum is {found}, not "
@@ -149,25 +158,25 @@ def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
 
 
 def _read(file: h5py.File) -> ProfileTable:
-    attributes, update = _plain(file), _plain(stored_object(file, "update"))
+    attributes, update = _plain(file), _plain(stored_group(file, "update"))
     return ProfileTable(
-        model=_plain(stored_object(file, "model")),
-        layers=dict(_read_layers(stored_object(file, "layers"))),
+        model=_plain(stored_group(file, "model")),
+        layers=dict(_read_layers(stored_group(file, "layers"))),
         element_bytes=int(attributes["element_bytes"]),
         state_factor=float(attributes["state_factor"]),
         update=UpdateProfile(*(update[name] for name in UpdateProfile._fields)),
-        link=Link(**_plain(stored_object(file, "link"))) if "link" in file else None,
-        provenance=_plain(stored_object(file, "provenance")),
+        link=Link(**_plain(stored_group(file, "link"))) if holds(file, "link") else None,
+        provenance=_plain(stored_group(file, "provenance")),
     )
 
 
 def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
-    for mode in (mode for degree in layers.values() for mode in degree.values()):
-        for group in mode.values():
+    for mode in (mode for degree in stored_groups(layers) for mode in stored_groups(degree)):
+        for group in stored_groups(mode):
             attributes = _plain(group)
             key = LayerKey(*(attributes[name] for name in LayerKey._fields))
-            axes = tuple(_array(group, n, "iu") for n in AXES if n in group or n in AXES[:2])
-            names = [*QUANTITIES, *(name for name in OPTIONAL_QUANTITIES if name in group)]
+            axes = tuple(_array(group, n, "iu") for n in AXES if holds(group, n) or n in AXES[:2])
+            names = [*QUANTITIES, *(name for name in OPTIONAL_QUANTITIES if holds(group, name))]
             grids = {name: _array(group, name, "f") for name in names}
             yield key, LayerProfile(float(attributes["parameter_bytes"]), axes, **grids)
 
@@ -180,10 +189,4 @@ def _array(group: h5py.Group, name: str, kinds: str) -> Any:
 
 
 def _plain(group: h5py.Group) -> dict[str, Any]:
-    """Attributes as Python's own types."""
-    return {name: _own_type(value) for name, value in group.attrs.items()}
-
-
-def _own_type(value: Any) -> Any:
-    own = value.item() if isinstance(value, np.generic) else value
-    return own.decode(errors="replace") if isinstance(own, bytes) else own
+    return dict(StoredAttributes(group))
