@@ -14,7 +14,7 @@ from tests.bad_input.good import (
     WITH_TOKENIZER,
     WITH_VOCABULARY,
 )
-from tests.bad_input.oracle import assert_refused
+from tests.bad_input.oracle import assert_refused, listing
 from tests.bad_input.worker import Worker
 
 
@@ -41,8 +41,12 @@ FILES: dict[str, tuple[Change, str]] = {
     "a number of thousands of digits": (be("9" * 5000), "not a tokenizer file"),
     "a list": (be("[]"), "not a tokenizer file, it has no 'model'"),
     "a vocabulary": (be(json.dumps(VOCABULARY)), "not a tokenizer file, it has no 'model'.*merges"),
-    "a model of null": (of(model=None), "cannot be loaded"),
-    "a model of a number": (of(model=7), "cannot be loaded"),
+    "a vocabulary with the word model": (
+        be(json.dumps({**VOCABULARY, "model": 4})),
+        "not a tokenizer file, it has no 'model'.*merges.txt too",
+    ),
+    "a model of null": (of(model=None), "not a tokenizer file, it has no 'model'"),
+    "a model of a number": (of(model=7), "not a tokenizer file, it has no 'model'"),
     "an empty model": (of(model={}), "cannot be loaded"),
     "an unknown model": (of_model(type="Guess"), "cannot be loaded"),
     "another version": (of(version="99.0"), "cannot be loaded"),
@@ -130,3 +134,31 @@ def test_a_bad_choice_of_tokenizer_is_explained(
     worker: Worker, folder: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     assert_refused(worker, folder, arguments, words)
+
+
+PANICS = {
+    "type": "Split",
+    "pattern": {"Regex": "(a+)+$"},
+    "behavior": "Isolated",
+    "invert": False,
+}
+
+
+@pytest.mark.parametrize("n_workers", ["1", "2"])
+def test_a_tokenizer_that_panics_is_named(worker: Worker, folder: Path, n_workers: str) -> None:
+    of(pre_tokenizer=PANICS)(folder / "tokenizer.json")
+    text = {"inputs": "a" * 40 + "b", "targets": "b"}
+    (folder / "in.jsonl").write_text(json.dumps(text) + "\n")
+    before = listing(folder)
+    ended = worker.call(folder, (*WITH_TOKENIZER, "--workers", n_workers))
+    # The library prints something of its own first.
+    *_, message = ended.stderr.splitlines()
+    assert ended.exit_code == 2
+    assert message.startswith("dynapipe-hpc: tokenizer.json: cannot make tokens of the text: Onig")
+    assert "Traceback" not in ended.stderr
+    assert listing(folder) == before
+
+
+def test_bytes_have_no_special_tokens(worker: Worker, folder: Path) -> None:
+    words = "--special-tokens: the byte tokenizer has none"
+    assert_refused(worker, folder, (*PREPROCESS, "--special-tokens"), words)

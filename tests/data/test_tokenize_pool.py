@@ -24,6 +24,7 @@ class DyingTokenizer:
     sha256: str = ""
     vocab_size: int = 2
     eos_id: int = 1
+    special_tokens: bool = False
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         os.kill(os.getpid(), signal.SIGKILL)

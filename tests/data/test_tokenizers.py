@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,53 @@ def test_an_empty_vocabulary_has_no_end(tmp_path: Path) -> None:
     tokenizers.Tokenizer(BPE()).save(str(tmp_path / "t.json"))
     with pytest.raises(InputError, match="none of its tokens is known to end a sequence"):
         load_tokenizer([tmp_path / "t.json"])
+
+
+VOCABULARY = {**{letter: n for n, letter in enumerate("</s>abu")}, "</s>": 7, "<u>": 8}
+MERGES = "#version: 0.2\n"
+
+
+def special(text: str, number: int, *, is_special: bool = True) -> dict[str, object]:
+    flags = ("single_word", "lstrip", "rstrip", "normalized")
+    return {"id": number, "content": text, "special": is_special, **dict.fromkeys(flags, False)}
+
+
+def as_one_file(folder: Path, *added: dict[str, object]) -> list[Path]:
+    model = {"type": "BPE", "vocab": VOCABULARY, "merges": []}
+    content = {"version": "1.0", "added_tokens": added, "model": model}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    return [folder / "tokenizer.json"]
+
+
+def as_two_files(folder: Path) -> list[Path]:
+    (folder / "vocab.json").write_text(json.dumps(VOCABULARY))
+    (folder / "merges.txt").write_text(MERGES)
+    return [folder / "vocab.json", folder / "merges.txt"]
+
+
+FORMS: dict[str, Callable[[Path], list[Path]]] = {
+    "one file": lambda folder: as_one_file(folder, special("</s>", 7)),
+    "one file, where it is an ordinary word": lambda folder: as_one_file(
+        folder, special("</s>", 7, is_special=False)
+    ),
+    "one file, where it is a piece": as_one_file,
+    "two files": as_two_files,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_text_makes_the_end_of_text_only_if_asked(tmp_path: Path, form: str) -> None:
+    paths = FORMS[form](tmp_path)
+    plain = [VOCABULARY[letter] for letter in "a</s>b"]
+    for tokenizer in (load_tokenizer(paths), pickle.loads(pickle.dumps(load_tokenizer(paths)))):  # noqa: S301
+        assert tokenizer.encode(["a</s>b"]) == [plain]
+        assert (tokenizer.eos_id, tokenizer.special_tokens) == (7, False)
+    asked = load_tokenizer(paths, special_tokens=True)
+    assert asked.encode(["a</s>b"]) == [[VOCABULARY["a"], 7, VOCABULARY["b"]]]
+    assert asked.special_tokens
+
+
+def test_text_makes_no_other_special_token_either(tmp_path: Path) -> None:
+    paths = as_one_file(tmp_path, special("</s>", 7), special("<u>", 8))
+    assert load_tokenizer(paths).encode(["<u>"]) == [[VOCABULARY[letter] for letter in "<u>"]]
+    assert load_tokenizer(paths, special_tokens=True).encode(["<u>"]) == [[8]]

@@ -47,6 +47,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         ),
     )
     parser.add_argument("--eos", metavar="TOKEN", help="the token that ends a target")
+    parser.add_argument(
+        "--special-tokens",
+        action="store_true",
+        help="let text make special tokens, such as <|endoftext|>; without it they are plain text",
+    )
     parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out")
     parser.add_argument("--force", action="store_true", help="replace OUT.h5 if it is a dataset")
     parser.add_argument(
@@ -71,13 +76,12 @@ def _run_alone(arguments: argparse.Namespace) -> int:
     # Loads HDF5 and the tokenizers, which other verbs do without.
     from dynapipe_hpc.cli.progress import text_progress
     from dynapipe_hpc.data.preprocess import PreprocessOptions, preprocess, total_bytes
-    from dynapipe_hpc.data.tokenizers import load_tokenizer
 
     # What a batch system sends before it kills: unwinds, so that no half file is left.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     start_s = time.perf_counter()
     options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-    tokenizer = load_tokenizer(arguments.tokenizer, arguments.eos)
+    tokenizer = _load_tokenizer(arguments)
     with text_progress(total_bytes(arguments.sources)) as progress:
         totals = preprocess(
             arguments.sources,
@@ -93,7 +97,6 @@ def _run_alone(arguments: argparse.Namespace) -> int:
 def _run_together(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.data.preprocess import PreprocessOptions
-    from dynapipe_hpc.data.tokenizers import load_tokenizer
     from dynapipe_hpc.experiment.launch import open_job
     from dynapipe_hpc.experiment.preprocess_job import preprocess_together
 
@@ -101,7 +104,7 @@ def _run_together(arguments: argparse.Namespace) -> int:
     with open_job() as job:
         with job.agreeing():
             options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-            tokenizer = load_tokenizer(arguments.tokenizer, arguments.eos)
+            tokenizer = _load_tokenizer(arguments)
         with share_progress("preprocess", shown=job.is_first) as on_share:
             made = preprocess_together(
                 job, arguments.sources, arguments.output, tokenizer, options, on_share
@@ -111,6 +114,13 @@ def _run_together(arguments: argparse.Namespace) -> int:
             what = f"{arguments.output}: {whole}, {made.n_reused:,} of them of an earlier job; made"
             _tell(what, tokenizer, made.totals, start_s)
     return 0
+
+
+def _load_tokenizer(arguments: argparse.Namespace) -> "Tokenizer":
+    from dynapipe_hpc.data.tokenizers import load_tokenizer
+
+    special_tokens: bool = arguments.special_tokens
+    return load_tokenizer(arguments.tokenizer, arguments.eos, special_tokens=special_tokens)
 
 
 def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:

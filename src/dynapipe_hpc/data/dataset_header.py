@@ -29,6 +29,7 @@ class DatasetHeader:
         created: When the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
         content_sha256: `ContentHash` of the samples, in hexadecimal; empty where it is not kept:
             in an index, and in files from before there were checksums.
+        special_tokens: Whether text made special tokens; None in files from before that was kept.
     """
 
     tokenizer_name: str
@@ -38,6 +39,7 @@ class DatasetHeader:
     sources: tuple[str, ...] = ()
     created: str = ""
     content_sha256: str = ""
+    special_tokens: bool | None = False
 
 
 def write_header(
@@ -50,6 +52,8 @@ def write_header(
     attributes["tokenizer_sha256"] = np.bytes_(header.tokenizer_sha256.encode())
     attributes["vocab_size"] = header.vocab_size
     attributes["eos_id"] = header.eos_id
+    if header.special_tokens is not None:
+        attributes["special_tokens"] = int(header.special_tokens)
     attributes["sources"] = fixed_length(header.sources)
     created = header.created or datetime.now(UTC).isoformat(timespec="seconds")
     attributes["created"] = np.bytes_(created.encode())
@@ -74,6 +78,7 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         eos_id=int(_value(attributes, "eos_id")),
         sources=_texts(attributes, "sources"),
         created=_text(attributes, "created"),
+        special_tokens=_flag(attributes, "special_tokens"),
         content_sha256=_text({"content_sha256": "", **attributes}, "content_sha256"),
     )
     if not 0 <= header.eos_id < header.vocab_size:
@@ -86,6 +91,13 @@ def _text(attributes: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{name} is no text but {quoted(value)}")
     return value
+
+
+def _flag(attributes: Mapping[str, Any], name: str) -> bool | None:
+    value = attributes.get(name)
+    if value not in (None, 0, 1):
+        raise InputError(f"{name} is {quoted(value)}, neither 0 nor 1")
+    return None if value is None else bool(value)
 
 
 def _texts(attributes: Mapping[str, Any], name: str) -> tuple[str, ...]:

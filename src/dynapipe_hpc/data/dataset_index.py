@@ -68,7 +68,8 @@ def _starts(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
 
 def _check_tokenizer(shard: DatasetFile, header: DatasetHeader) -> None:
     found = shard.header.tokenizer_sha256, shard.vocab_size, shard.eos_id
-    if found != (header.tokenizer_sha256, header.vocab_size, header.eos_id):
+    differ = found != (header.tokenizer_sha256, header.vocab_size, header.eos_id)
+    if differ or shard.header.special_tokens != header.special_tokens:
         raise InputError(
             f"{shard.path}: its tokenizer is {shard.header.tokenizer_name} with sha256 "
             f"{found[0][:12]}, that of the dataset {header.tokenizer_name} with "

@@ -36,7 +36,8 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     yield f"{dataset.path}: dataset of {header.created}"
     yield f"samples    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
     yield f"tokens     {inputs + targets:,} ({inputs:,} of inputs, {targets:,} of targets)"
-    yield f"tokenizer  {header.tokenizer_name}, sha256 {header.tokenizer_sha256[:12]}"
+    special = ", text made special tokens" if header.special_tokens else ""
+    yield f"tokenizer  {header.tokenizer_name}, sha256 {header.tokenizer_sha256[:12]}{special}"
     yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}"
     yield f"sources    {', '.join(header.sources)}"
     if (n_files := len(dataset.parts)) > 1:

@@ -154,6 +154,7 @@ def header_of(tokenizer: Tokenizer, sources: Sequence[Path]) -> DatasetHeader:
         tokenizer.vocab_size,
         tokenizer.eos_id,
         tuple(str(source) for source in sources),
+        special_tokens=tokenizer.special_tokens,
     )
 
 

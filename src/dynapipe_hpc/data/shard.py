@@ -68,7 +68,13 @@ def lay_out_shards(sources: Sequence[Path], tokenizer: Tokenizer, skip_bad: bool
     """
     stamps = [_stamp(source) for source in sources]
     part_bytes = max(LEAST_PART_BYTES, sum(n_bytes for n_bytes, _ in stamps) // MOST_PARTS)
-    settings = [SCHEMA_VERSION, tokenizer.sha256, tokenizer.eos_id, skip_bad]
+    settings = [
+        SCHEMA_VERSION,
+        tokenizer.sha256,
+        tokenizer.eos_id,
+        tokenizer.special_tokens,
+        skip_bad,
+    ]
     return [
         _shard(part, stamp, settings)
         for source, stamp in zip(sources, stamps, strict=True)

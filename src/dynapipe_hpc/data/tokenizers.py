@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +38,10 @@ class Tokenizer(Protocol):
     def eos_id(self) -> int:
         """The token that ends every target."""
 
+    @property
+    def special_tokens(self) -> bool:
+        """Whether text makes special tokens, where it spells their names."""
+
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text, with no special tokens around them."""
 
@@ -49,6 +54,7 @@ class ByteTokenizer:
     sha256: str = hashlib.sha256(b"bytes").hexdigest()
     vocab_size: int = 257
     eos_id: int = 256
+    special_tokens: bool = False
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text."""
@@ -65,6 +71,7 @@ class VocabularyTokenizer:
         vocab_size: Largest token id + 1, added tokens included.
         eos_id: The token that ends every target.
         model: The tokenizer itself, which neither truncates nor pads.
+        special_tokens: Whether text makes special tokens, the end of the sequence among them.
     """
 
     name: str
@@ -72,6 +79,7 @@ class VocabularyTokenizer:
     vocab_size: int
     eos_id: int
     model: tokenizers.Tokenizer
+    special_tokens: bool
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text.
@@ -79,20 +87,34 @@ class VocabularyTokenizer:
         Raises:
             InputError: The tokenizer refuses one.
         """
-        try:
+        with _explained(f"{self.name}: cannot make tokens of the text"):
+            # Each time, because it does not travel to another process.
+            self.model.encode_special_tokens = not self.special_tokens
             encoded = self.model.encode_batch_fast(texts, add_special_tokens=False)
-        except Exception as error:  # the library raises nothing more specific
-            raise InputError(f"{self.name}: cannot make tokens of the text: {error}") from None
         return [each.ids for each in encoded]
 
 
-def load_tokenizer(paths: Sequence[Path], end_token: str | None = None) -> Tokenizer:
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turns whatever the library raises, a panic of Rust included, into an error of the user."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise InputError(f"{what}: {error}") from None
+
+
+def load_tokenizer(
+    paths: Sequence[Path], end_token: str | None = None, *, special_tokens: bool = False
+) -> Tokenizer:
     """Loads a tokenizer.
 
     Args:
         paths: None for bytes; one Hugging Face `tokenizers` file; or the vocabulary (JSON)
             and the merges (text) of a byte-level BPE in the manner of GPT-2.
         end_token: Text of the token that ends a sequence; by default a well-known one.
+        special_tokens: Whether text makes special tokens, where it spells their names.
 
     Raises:
         InputError: A file is missing or not what it should be, or no token ends a sequence.
@@ -100,13 +122,18 @@ def load_tokenizer(paths: Sequence[Path], end_token: str | None = None) -> Token
     if not paths:
         if end_token is not None:
             raise InputError(f"--eos {end_token}: the byte tokenizer has an end token of its own")
+        if special_tokens:
+            raise InputError("--special-tokens: the byte tokenizer has none that text could name")
         return ByteTokenizer()
     digest = hashlib.sha256(b"".join(read_input(path) for path in paths)).hexdigest()
     name = " ".join(path.name for path in paths)
     model = _load_model(paths)
     ids = model.get_vocab()
-    eos_id = _end(ids, name, end_token)
-    return VocabularyTokenizer(name, digest, max(ids.values()) + 1, eos_id, model)
+    end = _end(ids, name, end_token)
+    # Files differ in whether they call it special.
+    model.add_special_tokens([tokenizers.AddedToken(end, special=True, normalized=False)])
+    n_ids = max(ids.values()) + 1
+    return VocabularyTokenizer(name, digest, n_ids, ids[end], model, special_tokens)
 
 
 def _load_model(paths: Sequence[Path]) -> tokenizers.Tokenizer:
@@ -128,37 +155,34 @@ def _load_single_file(path: Path) -> tokenizers.Tokenizer:
         content = json.loads(read_input(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a tokenizer file, which is JSON: {error}") from None
-    if not isinstance(content, dict) or "model" not in content:
+    # A vocabulary may have the word.
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError(
             f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, give its "
             "merges.txt too: --tokenizer VOCAB.json --tokenizer MERGES.txt"
         )
-    try:
+    with _explained(f"{path}: cannot be loaded as a tokenizer"):
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more specific
-        raise InputError(f"{path}: cannot be loaded as a tokenizer: {error}") from None
 
 
 def _load_byte_level_bpe(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
-    try:
+    files = f"{vocabulary}, {merges}"
+    with _explained(
+        f"{files}: not the vocabulary and the merges of a byte-level BPE, in this order"
+    ):
         model = tokenizers.Tokenizer(BPE.from_file(str(vocabulary), str(merges)))
-    except Exception as error:  # the library raises nothing more specific
-        raise InputError(
-            f"{vocabulary}, {merges}: not the vocabulary and the merges of a byte-level BPE "
-            f"(in this order): {error}"
-        ) from None
     model.pre_tokenizer = ByteLevel(add_prefix_space=False)
     return model
 
 
-def _end(ids: dict[str, int], name: str, end_token: str | None) -> int:
+def _end(ids: dict[str, int], name: str, end_token: str | None) -> str:
     if end_token is not None:
         if end_token not in ids:
             raise InputError(f"--eos {end_token}: {name} has no such token")
-        return ids[end_token]
+        return end_token
     for known in END_TOKENS:
         if known in ids:
-            return ids[known]
+            return known
     raise InputError(
         f"{name}: none of its tokens is known to end a sequence ({', '.join(END_TOKENS)}); "
         "name the one that does: --eos TOKEN"
