@@ -21,7 +21,7 @@ from dynapipe_hpc.models.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, placed
+from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, overlap, placed
 from dynapipe_hpc.training.checkpoint.files import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.state import TrainingState
@@ -340,3 +340,22 @@ def test_a_box_of_a_shard_is_found_in_the_whole(
 
 def window(box: Box) -> tuple[slice, ...]:
     return tuple(slice(o, o + size) for o, size in zip(box.offsets, box.sizes, strict=True))
+
+
+@st.composite
+def boxes_within(draw: st.DrawFn) -> list[Box]:
+    sides = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    found = []
+    for _ in range(draw(st.integers(0, 5))):
+        offsets = [draw(st.integers(0, n - 1)) for n in sides]
+        sizes = [draw(st.integers(1, n - o)) for n, o in zip(sides, offsets, strict=True)]
+        found.append(Box(tuple(offsets), tuple(sizes)))
+    return found
+
+
+@given(boxes_within())
+def test_boxes_overlap_if_an_index_is_in_two(boxes: list[Box]) -> None:
+    counts = np.zeros((4, 4, 4), int)
+    for box in boxes:
+        counts[*(slice(o, o + s) for o, s in zip(box.offsets, box.sizes, strict=True))] += 1
+    assert overlap(boxes) == bool((counts > 1).any())

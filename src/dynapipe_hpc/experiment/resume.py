@@ -16,6 +16,7 @@ from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.files import DamagedError, new_checksum
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.part_reader import check_tensors
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.checkpoint.transfer import read_parts
 
@@ -128,6 +129,8 @@ def _problem(path: Path, job: Job) -> str:
         for rank, checksum in enumerate(description.part_checksums):
             if rank % job.size == job.rank:
                 check_part(path, rank, checksum)
+        if job.is_first:
+            check_tensors(path, len(description.part_checksums))
     except DamagedError as error:
         return str(error)
     return ""

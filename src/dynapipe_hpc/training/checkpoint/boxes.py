@@ -42,6 +42,27 @@ def boxes_of(shape: Sequence[int], start: int, stop: int) -> Iterator[Box]:
         start = end
 
 
+def overlap(boxes: Sequence[Box]) -> bool:
+    """Whether two boxes of one tensor, of one dimension or more, have an index in common.
+
+    A sweep along the first dimension: blocks of a checkpoint are mostly apart there.
+    """
+    reached: list[Box] = []
+    for box in sorted(boxes, key=lambda box: box.offsets):
+        reached = [r for r in reached if r.offsets[0] + r.sizes[0] > box.offsets[0]]
+        if any(_meet(r, box) for r in reached):
+            return True
+        reached.append(box)
+    return False
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return all(
+        a < b + m and b < a + n
+        for a, n, b, m in zip(one.offsets, one.sizes, other.offsets, other.sizes, strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
     """A box of a shard, and where it is in the whole weight."""

@@ -1,11 +1,18 @@
 """The file that makes a checkpoint complete: what it is of, and which parts belong to it."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from dynapipe_hpc.training.checkpoint.files import DamagedError, read_fields, write_fields
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.training.checkpoint.files import (
+    DamagedError,
+    Fields,
+    read_fields,
+    write_fields,
+)
 from dynapipe_hpc.training.optimizer_state import Counters
 
 NAME, KIND, VERSION = "checkpoint.json", "checkpoint", 1
@@ -48,10 +55,39 @@ class Description:
         fields = read_fields(path, KIND, VERSION)
         try:
             return cls(
-                fields["n_done"],
-                Counters(**fields["counters"]),
-                fields["facts"],
-                tuple(fields["part_checksums"]),
+                _checked(fields, "n_done", _is_count),
+                _counters(_checked(fields, "counters", _is_object)),
+                _checked(fields, "facts", _is_object),
+                tuple(_checked(fields, "part_checksums", _are_texts)),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, InputError) as error:
             raise DamagedError(f"{path}: is not a description of a checkpoint: {error}") from None
+
+
+def _counters(fields: Fields) -> Counters:
+    for name in fields.keys() - {"loss_scale"}:
+        _checked(fields, name, _is_count)
+    _checked(fields, "loss_scale", _is_scale)
+    return Counters(**fields)
+
+
+def _checked(fields: Fields, name: str, is_right: Callable[[Any], bool]) -> Any:
+    if not is_right(value := fields[name]):
+        raise InputError(f"{name} is {quoted(value)}")
+    return value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def _is_scale(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_input, why_unreadable
+from dynapipe_hpc.data.input_file import open_input, read_input, why_unreadable
 from dynapipe_hpc.data.replacing import writing
 
 Fields = Mapping[str, Any]  # JSON objects are open
@@ -96,7 +96,7 @@ def checksum_of(path: Path) -> str:
     """
     found = new_checksum()
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             while block := file.read(CHUNK_BYTES):
                 found.update(block)
     except OSError as error:

@@ -1,11 +1,9 @@
 """The two files that a rank writes: raw numbers, and what they are."""
 
-from math import prod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.files import (
     DamagedError,
     Fields,
@@ -14,8 +12,28 @@ from dynapipe_hpc.training.checkpoint.files import (
     read_fields,
     write_fields,
 )
+from dynapipe_hpc.training.checkpoint.stored_tensors import (
+    StoredTensor,
+    n_bytes_of,
+    parse_tensors,
+)
 
 KIND, VERSION = "checkpoint part", 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartIndex:
+    """What the numbers of a rank are.
+
+    Attributes:
+        checksum: Checksum of the index itself.
+        data_checksum: Checksum of the numbers.
+        tensors: Blocks of tensors, by name.
+    """
+
+    checksum: str
+    data_checksum: str
+    tensors: dict[str, StoredTensor]
 
 
 def data_path(folder: Path, rank: int) -> Path:
@@ -38,13 +56,21 @@ def write_index(folder: Path, rank: int, tensors: Fields, data_checksum: str) ->
     return write_fields(index_path(folder, rank), KIND, VERSION, fields)
 
 
-def read_index(folder: Path, rank: int) -> dict[str, Any]:
+def read_index(folder: Path, rank: int) -> PartIndex:
     """What `write_index` wrote.
 
     Raises:
-        DamagedError: It cannot be read, or not as it was written.
+        DamagedError: It cannot be read, not as it was written, or makes no sense.
     """
-    return read_fields(index_path(folder, rank), KIND, VERSION)
+    path = index_path(folder, rank)
+    fields = read_fields(path, KIND, VERSION)
+    try:
+        tensors = parse_tensors(fields["tensors"])
+        return PartIndex(fields["checksum"], fields["data_checksum"], tensors)
+    except KeyError as error:
+        raise DamagedError(f"{path}: is damaged: {error} is missing") from None
+    except InputError as error:
+        raise DamagedError(f"{path}: is damaged: {error}") from None
 
 
 def check_part(folder: Path, rank: int, checksum: str) -> None:
@@ -54,20 +80,12 @@ def check_part(folder: Path, rank: int, checksum: str) -> None:
         DamagedError: It cannot be read, or not as it was written.
     """
     index = read_index(folder, rank)
-    if index["checksum"] != checksum:
+    if index.checksum != checksum:
         raise DamagedError(f"{index_path(folder, rank)}: belongs to another checkpoint")
     path = data_path(folder, rank)
     check_there(path)
-    n_found, n_written = path.stat().st_size, _n_bytes(index["tensors"])
+    n_found, n_written = path.stat().st_size, n_bytes_of(index.tensors)
     if n_found != n_written:
         raise DamagedError(f"{path}: is damaged: holds {n_found:,} of {n_written:,} bytes")
-    if checksum_of(path) != index["data_checksum"]:
+    if checksum_of(path) != index.data_checksum:
         raise DamagedError(f"{path}: is damaged: its checksum differs")
-
-
-def _n_bytes(tensors: Fields) -> int:
-    """Of a rank's numbers, whose blocks lie one behind the other."""
-    return sum(
-        getattr(torch, stored["dtype"]).itemsize * sum(prod(b[1]) for b in stored["blocks"])
-        for stored in tensors.values()
-    )

@@ -19,9 +19,11 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.files import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import data_path, read_index
 from dynapipe_hpc.training.checkpoint.part_writer import done
+from dynapipe_hpc.training.checkpoint.stored_tensors import StoredTensor, check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,16 @@ class PartReader(StorageReader):
         """
         self._folder = folder
         self._blocks: dict[MetadataIndex, _Block] = {}
-        tensors: dict[str, TensorStorageMetadata] = {}
+        parts: dict[str, dict[int, StoredTensor]] = {}
         for rank in range(n_parts):
-            for name, fields in read_index(folder, rank)["tensors"].items():
-                self._add(rank, name, fields, tensors)
-        for name, stored in tensors.items():
-            _check_whole(folder, name, stored)
-        self.metadata = Metadata(dict(tensors))
+            for name, stored in read_index(folder, rank).tensors.items():
+                parts.setdefault(name, {})[rank] = stored
+        try:
+            for name, by_rank in parts.items():
+                check_whole(name, [*by_rank.values()])
+        except InputError as error:
+            raise DamagedError(f"{folder}: {error}") from None
+        self.metadata = Metadata({name: self._add(name, of) for name, of in parts.items()})
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Nothing to do."""
@@ -99,21 +104,25 @@ class PartReader(StorageReader):
         """Folders only."""
         return Path(checkpoint_id).is_dir()
 
-    def _add(
-        self,
-        rank: int,
-        name: str,
-        fields: Mapping[str, Any],
-        tensors: dict[str, TensorStorageMetadata],
-    ) -> None:
-        dtype: torch.dtype = getattr(torch, fields["dtype"])
-        new = TensorStorageMetadata(TensorProperties(dtype), torch.Size(fields["shape"]), [])
-        chunks = tensors.setdefault(name, new).chunks
-        for offsets, sizes, start in fields["blocks"]:
-            chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
-            chunks.append(chunk)
-            block = _Block(rank, start, chunk.sizes, dtype)
-            self._blocks[MetadataIndex(name, chunk.offsets)] = block
+    def _add(self, name: str, by_rank: Mapping[int, StoredTensor]) -> TensorStorageMetadata:
+        first = next(iter(by_rank.values()))
+        chunks = []
+        for rank, stored in by_rank.items():
+            for block in stored.blocks:
+                offsets, sizes = torch.Size(block.box.offsets), torch.Size(block.box.sizes)
+                chunks.append(ChunkStorageMetadata(offsets, sizes))
+                found = _Block(rank, block.start, sizes, first.dtype)
+                self._blocks[MetadataIndex(name, offsets)] = found
+        return TensorStorageMetadata(TensorProperties(first.dtype), torch.Size(first.shape), chunks)
+
+
+def check_tensors(folder: Path, n_parts: int) -> None:
+    """Checks that the parts of all ranks together are whole tensors.
+
+    Raises:
+        DamagedError: They are not.
+    """
+    PartReader(folder, n_parts)
 
 
 def narrowed(values: Tensor, offsets: torch.Size, lengths: torch.Size) -> Tensor:
@@ -121,12 +130,3 @@ def narrowed(values: Tensor, offsets: torch.Size, lengths: torch.Size) -> Tensor
     for dimension, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
         values = values.narrow(dimension, offset, length)
     return values
-
-
-def _check_whole(folder: Path, name: str, stored: TensorStorageMetadata) -> None:
-    """Blocks do not overlap, because ranks write what is theirs; so it is enough to count."""
-    n_found = sum(chunk.sizes.numel() for chunk in stored.chunks)
-    if n_found != stored.size.numel():
-        raise DamagedError(
-            f"{folder}: holds {n_found} of the {stored.size.numel()} numbers of {name}"
-        )

@@ -1,0 +1,134 @@
+"""What a part of a checkpoint says that it holds, checked: a file can say anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeGuard
+
+import torch
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.training.checkpoint.boxes import Box, overlap
+
+DTYPES = {
+    str(d).removeprefix("torch."): d
+    for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+}
+MOST_NUMBERS = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlock:
+    """A block of a tensor in a file of numbers.
+
+    Attributes:
+        box: The block in the tensor.
+        start: The byte of the file where it starts.
+    """
+
+    box: Box
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """The blocks of a tensor in a file of numbers.
+
+    Attributes:
+        dtype: Type of its numbers.
+        shape: Shape of the whole tensor.
+        blocks: Blocks in the file, none of which reaches beyond the tensor.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    blocks: tuple[StoredBlock, ...]
+
+    def n_bytes(self, block: StoredBlock) -> int:
+        """Size of a block in the file."""
+        return prod(block.box.sizes) * self.dtype.itemsize
+
+
+def parse_tensors(tensors: object) -> dict[str, StoredTensor]:
+    """Tensors by name, whose blocks lie one behind the other in the file.
+
+    Raises:
+        InputError: They do not, or a value makes no sense; names tensor and value.
+    """
+    if not isinstance(tensors, Mapping):
+        raise InputError(f"tensors is {quoted(tensors)}, not an object")
+    found = {}
+    for name, fields in tensors.items():
+        try:
+            found[name] = _parse(fields)
+        except KeyError as error:
+            raise InputError(f"{name}: {error} is missing") from None
+        except (InputError, TypeError) as error:
+            raise InputError(f"{name}: {error}") from None
+    n_bytes_of(found)
+    return found
+
+
+def n_bytes_of(tensors: Mapping[str, StoredTensor]) -> int:
+    """Size of the file of numbers.
+
+    Raises:
+        InputError: Blocks share bytes, or leave some between them.
+    """
+    extents = sorted(
+        (block.start, tensor.n_bytes(block), name)
+        for name, tensor in tensors.items()
+        for block in tensor.blocks
+    )
+    end = 0
+    for start, n_bytes, name in extents:
+        if start != end:
+            raise InputError(f"{name}: a block starts at byte {start:,}, not at {end:,}")
+        end += n_bytes
+    return end
+
+
+def check_whole(name: str, parts: Sequence[StoredTensor]) -> None:
+    """Checks that the blocks of all parts are one tensor.
+
+    Raises:
+        InputError: Parts differ in type or shape, numbers are missing, or blocks overlap.
+    """
+    first = parts[0]
+    if any((part.dtype, part.shape) != (first.dtype, first.shape) for part in parts):
+        raise InputError(f"parts differ in type or shape of {name}")
+    boxes = [block.box for part in parts for block in part.blocks]
+    n_found, n_all = sum(prod(box.sizes) for box in boxes), prod(first.shape)
+    if n_found != n_all:
+        raise InputError(f"holds {n_found} of the {n_all} numbers of {name}")
+    if overlap(boxes):
+        raise InputError(f"blocks of {name} overlap")
+
+
+def _parse(fields: Mapping[str, Any]) -> StoredTensor:
+    dtype, shape, blocks = fields["dtype"], fields["shape"], fields["blocks"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise InputError(f"dtype is {quoted(dtype)}, not one of {', '.join(DTYPES)}")
+    if not _are_sizes(shape, least=1) or not shape or prod(shape) > MOST_NUMBERS:
+        raise InputError(f"shape is {quoted(shape)}, not that of a tensor")
+    if not isinstance(blocks, list):
+        raise InputError(f"blocks is {quoted(blocks)}, not a list")
+    return StoredTensor(DTYPES[dtype], tuple(shape), tuple(_block(b, shape) for b in blocks))
+
+
+def _block(block: object, shape: Sequence[int]) -> StoredBlock:
+    match block:
+        case [offsets, sizes, start] if (
+            _are_sizes(offsets, least=0)
+            and _are_sizes(sizes, least=1)
+            and isinstance(start, int)
+            and start >= 0
+            and len(offsets) == len(sizes) == len(shape)
+            and all(o + s <= n for o, s, n in zip(offsets, sizes, shape, strict=True))
+        ):
+            return StoredBlock(Box(tuple(offsets), tuple(sizes)), start)
+    raise InputError(f"block {quoted(block)} is not first index, sizes and start within {shape}")
+
+
+def _are_sizes(values: object, least: int) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(type(n) is int and n >= least for n in values)
