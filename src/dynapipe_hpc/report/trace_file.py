@@ -4,17 +4,20 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import why_unreadable
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 
 Event = dict[str, Any]  # the format is an open JSON object
 
 MOST_LINE_BYTES = 1 << 28
+LARGEST = 1 << 53
+"""Of numbers in a trace: floats hold all integers up to it."""
 ON_SECOND_TRACK = {Kind.TRANSFER, Kind.WAIT}
 
 
@@ -74,7 +77,7 @@ class TraceFile:
         if reason := why_unreadable(self.path):
             raise InputError(f"{self.path}: cannot be read: {reason}")
         number = 0
-        with self.path.open(encoding="utf-8", errors="replace") as file:
+        with TextIOWrapper(open_input(self.path), encoding="utf-8", errors="replace") as file:
             while line := file.readline(MOST_LINE_BYTES):
                 number += 1
                 is_whole = line.endswith("\n") or len(line) == MOST_LINE_BYTES
@@ -164,25 +167,43 @@ def _times(offset_ms: float, start_ms: float, end_ms: float) -> Event:
 
 def _from_events(events: list[Event]) -> IterationTimeline:
     whole, *_ = (event for event in events if event["cat"] == "iteration")
-    start_us = whole["ts"]
+    start_us = _time(whole["ts"])
     bars = [event for event in events if event["cat"] != "iteration"]
     return IterationTimeline(
-        iteration=whole["args"]["iteration"],
-        planned_ms=whole["dur"] / 1e3,
-        planned=tuple(_to_bar(event, start_us) for event in bars if event["pid"] % 2 == 1),
+        iteration=_count(whole["args"]["iteration"]),
+        planned_ms=_time(whole["dur"]) / 1e3,
+        planned=tuple(_to_bar(event, start_us) for event in bars if _count(event["pid"]) % 2 == 1),
         measured=tuple(_to_bar(event, start_us) for event in bars if event["pid"] % 2 == 0),
     )
 
 
 def _to_bar(event: Event, start_us: float) -> Bar:
     args = event.get("args")
-    start_ms = (event["ts"] - start_us) / 1e3
+    start_ms = (_time(event["ts"]) - start_us) / 1e3
     return Bar(
-        rank=(event["pid"] - 1) // 2,
+        rank=(_count(event["pid"]) - 1) // 2,
         kind=Kind(event["cat"]),
-        label=event["name"],
-        microbatch=args["microbatch"] if args else None,
-        shape=(args["rows"], args["row_tokens"]) if args else None,
+        label=_text(event["name"]),
+        microbatch=_count(args["microbatch"]) if args else None,
+        shape=(_count(args["rows"]), _count(args["row_tokens"])) if args else None,
         start_ms=start_ms,
-        end_ms=start_ms + event["dur"] / 1e3,
+        end_ms=start_ms + _time(event["dur"]) / 1e3,
     )
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= LARGEST:
+        raise ValueError(f"{quoted(value)} is no number of something")
+    return value
+
+
+def _time(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
+        raise ValueError(f"{quoted(value)} is no time")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{quoted(value)} is no text")
+    return value
