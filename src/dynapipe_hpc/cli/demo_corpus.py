@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.help_text import examples
+from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.data.output_file import check_output
 
 
@@ -34,5 +35,5 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_output(arguments.output, [], DEMO_CORPUS, arguments.force)
     write_demo_corpus(arguments.output, arguments.samples, arguments.seed, arguments.max_bytes)
-    print(f"{arguments.output}: {arguments.samples:,} samples")
+    print(escaped(f"{arguments.output}: {arguments.samples:,} samples"))
     return 0

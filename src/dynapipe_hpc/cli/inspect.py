@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.help_text import examples
+from dynapipe_hpc.data.errors import escaped
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -41,9 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.describe_file import describe_file, describe_for, verify_file
     from dynapipe_hpc.experiment.load import load_config
 
-    print(describe_file(arguments.file))
+    print(escaped(describe_file(arguments.file)))
     if arguments.config is not None:
-        print(f"\n{describe_for(load_config(arguments.config), arguments.file)}")
+        described = describe_for(load_config(arguments.config), arguments.file)
+        print(f"\n{escaped(described)}")
     if arguments.verify:
         print(f"\n{verify_file(arguments.file)}")
     return 0

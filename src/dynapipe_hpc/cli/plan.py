@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
 from dynapipe_hpc.cli.help_text import examples
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, escaped
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -57,10 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.profile is not None:
         config = with_profile(config, arguments.profile)
     if arguments.lengths is None:
-        print(show_plan(config, arguments.iteration, arguments.explain))
+        print(escaped(show_plan(config, arguments.iteration, arguments.explain)))
         return 0
     for line in plan_lengths(config, arguments.lengths, arguments.json):
-        print(line)
+        print(escaped(line))
     return 0
 
 

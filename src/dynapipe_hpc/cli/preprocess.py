@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.help_text import examples
-from dynapipe_hpc.data.errors import printable
+from dynapipe_hpc.data.errors import escaped, printable
 from dynapipe_hpc.experiment.started import read_started
 
 if TYPE_CHECKING:
@@ -125,10 +125,11 @@ def _load_tokenizer(arguments: argparse.Namespace) -> "Tokenizer":
 
 def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:
     elapsed_s = time.perf_counter() - start_s
-    print(
+    told = (
         f"{what} {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
         f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
     )
+    print(escaped(told))
     if totals.n_skipped:
         first = printable(totals.first_skipped)
         print(f"skipped {totals.n_skipped:,} bad lines, the first: {first}")

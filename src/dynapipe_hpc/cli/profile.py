@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
 from dynapipe_hpc.cli.help_text import examples
+from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.data.output_file import check_output
 
 REPETITION_S = 18.0
@@ -93,7 +94,7 @@ def _measure(arguments: argparse.Namespace) -> int:
                     if table is not None:
                         write_table(table, output)
         if job.is_first:
-            print(describe_table(read_table(output), output))
+            print(escaped(describe_table(read_table(output), output)))
     return 0
 
 
@@ -111,5 +112,5 @@ def _import(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, inputs, TABLE, arguments.force)
     table = import_csv(profiles, parameters, config.model)
     write_table(table, arguments.output)
-    print(describe_table(table, arguments.output))
+    print(escaped(describe_table(table, arguments.output)))
     return 0

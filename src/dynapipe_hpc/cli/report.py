@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.help_text import examples
+from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.data.input_file import why_unreadable
 
 
@@ -44,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     folders = [path for path in arguments.runs if why_unreadable(path)]
     runs = [RunFolder.open(path) for path in folders or arguments.runs]
     comparison = compare(runs, arguments.baseline)
-    print(text_table(comparison))
+    print(escaped(text_table(comparison)))
     page = arguments.output or default_page(runs)
     write_page(runs, comparison, page)
-    print(f"\nreport: {page}")
+    print(f"\nreport: {escaped(str(page))}")
     return 0

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import escaped
 
 PERCENTILES = (50, 90, 99, 100)
 BAR_WIDTH = 50
@@ -32,26 +33,29 @@ def describe_dataset(path: Path) -> str:
 
 def _summary(dataset: DatasetFile) -> Iterator[str]:
     header = dataset.header
+    named = (header.tokenizer_name, header.tokenizer_sha256[:12], header.created)
+    tokenizer, sha256, created = (escaped(text, keep="") for text in named)
     inputs, targets = dataset.input_lengths.sum(), dataset.target_lengths.sum()
-    yield f"{dataset.path}: dataset of {header.created}"
+    yield f"{dataset.path}: dataset of {created}"
     yield f"samples    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
     yield f"tokens     {inputs + targets:,} ({inputs:,} of inputs, {targets:,} of targets)"
     special = ", text made special tokens" if header.special_tokens else ""
-    yield f"tokenizer  {header.tokenizer_name}, sha256 {header.tokenizer_sha256[:12]}{special}"
+    yield f"tokenizer  {tokenizer}, sha256 {sha256}{special}"
     yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}"
-    yield f"sources    {', '.join(header.sources)}"
+    yield f"sources    {', '.join(escaped(source, keep='') for source in header.sources)}"
     if (n_files := len(dataset.parts)) > 1:
         yield f"shards     {n_files:,} in {dataset.parts[0].path.parent}"
 
 
 def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:
-    width = max(len("all tasks"), *map(len, dataset.task_names))
+    names = [escaped(name, keep="") for name in dataset.task_names]
+    width = max(len("all tasks"), *map(len, names))
     heads = (f"p{p}" if p < 100 else "longest" for p in PERCENTILES)
     yield f"{'task':{width}} {'samples':>12} {'tokens':>15} " + " ".join(f"{h:>8}" for h in heads)
     yield _row("all tasks", width, lengths)
     used = set(np.unique(dataset.task_ids).tolist())
     for task_id in filter(used.__contains__, np.argsort(dataset.task_names).tolist()):
-        yield _row(dataset.task_names[task_id], width, lengths[dataset.task_ids == task_id])
+        yield _row(names[task_id], width, lengths[dataset.task_ids == task_id])
 
 
 def _row(name: str, width: int, lengths: Lengths) -> str:

@@ -17,13 +17,18 @@ class RunError(RuntimeError):
     """A run that cannot go on, for a reason that the message explains. Exit code 1."""
 
 
-def printable(message: str) -> str:
-    """A message as a terminal can show it, whatever names and values are in it.
+def escaped(text: str, *, keep: str = "\n") -> str:
+    """A text as a terminal can show it, whatever names and values are in it.
 
-    Characters that are not text are escaped, and what is too long loses its middle: the place
-    is at the start and the way out at the end.
+    Characters that are not printed, such as those that move the cursor or change the direction of
+    writing, are written as in Python. Names in a table keep no line ends: `keep=""`.
     """
-    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in message)
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def printable(message: str) -> str:
+    """A message, escaped; a long one loses its middle, as place and advice are at its ends."""
+    shown = escaped(message)
     if len(shown) <= LONGEST_MESSAGE:
         return shown
     return f"{shown[: 3 * LONGEST_MESSAGE // 4]}{_CUT}{shown[-LONGEST_MESSAGE // 4 :]}"

@@ -5,7 +5,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.errors import RunError, escaped
 from dynapipe_hpc.executor.position import Phase, Position
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
@@ -183,7 +183,7 @@ class Checkpoints:
         slowest_s = max(outcome.took_s for outcome in outcomes)
         self.took_s = slowest_s + time.perf_counter() - started_s
         told = f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s\n"
-        print(told, end="", flush=True)
+        print(escaped(told), end="", flush=True)
         return ""
 
     def _give_up(self, n_done: int, error: str) -> str:

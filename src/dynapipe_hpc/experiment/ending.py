@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import RunError, printable
+from dynapipe_hpc.data.errors import RunError, escaped, printable
 from dynapipe_hpc.experiment.world import MPI
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
@@ -97,7 +97,7 @@ class Ending:
 
 
 def _say(message: str) -> None:
-    sys.stderr.write(message + "\n")
+    sys.stderr.write(escaped(message) + "\n")
     sys.stderr.flush()
     # A launcher that is told to end the job may close what it has not read yet.
     time.sleep(_UNTIL_READ_S)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config
@@ -146,5 +146,5 @@ def _check_facts(path: Path, stored: Facts, current: Facts) -> None:
 
 
 def _say(message: str) -> None:
-    sys.stderr.write(f"dynapipe-hpc: {message}\n")
+    sys.stderr.write(f"dynapipe-hpc: {escaped(message)}\n")
     sys.stderr.flush()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
+from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.data.long_samples import describe_long
 from dynapipe_hpc.experiment.assemble import build_worker
 from dynapipe_hpc.experiment.check_costs import check_costs
@@ -97,7 +98,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     with job.agreeing():
         log = RunLog(config, output, job.size, n_done, lock) if job.is_first else None
     for line in describe_long(source.dataset, config.data) if job.is_first else ():
-        print(line, flush=True)
+        print(escaped(line), flush=True)
     worker = build_worker(config, source, job, place)
     if point:
         point.restore(job, worker.state)
@@ -132,11 +133,11 @@ def _checking(
 
 def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:
     if job.is_first:
-        print(
+        told = (
             f"{output}: all {config.iterations} iterations are done; to go on, raise "
-            f"training.iterations: {describe_longer(config)}",
-            flush=True,
+            f"training.iterations: {describe_longer(config)}"
         )
+        print(escaped(told), flush=True)
 
 
 def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.devices import gpu_name
 from dynapipe_hpc.experiment.load import load_config, to_toml
@@ -27,8 +27,8 @@ class RunLog:
         machine = machine_facts(n_ranks) | {"device": gpu_name(config) or "cpu"}
         facts = (output, to_toml(config), machine)
         if n_done:
-            changed = _changed_rate(output, config, n_done)
-            print(f"{output}: goes on after {n_done} iterations{changed}", flush=True)
+            told = f"{output}: goes on after {n_done} iterations"
+            print(escaped(told + _changed_rate(output, config, n_done)), flush=True)
             self._folder = RunFolder.resume(*facts, n_done)
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
