@@ -1,5 +1,8 @@
 """Text to preprocess that cannot be used."""
 
+import bz2
+import gzip
+import lzma
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -148,13 +151,13 @@ def be_the_disk(path: Path) -> None:
         (be_a_folder, "in.jsonl: .*(is a folder|Is a directory)"),
         (be_a_link_to_itself, "in.jsonl: "),
         (be_a_link_to_nothing, "in.jsonl: cannot be read: No such file"),
-        (begin_with_a_mark, "in.jsonl:1: .*BOM"),
-        (be_utf_16, "in.jsonl:1: not UTF-8"),
-        (be_one_array, r"in.jsonl:1: not JSON"),
+        (begin_with_a_mark, "in.jsonl:1: the file begins with a byte-order mark"),
+        (be_utf_16, "in.jsonl:1: the file is UTF-16"),
+        (be_one_array, r"in.jsonl:1: the file begins a JSON array; .* one object per line"),
         (end_in_the_middle, r"in.jsonl:3: not JSON"),
         (be_of_old_macs, "in.jsonl:1: not JSON"),
         (be_all_bad, "in.jsonl:1: not JSON"),
-        (be_hdf5, "in.jsonl:1: not UTF-8"),
+        (be_hdf5, "in.jsonl:1: the file is an HDF5 file"),
         (be_the_disk, "in.jsonl: no sample to write"),
     ],
 )
@@ -204,3 +207,23 @@ def test_the_name_of_a_file_need_not_be_text(worker: Worker, folder: Path) -> No
     shown = worker.call(folder, ("inspect", "out.h5"))
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "sources    caf" in shown.stdout
+
+
+FORMATS: dict[str, tuple[bytes, str]] = {
+    "gzip": (gzip.compress(GOOD), "is compressed with gzip; unpack it first"),
+    "bzip2": (bz2.compress(GOOD), "is compressed with bzip2; unpack it first"),
+    "xz": (lzma.compress(GOOD), "is compressed with xz; unpack it first"),
+    "Parquet": (b"PAR1\x15\x04\x15", "is a Parquet file; make it a file of JSON lines"),
+    "chat": (b'{"messages": [{"role": "user", "content": "a"}]}', "holds chat messages"),
+    "ShareGPT": (b'{"conversations": []}', "holds chat messages"),
+    "Alpaca": (b'{"instruction": "a", "input": "", "output": "b"}', "holds Alpaca's fields"),
+    "prompts": (b'{"prompt": "a", "completion": "b"}', "holds prompts and completions"),
+    "text": (b'{"text": "a"}', "holds plain text"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_of_another_format_is_recognized(worker: Worker, folder: Path, name: str) -> None:
+    content, words = FORMATS[name]
+    (folder / "in.jsonl").write_bytes(content + b"\n" + content + b"\n")
+    assert_refused(worker, folder, PREPROCESS, f"in.jsonl:1: the file {words}(?!.*skip-bad)")

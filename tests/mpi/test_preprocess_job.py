@@ -168,7 +168,7 @@ def test_a_bad_line_on_one_rank_ends_all_and_keeps_what_is_finished(
     WORLD.Barrier()
     told = ended_with(2, capsys, [*sources, bad], folder / "x.h5")
     assert told == (
-        f"dynapipe-hpc: {bad}:4: field 'inputs' is missing (found no fields); mend the line, or "
+        f"dynapipe-hpc: {bad}:4: field 'inputs' is missing (found no fields); correct it, or "
         "leave it out with --skip-bad\n"
     )
     assert not (folder / "x.h5").exists()

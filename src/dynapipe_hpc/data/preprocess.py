@@ -138,8 +138,9 @@ def write_parts(
     totals = PreprocessTotals()
     for tokenized in pool.tokenize(lines for part in parts for lines in read_blocks(part)):
         if tokenized.bad and not skip_bad:
-            reason = tokenized.bad[0].describe()
-            raise InputError(f"{reason}; mend the line, or leave it out with --skip-bad")
+            first = tokenized.bad[0]
+            advice = "" if first.is_format else "; correct it, or leave it out with --skip-bad"
+            raise InputError(f"{first.describe()}{advice}")
         writer.append(tokenized.block)
         totals.add(tokenized)
         on_progress(totals)

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.text_format import FormatError, check_first_line
 from dynapipe_hpc.data.text_part import LONGEST_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.data.tokenizers import Tokenizer
@@ -23,11 +24,13 @@ class BadLine:
         part: Where it is from.
         number: Its number in the part, from 1.
         reason: What is wrong with it.
+        is_format: Whether the whole file is of another format, and the reason says what to do.
     """
 
     part: TextPart
     number: int
     reason: str
+    is_format: bool = False
 
     def describe(self) -> str:
         """File, number of the line in the file, and reason.
@@ -72,9 +75,12 @@ def tokenize_lines(lines: Lines, tokenizer: Tokenizer) -> TokenizedLines:
     bad: list[BadLine] = []
     for number, line in enumerate(lines.lines, start=lines.first):
         try:
+            if number == 1 and lines.part.start == 0:
+                check_first_line(line)
             texts.append(_parse(line))
         except InputError as error:
-            bad.append(BadLine(lines.part, number, str(error)))
+            is_format = isinstance(error, FormatError)
+            bad.append(BadLine(lines.part, number, str(error), is_format))
     return TokenizedLines(_tokenize(texts, tokenizer), lines.n_bytes, tuple(bad))
 
 
