@@ -8,7 +8,7 @@ _CUT = " [...] "
 class InputError(ValueError):
     """Input that cannot be used: a file, a configuration key, a sample, an argument.
 
-    The message names the place, the value, the limit and the way out. The command line
+    The message names the place, the value, the limit and what to do. The command line
     prints it and exits with 2.
     """
 

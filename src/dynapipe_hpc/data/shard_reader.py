@@ -17,7 +17,7 @@ from dynapipe_hpc.data.token_block import TokenArray
 
 
 class ShardError(InputError):
-    """A shard that a dataset needs cannot be used; names both and the way out."""
+    """A shard that a dataset needs cannot be used; names both and what to do."""
 
 
 MOST_OPEN = 64
