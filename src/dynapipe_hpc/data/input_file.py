@@ -22,7 +22,10 @@ def open_input(path: Path) -> BinaryIO:
         OSError: It cannot be opened; `strerror` says why.
     """
     _check_regular(path.stat().st_mode)  # to open a device may already do something
-    descriptor = os.open(path, _OPEN)
+    try:
+        descriptor = os.open(path, _OPEN)
+    except PermissionError:
+        raise PermissionError(errno.EACCES, "may not be read; change its permissions") from None
     try:
         _check_regular(os.fstat(descriptor).st_mode)
     except OSError:
@@ -35,8 +38,6 @@ def why_unreadable(path: Path) -> str:
     """Why a file cannot be read; empty if it can."""
     try:
         open_input(path).close()
-    except PermissionError:
-        return "may not be read; change its permissions"
     except OSError as error:
         return _reason(error)
     except ValueError as error:  # a name with a zero byte
