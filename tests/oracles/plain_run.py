@@ -108,7 +108,8 @@ class PlainRun:
         warmup, k, top = training["warmup_iterations"], self.n_done, training["learning_rate"]
         if k < warmup:
             return float(top * (k + 1) / warmup)
-        p = min(1.0, (k + 1 - warmup) / max(1, training["iterations"] - warmup))
+        end = training.get("decay_iterations") or training["iterations"]
+        p = min(1.0, (k + 1 - warmup) / max(1, end - warmup))
         lowest = training["min_learning_rate_ratio"]
         return float(top * (lowest + (1 - lowest) * (1 + math.cos(math.pi * p)) / 2))
 
@@ -147,8 +148,8 @@ def _samples_of(dataset: Path, max_tokens: int) -> tuple[list[Sample], int]:
             sides[side] = [tokens[a:b] for a, b in pairwise(offsets)]
         samples = []
         for inputs, targets, task in zip(*sides.values(), file["task_ids"][:], strict=True):
-            cut = targets[:max_tokens]
-            samples.append(Sample(inputs[: max_tokens - len(cut)], cut, int(task)))
+            if len(targets) <= max_tokens:
+                samples.append(Sample(inputs[: max_tokens - len(targets)], targets, int(task)))
         return samples, int(file.attrs["eos_id"])
 
 
