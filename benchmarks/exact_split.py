@@ -37,7 +37,8 @@ def measure(samples: list[Sample], cost: CostModel, cluster: Cluster) -> dict[st
     ordered = order_samples(samples)
     choice = candidates(ordered, cost, cluster)
     cheapest = choice.cheapest()
-    tables = (choice.row_of_sample, cheapest.work_ms, cheapest.fill_ms, cluster.n_replicas)
+    times = (cheapest.begin, cheapest.work_ms, cheapest.fill_ms)
+    tables = (choice.row_of_sample, *times, cluster.n_replicas)
     sizes, objective_ms, n_solves = _kernels.split_samples(*tables)
     return {
         "samples": len(samples),

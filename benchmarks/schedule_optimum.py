@@ -108,7 +108,8 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     n = case.costs.n_microbatches
     places = np.arange(n, dtype=np.int32)
     link = INSTANT.latency_ms, INSTANT.bytes_per_ms, INSTANT.full_duplex
-    space = case.costs.table, places.reshape(1, n, 1), places, case.limit_bytes, *link, split
+    spans = np.stack([np.arange(n), np.arange(1, n + 1)], axis=1)[None]
+    space = case.costs.table, places, spans, places, case.limit_bytes, *link, split
     made = _kernels.construct_plans(*space, 1, N_KEPT, N_REFINED, math.inf)
     starts = [replicas for replicas, *_ in made]
     *_, (replicas, *_) = _kernels.improve_plan(*space, starts, config.effort, config.seed)

@@ -9,11 +9,13 @@ using windows::Integers;
 
 namespace {
 
-py::list construct_plans(const Doubles& costs, const Integers& cells, const Integers& row_of_sample,
-                         const Doubles& limit_bytes, double latency_ms, double bytes_per_ms,
-                         bool full_duplex, bool split_backward, std::size_t n_replicas,
-                         std::size_t n_kept, std::size_t n_refined, double give_up_ms) {
-    const dynapipe::WindowCosts window_costs = windows::costs_of(costs, cells, row_of_sample);
+py::list construct_plans(const Doubles& costs, const Integers& cells, const windows::Spans& spans,
+                         const Integers& row_of_sample, const Doubles& limit_bytes,
+                         double latency_ms, double bytes_per_ms, bool full_duplex,
+                         bool split_backward, std::size_t n_replicas, std::size_t n_kept,
+                         std::size_t n_refined, double give_up_ms) {
+    const dynapipe::WindowCosts window_costs =
+        windows::costs_of(costs, cells, spans, row_of_sample);
     arrays::check_limits(limit_bytes, costs);
     if (n_kept < 1 || n_replicas < 1 || n_replicas > window_costs.n_samples()) {
         throw py::value_error("n_kept must be at least 1 and n_replicas 1 to " +
@@ -41,10 +43,11 @@ py::list construct_plans(const Doubles& costs, const Integers& cells, const Inte
 
 void bind_construct_plans(py::module_& m) {
     m.def("construct_plans", &construct_plans, py::arg("costs").noconvert(),
-          py::arg("cells").noconvert(), py::arg("row_of_sample").noconvert(),
-          py::arg("limit_bytes").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
-          py::arg("full_duplex"), py::arg("split_backward"), py::arg("n_replicas"),
-          py::arg("n_kept"), py::arg("n_refined"), py::arg("give_up_ms"),
+          py::arg("cells").noconvert(), py::arg("spans").noconvert(),
+          py::arg("row_of_sample").noconvert(), py::arg("limit_bytes").noconvert(),
+          py::arg("latency_ms"), py::arg("bytes_per_ms"), py::arg("full_duplex"),
+          py::arg("split_backward"), py::arg("n_replicas"), py::arg("n_kept"), py::arg("n_refined"),
+          py::arg("give_up_ms"),
           "Builds plans from rules and keeps the best; see dynapipe/construct_plans.hpp.\n\n"
           "Returns per plan its windows (first, size, mode) per replica, the makespan in ms, and "
           "the price of memory, the limit in ms on micro-batches of several samples, whether fill "

@@ -9,12 +9,13 @@ using windows::Integers;
 
 namespace {
 
-py::list improve_plan(const Doubles& costs, const Integers& cells, const Integers& row_of_sample,
-                      const Doubles& limit_bytes, double latency_ms, double bytes_per_ms,
-                      bool full_duplex, bool split_backward,
+py::list improve_plan(const Doubles& costs, const Integers& cells, const windows::Spans& spans,
+                      const Integers& row_of_sample, const Doubles& limit_bytes, double latency_ms,
+                      double bytes_per_ms, bool full_duplex, bool split_backward,
                       const std::vector<std::vector<windows::Windows>>& starts, std::size_t effort,
                       std::uint64_t seed) {
-    const dynapipe::WindowCosts window_costs = windows::costs_of(costs, cells, row_of_sample);
+    const dynapipe::WindowCosts window_costs =
+        windows::costs_of(costs, cells, spans, row_of_sample);
     arrays::check_limits(limit_bytes, costs);
     if (starts.empty()) {
         throw py::value_error("there must be a start");
@@ -42,9 +43,10 @@ py::list improve_plan(const Doubles& costs, const Integers& cells, const Integer
 
 void bind_improve_plan(py::module_& m) {
     m.def("improve_plan", &improve_plan, py::arg("costs").noconvert(), py::arg("cells").noconvert(),
-          py::arg("row_of_sample").noconvert(), py::arg("limit_bytes").noconvert(),
-          py::arg("latency_ms"), py::arg("bytes_per_ms"), py::arg("full_duplex"),
-          py::arg("split_backward"), py::arg("starts"), py::arg("effort"), py::arg("seed"),
+          py::arg("spans").noconvert(), py::arg("row_of_sample").noconvert(),
+          py::arg("limit_bytes").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
+          py::arg("full_duplex"), py::arg("split_backward"), py::arg("starts"), py::arg("effort"),
+          py::arg("seed"),
           "Improves plans by a seeded local search; see dynapipe/improve_plan.hpp.\n\n"
           "Returns the best start and what rounds found that is better, the best last: per replica "
           "its windows (first, size, mode) in order, the makespan in ms, the effort of the round "

@@ -16,6 +16,7 @@ using arrays::Doubles;
 using arrays::shape_of;
 using arrays::text_of;
 using Lengths = py::array_t<std::int32_t, py::array::c_style>;
+using Begins = py::array_t<std::int64_t, py::array::c_style>;
 
 /// The kernels compare entries with the limits that they derive from them.
 void check_entries(const Doubles& table, const char* name) {
@@ -25,16 +26,19 @@ void check_entries(const Doubles& table, const char* name) {
     }
 }
 
-dynapipe::MicroBatchTables tables_of(const Doubles& work_ms, const Doubles& fill_ms) {
-    if (work_ms.ndim() != 2 || work_ms.size() == 0) {
-        throw py::value_error("work_ms must have shape (n_lengths, max_samples), both >= 1, got " +
-                              text_of(shape_of(work_ms)));
+dynapipe::MicroBatchTables tables_of(const Begins& begin, const Doubles& work_ms,
+                                     const Doubles& fill_ms) {
+    const std::span rows = arrays::entries_of(begin);
+    arrays::check_shape(work_ms, "work_ms", {work_ms.size()});
+    if (begin.ndim() != 1 || rows.size() < 2 || rows.front() != 0 ||
+        rows.back() != work_ms.size() || !std::is_sorted(rows.begin(), rows.end())) {
+        throw py::value_error("begin must ascend from 0 to the " + std::to_string(work_ms.size()) +
+                              " entries, got shape " + text_of(shape_of(begin)));
     }
     arrays::check_shape(fill_ms, "fill_ms", shape_of(work_ms));
     check_entries(work_ms, "work_ms");
     check_entries(fill_ms, "fill_ms");
-    return {arrays::entries_of(work_ms), arrays::entries_of(fill_ms),
-            static_cast<std::size_t>(work_ms.shape(1))};
+    return {arrays::entries_of(work_ms), arrays::entries_of(fill_ms), rows};
 }
 
 void check_lengths(const Lengths& length_of_sample, py::ssize_t n_lengths) {
@@ -53,11 +57,12 @@ void check_lengths(const Lengths& length_of_sample, py::ssize_t n_lengths) {
 }
 
 std::tuple<std::vector<std::size_t>, double, std::size_t> split(const Lengths& length_of_sample,
+                                                                const Begins& begin,
                                                                 const Doubles& work_ms,
                                                                 const Doubles& fill_ms,
                                                                 std::size_t n_replicas) {
-    const dynapipe::MicroBatchTables tables = tables_of(work_ms, fill_ms);
-    check_lengths(length_of_sample, work_ms.shape(0));
+    const dynapipe::MicroBatchTables tables = tables_of(begin, work_ms, fill_ms);
+    check_lengths(length_of_sample, begin.size() - 1);
     if (n_replicas < 1) {
         throw py::value_error("n_replicas must be >= 1, got " + std::to_string(n_replicas));
     }
@@ -69,10 +74,10 @@ std::tuple<std::vector<std::size_t>, double, std::size_t> split(const Lengths& l
 
 using FrontPoint = std::tuple<double, double, std::vector<std::size_t>>;
 
-std::vector<FrontPoint> front(const Lengths& length_of_sample, const Doubles& work_ms,
-                              const Doubles& fill_ms) {
-    const dynapipe::MicroBatchTables tables = tables_of(work_ms, fill_ms);
-    check_lengths(length_of_sample, work_ms.shape(0));
+std::vector<FrontPoint> front(const Lengths& length_of_sample, const Begins& begin,
+                              const Doubles& work_ms, const Doubles& fill_ms) {
+    const dynapipe::MicroBatchTables tables = tables_of(begin, work_ms, fill_ms);
+    check_lengths(length_of_sample, begin.size() - 1);
     const std::span lengths = arrays::entries_of(length_of_sample);
     py::gil_scoped_release release;  // planner threads run side by side
     std::vector<FrontPoint> found;
@@ -86,11 +91,13 @@ std::vector<FrontPoint> front(const Lengths& length_of_sample, const Doubles& wo
 
 void bind_split_samples(py::module_& m) {
     m.def("split_samples", &split, py::arg("length_of_sample").noconvert(),
-          py::arg("work_ms").noconvert(), py::arg("fill_ms").noconvert(), py::arg("n_replicas"),
+          py::arg("begin").noconvert(), py::arg("work_ms").noconvert(),
+          py::arg("fill_ms").noconvert(), py::arg("n_replicas"),
           "Cuts samples into consecutive micro-batches; see split_samples.hpp.\n\n"
           "Returns (sizes, objective_ms, n_solves).");
     m.def("split_front", &front, py::arg("length_of_sample").noconvert(),
-          py::arg("work_ms").noconvert(), py::arg("fill_ms").noconvert(),
+          py::arg("begin").noconvert(), py::arg("work_ms").noconvert(),
+          py::arg("fill_ms").noconvert(),
           "All splits that no other beats in fill and work; see split_samples.hpp.\n\n"
           "Returns (fill_ms, work_ms, sizes) of each, most fill first.");
 }

@@ -50,41 +50,46 @@ std::tuple<Cells, Tokens, Tokens, Tokens> shapes(const Tokens& row_tokens,
         py::gil_scoped_release release;  // planner threads run side by side
         found = dynapipe::window_shapes(rows, targets, starts, lengths);
     }
-    const auto n_rows = static_cast<std::size_t>(first.size());
-    return {arrays::matrix(found.cells, n_rows), arrays::vector(found.shapes.n_rows),
+    return {arrays::vector(found.cells), arrays::vector(found.shapes.n_rows),
             arrays::vector(found.shapes.row_tokens), arrays::vector(found.shapes.target_tokens)};
 }
 
 using Fits = py::array_t<bool, py::array::c_style>;
 
-/// The kernel relies on shapes that exist.
-void use(const py::array_t<std::int32_t, py::array::c_style>& shapes, const Fits& fits,
-         const Tokens& largest, std::int32_t first,
-         py::array_t<std::int32_t, py::array::c_style>& used) {
-    if (shapes.ndim() != 2 || used.ndim() != 2 || shapes.shape(0) == 0 ||
-        used.shape(0) != shapes.shape(0) || used.shape(1) < shapes.shape(1)) {
-        throw py::value_error("used must have as many rows as shapes and no fewer columns, got " +
-                              arrays::text_of(arrays::shape_of(used)) + " for " +
-                              arrays::text_of(arrays::shape_of(shapes)));
-    }
+/// The kernel relies on rows that make up the cells, and on shapes that exist.
+void use(py::array_t<std::int32_t, py::array::c_style>& cells, const Tokens& most, const Fits& fits,
+         const Tokens& largest, std::int32_t first) {
+    arrays::check_shape(cells, "cells", {cells.size()});
+    arrays::check_shape(most, "most", {most.size()});
     arrays::check_shape(fits, "fits", {fits.size()});
-    arrays::check_shape(largest, "largest", {shapes.shape(0)});
-    for (const std::int32_t shape : arrays::entries_of(shapes)) {
-        if (shape < -1 || shape >= fits.size()) {
-            throw py::value_error("shapes holds " + std::to_string(shape) + ", but there are " +
-                                  std::to_string(fits.size()));
+    arrays::check_shape(largest, "largest", {most.size()});
+    py::ssize_t n_left = cells.size();
+    for (const std::int64_t n_cells : arrays::entries_of(most)) {
+        if (n_cells < 0 || n_cells > n_left) {
+            throw py::value_error("most holds " + std::to_string(n_cells) + ", but " +
+                                  std::to_string(n_left) + " cells are left");
+        }
+        n_left -= n_cells;
+    }
+    if (n_left != 0) {
+        throw py::value_error("most leaves " + std::to_string(n_left) + " cells over");
+    }
+    for (const std::int32_t shape : arrays::entries_of(cells)) {
+        if (shape < 0 || shape >= fits.size()) {
+            throw py::value_error("cells holds " + std::to_string(shape) + ", but there are " +
+                                  std::to_string(fits.size()) + " shapes");
         }
     }
     if (first < 0 || first > std::numeric_limits<std::int32_t>::max() - fits.size()) {
         throw py::value_error("too many shapes, " + std::to_string(fits.size()) + " from " +
                               std::to_string(first) + " on");
     }
-    const auto known = arrays::entries_of(shapes);
+    const std::span windows(cells.mutable_data(), static_cast<std::size_t>(cells.size()));
+    const auto n_cells = arrays::entries_of(most);
     const auto can_run = arrays::entries_of(fits);
-    const auto most = arrays::entries_of(largest);
-    const std::span cells(used.mutable_data(), static_cast<std::size_t>(used.size()));
+    const auto sure = arrays::entries_of(largest);
     py::gil_scoped_release release;  // planner threads run side by side
-    dynapipe::use_windows(known, can_run, most, first, cells);
+    dynapipe::use_windows(windows, n_cells, can_run, sure, first);
 }
 
 }  // namespace
@@ -95,7 +100,7 @@ void bind_window_shapes(py::module_& m) {
           py::arg("most").noconvert(),
           "Shapes of windows of neighbouring samples; see window_shapes.hpp.\n\n"
           "Returns (cells, n_rows, row_tokens, target_tokens).");
-    m.def("use_windows", &use, py::arg("shapes").noconvert(), py::arg("fits").noconvert(),
-          py::arg("largest").noconvert(), py::arg("first"), py::arg("used").noconvert(),
-          "Writes which windows are used to an array that holds -1; see window_shapes.hpp.");
+    m.def("use_windows", &use, py::arg("cells").noconvert(), py::arg("most").noconvert(),
+          py::arg("fits").noconvert(), py::arg("largest").noconvert(), py::arg("first"),
+          "Leaves out windows that are not used, in place; see window_shapes.hpp.");
 }

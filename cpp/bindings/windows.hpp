@@ -15,31 +15,47 @@ using arrays::Doubles;
 using Integers = py::array_t<std::int32_t, py::array::c_style>;
 using Windows = py::array_t<std::uint32_t, py::array::c_style>;
 
-/// Kernels rely on cells and rows that exist.
-inline dynapipe::WindowCosts costs_of(const Doubles& table, const Integers& cells,
-                                      const Integers& row_of_sample) {
-    if (cells.ndim() != 3 || cells.size() == 0) {
-        throw py::value_error("cells must have shape (n_modes, n_rows, max_samples), none 0, got " +
-                              arrays::text_of(arrays::shape_of(cells)));
+using Spans = py::array_t<std::int64_t, py::array::c_style>;
+
+/// Kernels rely on cells that exist, and on spans within them.
+inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n_entries) {
+    arrays::check_shape(cells, "cells", {cells.size()});
+    if (spans.ndim() != 3 || spans.size() == 0 || spans.shape(2) != 2) {
+        throw py::value_error("spans must have shape (n_modes, n_rows, 2), none 0, got " +
+                              arrays::text_of(arrays::shape_of(spans)));
     }
+    for (const std::int32_t cell : arrays::entries_of(cells)) {
+        if (cell < -1 || cell >= n_entries) {
+            throw py::value_error("cells holds " + std::to_string(cell) +
+                                  ", but there are costs 0 to " + std::to_string(n_entries - 1));
+        }
+    }
+    const std::span<const std::int64_t> ends = arrays::entries_of(spans);
+    for (std::size_t i = 0; i < ends.size(); i += 2) {
+        if (ends[i] < 0 || ends[i] > ends[i + 1] || ends[i + 1] > cells.size()) {
+            throw py::value_error("spans holds " + std::to_string(ends[i]) + " to " +
+                                  std::to_string(ends[i + 1]) + ", but there are " +
+                                  std::to_string(cells.size()) + " cells");
+        }
+    }
+}
+
+/// Kernels rely on rows that exist.
+inline dynapipe::WindowCosts costs_of(const Doubles& table, const Integers& cells,
+                                      const Spans& spans, const Integers& row_of_sample) {
+    const dynapipe::StageCosts costs = arrays::costs_of(table);
+    check_cells(cells, spans, table.shape(0));
     if (row_of_sample.ndim() != 1 || row_of_sample.size() == 0) {
         throw py::value_error("row_of_sample must have shape (n_samples,), n_samples >= 1, got " +
                               arrays::text_of(arrays::shape_of(row_of_sample)));
     }
-    const dynapipe::WindowCosts windows{
-        arrays::costs_of(table), arrays::entries_of(cells), arrays::entries_of(row_of_sample),
-        static_cast<std::size_t>(cells.shape(0)), static_cast<std::size_t>(cells.shape(2))};
-    for (const std::int32_t cell : windows.cells) {
-        if (cell < -1 || cell >= table.shape(0)) {
-            throw py::value_error("cells holds " + std::to_string(cell) +
-                                  ", but there are costs 0 to " +
-                                  std::to_string(table.shape(0) - 1));
-        }
-    }
+    const dynapipe::WindowCosts windows{costs, arrays::entries_of(cells), arrays::entries_of(spans),
+                                        arrays::entries_of(row_of_sample),
+                                        static_cast<std::size_t>(spans.shape(0))};
     for (const std::int32_t row : windows.row_of_sample) {
-        if (row < 0 || row >= cells.shape(1)) {
+        if (row < 0 || row >= spans.shape(1)) {
             throw py::value_error("row_of_sample holds " + std::to_string(row) +
-                                  ", but cells has " + std::to_string(cells.shape(1)) + " rows");
+                                  ", but spans has " + std::to_string(spans.shape(1)) + " rows");
         }
     }
     return windows;
@@ -63,8 +79,7 @@ inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
             const std::size_t mode = replica.at(i, 2);
             const std::string what = "window of " + std::to_string(size) + " samples from " +
                                      std::to_string(first) + " in mode " + std::to_string(mode);
-            if (size < 1 || size > windows.max_samples || mode >= windows.n_modes ||
-                first + size > seen.size()) {
+            if (size < 1 || mode >= windows.n_modes || first + size > seen.size()) {
                 throw py::value_error(what + " lies outside of the tables");
             }
             for (std::size_t sample = first; sample < first + size; ++sample) {

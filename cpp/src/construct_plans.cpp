@@ -174,9 +174,6 @@ class Builder {
         const std::size_t n_samples = windows_.n_samples();
         const std::size_t n_windows = n_replicas_ * windows_each;
         const std::size_t size = (n_samples + n_windows - 1) / n_windows;
-        if (size > windows_.max_samples) {
-            return;
-        }
         Cut cut;
         double longest_ms = 0.0;
         for (std::size_t first = 0; first < n_samples; first += size) {

@@ -83,8 +83,7 @@ Replica& PlanMoves::change(std::size_t replica) {
 }
 
 bool PlanMoves::fits(const Window& window) const {
-    return window.size >= 1 && window.size <= windows_.max_samples &&
-           windows_.cell(window.first, window.size, window.mode) >= 0;
+    return window.size >= 1 && windows_.cell(window.first, window.size, window.mode) >= 0;
 }
 
 /// Any; every other time the slowest.

@@ -64,10 +64,11 @@ void PricedCutter::collect_uses() {
 
 void PricedCutter::add_uses(std::size_t first, bool all) {
     std::size_t longest = 0;
-    const std::size_t most = std::min(windows_.max_samples, windows_.n_samples() - first);
     for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+        const std::span<const std::int32_t> cells = windows_.row(first, mode);
+        const std::size_t most = std::min(cells.size(), windows_.n_samples() - first);
         for (std::size_t size = 1; size <= most; ++size) {
-            const std::int32_t cell = windows_.cell(first, size, mode);
+            const std::int32_t cell = cells[size - 1];
             if (cell >= 0 && (all || is_worth_a_look(first, size, mode))) {
                 uses_.push_back({static_cast<std::uint32_t>(begin_.back() + size - 1),
                                  static_cast<std::uint32_t>(cell), mode, size == 1});

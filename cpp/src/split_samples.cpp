@@ -13,16 +13,19 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 class Allowed {
   public:
     explicit Allowed(const MicroBatchTables& tables)
-        : fill_ms_(tables.fill_ms),
-          max_samples_(tables.max_samples),
+        : tables_(tables),
           work_ms_(tables.work_ms.begin(), tables.work_ms.end()),
-          n_used_(tables.work_ms.size() / tables.max_samples, tables.max_samples) {}
+          n_used_(tables.begin.size() - 1) {
+        for (std::size_t length = 0; length < n_used_.size(); ++length) {
+            n_used_[length] = tables.max_samples(length);
+        }
+    }
 
     /// Forbids every micro-batch whose fill is not below the limit.
     void lower(double limit_ms) {
         for (std::size_t length = 0; length < n_used_.size(); ++length) {
-            const double* fill_ms = &fill_ms_[length * max_samples_];
-            double* work_ms = &work_ms_[length * max_samples_];
+            const double* fill_ms = tables_.fill_ms.data() + tables_.at(length);
+            double* work_ms = work_ms_.data() + tables_.at(length);
             std::size_t& n = n_used_[length];
             for (std::size_t k = 0; k < n; ++k) {
                 work_ms[k] = fill_ms[k] < limit_ms ? work_ms[k] : kInfinity;
@@ -37,12 +40,11 @@ class Allowed {
     /// without what is forbidden at the end; infinite where forbidden.
     [[nodiscard]] std::span<const double> work_ms(std::int32_t length) const {
         const auto row = static_cast<std::size_t>(length);
-        return {&work_ms_[row * max_samples_], n_used_[row]};
+        return {work_ms_.data() + tables_.at(row), n_used_[row]};
     }
 
   private:
-    std::span<const double> fill_ms_;
-    std::size_t max_samples_;
+    MicroBatchTables tables_;
     std::vector<double> work_ms_;
     std::vector<std::size_t> n_used_;  ///< per length
 };
@@ -110,7 +112,7 @@ class Cutter {
 double fill_of(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
                std::size_t first, std::size_t size) {
     const auto length = static_cast<std::size_t>(length_of_sample[first]);
-    return tables.fill_ms[length * tables.max_samples + size - 1];
+    return tables.fill_ms[tables.at(length) + size - 1];
 }
 
 double greatest_fill(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
@@ -127,7 +129,8 @@ double greatest_fill(std::span<const std::int32_t> length_of_sample, const Micro
 /// No split has less fill than this: one of its micro-batches starts with the first sample.
 double least_fill(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables) {
     double least_ms = kInfinity;
-    const std::size_t most = std::min(tables.max_samples, length_of_sample.size());
+    const auto length = static_cast<std::size_t>(length_of_sample.front());
+    const std::size_t most = std::min(tables.max_samples(length), length_of_sample.size());
     for (std::size_t size = 1; size <= most; ++size) {
         least_ms = std::min(least_ms, fill_of(length_of_sample, tables, 0, size));
     }

@@ -24,6 +24,7 @@ constexpr std::size_t kMostSamples = 6;
 struct Problem {
     std::vector<PassCosts> costs;
     std::vector<std::int32_t> cells;
+    std::vector<std::int64_t> spans;
     std::vector<std::int32_t> row_of_sample;
 
     explicit Problem(std::uint64_t seed) {
@@ -34,6 +35,8 @@ struct Problem {
         std::sort(length.rbegin(), length.rend());
         for (std::size_t mode = 0; mode < kModes; ++mode) {
             for (std::size_t row = 0; row < kSamples; ++row) {
+                spans.push_back(static_cast<std::int64_t>(cells.size()));
+                spans.push_back(static_cast<std::int64_t>(cells.size() + kMostSamples));
                 for (std::size_t size = 1; size <= kMostSamples; ++size) {
                     const bool exists = row + size <= kSamples;
                     cells.push_back(exists ? static_cast<std::int32_t>(costs.size() / kStages)
@@ -54,7 +57,7 @@ struct Problem {
     }
 
     [[nodiscard]] dynapipe::WindowCosts windows() const {
-        return {{costs, kStages}, cells, row_of_sample, kModes, kMostSamples};
+        return {{costs, kStages}, cells, spans, row_of_sample, kModes};
     }
 };
 

@@ -21,11 +21,14 @@ constexpr std::size_t kTries = 2000;
 struct Problem {
     std::vector<PassCosts> costs = std::vector<PassCosts>(1);
     std::vector<std::int32_t> cells;
+    std::vector<std::int64_t> spans;
     std::vector<std::int32_t> row_of_sample;
 
     Problem() {
         for (std::size_t mode = 0; mode < kModes; ++mode) {
             for (std::size_t row = 0; row < kSamples; ++row) {
+                spans.push_back(static_cast<std::int64_t>(cells.size()));
+                spans.push_back(static_cast<std::int64_t>(cells.size() + kMostSamples));
                 for (std::size_t size = 1; size <= kMostSamples; ++size) {
                     const bool fits = row + size <= kSamples && (mode == 0 || size < 4);
                     cells.push_back(fits ? 0 : -1);
@@ -38,7 +41,7 @@ struct Problem {
     }
 
     [[nodiscard]] dynapipe::WindowCosts windows() const {
-        return {{costs, 1}, cells, row_of_sample, kModes, kMostSamples};
+        return {{costs, 1}, cells, spans, row_of_sample, kModes};
     }
 
     [[nodiscard]] bool is_plan(const std::vector<Replica>& replicas) const {

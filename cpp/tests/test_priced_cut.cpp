@@ -31,7 +31,7 @@ struct Problem {
     std::vector<PassCosts> costs;
     std::vector<std::int32_t> cells;
     std::vector<std::int32_t> row_of_sample;
-    std::size_t max_samples = 0;
+    std::vector<std::int64_t> spans;
 
     Problem(std::size_t n_samples, std::size_t n_stages, bool has_decoder, double limit,
             dynapipe::Random& random)
@@ -61,12 +61,16 @@ struct Problem {
             row_of_sample.push_back(static_cast<std::int32_t>(first.size()) - 1);
         }
         const auto found = dynapipe::window_shapes(input, target, first, most);
-        max_samples = found.max_samples;
         const std::size_t n_shapes = found.shapes.n_rows.size();
         for (std::size_t mode = 0; mode < n_modes; ++mode) {
+            auto end = static_cast<std::int64_t>(cells.size());
+            for (const std::int64_t n_cells : most) {
+                spans.push_back(end);
+                spans.push_back(end += n_cells);
+            }
             for (const std::int32_t shape : found.cells) {
                 const auto cell = static_cast<std::int32_t>(mode * n_shapes) + shape;
-                cells.push_back(shape < 0 || random.below(16) == 0 ? -1 : cell);
+                cells.push_back(random.below(16) == 0 ? -1 : cell);
             }
             for (std::size_t i = 0; i < n_shapes; ++i) {
                 add_costs(found.shapes, i, static_cast<double>(mode), random);
@@ -100,7 +104,7 @@ struct Problem {
     }
 
     [[nodiscard]] dynapipe::WindowCosts windows() const {
-        return {{costs, limit_bytes.size()}, cells, row_of_sample, n_modes, max_samples};
+        return {{costs, limit_bytes.size()}, cells, spans, row_of_sample, n_modes};
     }
 };
 
@@ -345,7 +349,8 @@ void an_end_is_short() {
     const std::vector<PassCosts> costs{{1, 1, 0, 0, 0, 0, 0}};
     const std::vector<double> limits{kNever};
     std::vector<std::int32_t> row_of_sample(n), cells(n, 0);
-    dynapipe::PricedCutter cutter({{costs, 1}, cells, row_of_sample, 1, n}, limits, kLink);
+    const std::vector<std::int64_t> spans{0, n};
+    dynapipe::PricedCutter cutter({{costs, 1}, cells, spans, row_of_sample, 1}, limits, kLink);
     const Cut found = cutter.cut(0.0, kNever, 1);
     CHECK(found.body.size() == 1 && found.ends.size() == 1);
     CHECK(found.ends.front().size <= kMostOfAnEnd);

@@ -9,6 +9,7 @@ import numpy.typing as npt
 # Returns (sizes, objective_ms, n_solves).
 def split_samples(
     length_of_sample: npt.NDArray[np.int32],
+    begin: npt.NDArray[np.int64],
     work_ms: npt.NDArray[np.float64],
     fill_ms: npt.NDArray[np.float64],
     n_replicas: int,
@@ -17,6 +18,7 @@ def split_samples(
 # Returns (fill_ms, work_ms, sizes) of each split, most fill first.
 def split_front(
     length_of_sample: npt.NDArray[np.int32],
+    begin: npt.NDArray[np.int64],
     work_ms: npt.NDArray[np.float64],
     fill_ms: npt.NDArray[np.float64],
 ) -> list[tuple[float, float, list[int]]]: ...
@@ -42,6 +44,7 @@ def list_schedule(
 def construct_plans(
     costs: npt.NDArray[np.float64],
     cells: npt.NDArray[np.int32],
+    spans: npt.NDArray[np.int64],
     row_of_sample: npt.NDArray[np.int32],
     limit_bytes: npt.NDArray[np.float64],
     latency_ms: float,
@@ -58,6 +61,7 @@ def construct_plans(
 def improve_plan(
     costs: npt.NDArray[np.float64],
     cells: npt.NDArray[np.int32],
+    spans: npt.NDArray[np.int64],
     row_of_sample: npt.NDArray[np.int32],
     limit_bytes: npt.NDArray[np.float64],
     latency_ms: float,
@@ -101,7 +105,7 @@ def refine_schedule(
     seed: int,
 ) -> npt.NDArray[np.int32]: ...
 
-# Returns (cells of shape (n_rows, max_samples); of every shape n_rows, row_tokens, target_tokens).
+# Returns (cells, row after row; of every shape n_rows, row_tokens, target_tokens).
 def window_shapes(
     row_tokens: npt.NDArray[np.int64],
     target_tokens: npt.NDArray[np.int64],
@@ -114,13 +118,13 @@ def window_shapes(
     npt.NDArray[np.int64],
 ]: ...
 
-# Writes to `used`, of shape (n_rows, max_samples), which holds -1 throughout.
+# Rewrites `cells`.
 def use_windows(
-    shapes: npt.NDArray[np.int32],
+    cells: npt.NDArray[np.int32],
+    most: npt.NDArray[np.int64],
     fits: npt.NDArray[np.bool_],
     largest: npt.NDArray[np.int64],
     first: int,
-    used: npt.NDArray[np.int32],
 ) -> None: ...
 
 # Returns (work_ms, fill_ms, memory_share), one entry per micro-batch.
@@ -129,14 +133,20 @@ def rate_costs(
     room_bytes: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]: ...
 
-# Returns (work_ms, fill_ms, mode), each of shape (n_rows, max_samples).
+# Returns (begin of shape (n_rows + 1,); of every window work_ms, fill_ms, mode).
 def cheapest_modes(
     cells: npt.NDArray[np.int32],
+    spans: npt.NDArray[np.int64],
     work_ms: npt.NDArray[np.float64],
     fill_ms: npt.NDArray[np.float64],
     memory_share: npt.NDArray[np.float64],
     largest_share: float,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int32]]: ...
+) -> tuple[
+    npt.NDArray[np.int64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.int32],
+]: ...
 
 # Returns per stage its rows of shape (n_instructions, 5).
 def place_transfers(

@@ -13,7 +13,9 @@ from dynapipe_hpc import _kernels
 
 Arguments = list[Any]
 
-CELLS = np.array([[[0, 1], [2, -1]]], np.int32)
+CELLS = np.array([0, 1, 2, -1], np.int32)
+SPANS = np.array([[[0, 2], [2, 4]]])
+BEGIN = np.array([0, 2, 4])
 ROWS = np.array([0, 0, 1], np.int32)
 COSTS = np.ones((3, 2, 7))
 ROOM = np.full(2, 10.0)
@@ -23,17 +25,17 @@ TOKENS = np.array([24, 16, 8])
 WINDOWS = np.array([[0, 2, 0], [2, 1, 0]], np.uint32)
 
 KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
-    "split_samples": (_kernels.split_samples, [ROWS, np.ones((2, 2)), np.ones((2, 2)), 2]),
-    "split_front": (_kernels.split_front, [ROWS, np.ones((2, 2)), np.ones((2, 2))]),
+    "split_samples": (_kernels.split_samples, [ROWS, BEGIN, np.ones(4), np.ones(4), 2]),
+    "split_front": (_kernels.split_front, [ROWS, BEGIN, np.ones(4), np.ones(4)]),
     "cyclic_schedule": (_kernels.cyclic_schedule, [COSTS, ROOM]),
     "list_schedule": (_kernels.list_schedule, [COSTS, ROOM, *LINK, True]),
     "construct_plans": (
         _kernels.construct_plans,
-        [COSTS, CELLS, ROWS, ROOM, *LINK, False, 1, 2, 1, np.inf],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, *LINK, False, 1, 2, 1, np.inf],
     ),
     "improve_plan": (
         _kernels.improve_plan,
-        [COSTS, CELLS, ROWS, ROOM, *LINK, False, [[WINDOWS]], 500, 0],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, *LINK, False, [[WINDOWS]], 500, 0],
     ),
     "simulate": (_kernels.simulate, [ORDER, COSTS[:2], ROOM, *LINK]),
     "refine_schedule": (_kernels.refine_schedule, [ORDER, COSTS[:2], ROOM, *LINK, 20, 0]),
@@ -44,15 +46,15 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "use_windows": (
         _kernels.use_windows,
         [
-            CELLS[0],
+            np.array([0, 1, 2], np.int32),
+            np.array([2, 1]),
             np.array([True, False, True]),
             np.array([1, 1]),
             0,
-            np.full((2, 3), -1, np.int32),
         ],
     ),
     "rate_costs": (_kernels.rate_costs, [COSTS, ROOM]),
-    "cheapest_modes": (_kernels.cheapest_modes, [CELLS, *np.ones((3, 3)), 1.0]),
+    "cheapest_modes": (_kernels.cheapest_modes, [CELLS, SPANS, *np.ones((3, 3)), 1.0]),
     "place_transfers": (
         _kernels.place_transfers,
         [ORDER, np.ones((2, 4)), np.arange(2, dtype=np.uint32)],
@@ -130,7 +132,7 @@ def test_numbers_of_tokens_that_would_overflow_are_refused(wrong: int) -> None:
 
 def test_windows_may_be_none() -> None:
     cells, *shapes = _kernels.window_shapes(TOKENS, 0 * TOKENS, np.arange(3), np.zeros(3, np.int64))
-    assert cells.shape == (3, 0)
+    assert cells.shape == (0,)
     assert not any(sizes.size for sizes in shapes)
 
 

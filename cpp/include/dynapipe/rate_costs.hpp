@@ -21,20 +21,22 @@ Ratings rate_costs(const StageCosts& costs, std::span<const double> room_bytes);
 
 /// The modes of windows, side by side: the one with the least work of those that may be used.
 struct CheapestModes {
-    std::vector<double> work_ms;     ///< row-major (n_rows, max_samples); +infinity if none
-    std::vector<double> fill_ms;     ///< as large
-    std::vector<std::int32_t> mode;  ///< as large; 0 if none
+    std::vector<std::int64_t> begin;  ///< (n_rows + 1,): where entries of rows begin, and the end
+    std::vector<double> work_ms;      ///< row after row; +infinity if none
+    std::vector<double> fill_ms;      ///< as large
+    std::vector<std::int32_t> mode;   ///< as large; 0 if none
 };
 
 /// Chooses for every window the first mode of those with the least work.
 ///
-/// @param cells         row-major (n_modes, n_rows * max_samples): the entry of a window; -1 if
-/// none
+/// @param cells         the entry of a window; -1 if none
+/// @param spans         (n_modes, n_rows, 2): where cells of a mode and row begin and end
 /// @param work_ms       per entry, what is minimised
 /// @param fill_ms       per entry
 /// @param memory_share  per entry
 /// @param largest_share entries that keep more may not be used
-CheapestModes cheapest_modes(std::span<const std::int32_t> cells, std::size_t n_modes,
+CheapestModes cheapest_modes(std::span<const std::int32_t> cells,
+                             std::span<const std::int64_t> spans, std::size_t n_modes,
                              std::span<const double> work_ms, std::span<const double> fill_ms,
                              std::span<const double> memory_share, double largest_share);
 

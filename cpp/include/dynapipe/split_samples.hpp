@@ -7,13 +7,20 @@
 
 namespace dynapipe {
 
-/// What every possible micro-batch costs. Both tables are row-major (n_lengths, max_samples);
-/// entry (l, k) is of a micro-batch of k + 1 samples, the first of which has length l. A
-/// micro-batch with an infinite entry may not be used. No entry is negative or NaN.
+/// What every possible micro-batch costs. Entry begin[l] + k of both tables is of a micro-batch of
+/// k + 1 samples, the first of which has length l. A micro-batch with an infinite entry, or
+/// without any, may not be used. No entry is negative or NaN.
 struct MicroBatchTables {
     std::span<const double> work_ms;  ///< forward and backward time on the slowest stage
     std::span<const double> fill_ms;  ///< forward and backward time on all other stages together
-    std::size_t max_samples;
+    std::span<const std::int64_t> begin;  ///< (n_lengths + 1,), ascending, 0 to all entries
+
+    [[nodiscard]] std::size_t at(std::size_t length) const {
+        return static_cast<std::size_t>(begin[length]);
+    }
+    [[nodiscard]] std::size_t max_samples(std::size_t length) const {
+        return at(length + 1) - at(length);
+    }
 };
 
 struct Split {

@@ -12,20 +12,27 @@ namespace dynapipe {
 /// share a row of the tables.
 struct WindowCosts {
     StageCosts costs;                     ///< of the micro-batches that may be used
-    std::span<const std::int32_t> cells;  ///< row-major (n_modes, n_rows, max_samples): which
-                                          ///< of `costs` k + 1 samples from a row's have in a
-                                          ///< mode; -1 where they may not be used
+    std::span<const std::int32_t> cells;  ///< per mode and row, which of `costs` 1, 2, ... samples
+                                          ///< from a row's have; -1 where they may not be used
+    std::span<const std::int64_t> spans;  ///< (n_modes, n_rows, 2): where cells begin and end
     std::span<const std::int32_t> row_of_sample;  ///< (n_samples,)
     std::size_t n_modes;
-    std::size_t max_samples;
 
     [[nodiscard]] std::size_t n_samples() const { return row_of_sample.size(); }
-    [[nodiscard]] std::size_t n_rows() const { return cells.size() / (n_modes * max_samples); }
+    [[nodiscard]] std::size_t n_rows() const { return spans.size() / (2 * n_modes); }
+
+    /// By number of samples from 1, which of `costs`; -1 if they may not run together.
+    [[nodiscard]] std::span<const std::int32_t> row(std::size_t first, std::size_t mode) const {
+        const auto row = static_cast<std::size_t>(row_of_sample[first]);
+        const std::int64_t* span = &spans[2 * (mode * n_rows() + row)];
+        return cells.subspan(static_cast<std::size_t>(span[0]),
+                             static_cast<std::size_t>(span[1] - span[0]));
+    }
 
     /// Which of `costs`; -1 if samples may not run together.
     [[nodiscard]] std::int32_t cell(std::size_t first, std::size_t size, std::size_t mode) const {
-        const auto row = static_cast<std::size_t>(row_of_sample[first]);
-        return cells[(mode * n_rows() + row) * max_samples + size - 1];
+        const std::span<const std::int32_t> known = row(first, mode);
+        return size <= known.size() ? known[size - 1] : -1;
     }
 };
 

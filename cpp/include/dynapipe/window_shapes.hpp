@@ -12,11 +12,10 @@ struct Shapes {
     std::vector<std::int64_t> n_rows, row_tokens, target_tokens;
 };
 
-/// The shapes of windows, one row per first sample, one column per number of samples.
+/// The shapes of windows, one row per first sample.
 struct WindowShapes {
-    std::vector<std::int32_t> cells;  ///< row-major (n_rows, max_samples): which shape; -1 if none
+    std::vector<std::int32_t> cells;  ///< row after row, by number of samples from 1: which shape
     Shapes shapes;
-    std::size_t max_samples;
 };
 
 /// Shapes of the windows of neighbouring samples, each padded to the longest of its samples on
@@ -28,21 +27,21 @@ struct WindowShapes {
 /// @param first          per row, ascending, the first sample of its windows
 /// @param most           as long; windows of row r have 1 to most[r] >= 0 samples
 ///
-/// Time and memory O(n_rows * greatest of most).
+/// Time and memory O(sum of most).
 WindowShapes window_shapes(std::span<const std::int64_t> row_tokens,
                            std::span<const std::int64_t> target_tokens,
                            std::span<const std::int64_t> first, std::span<const std::int64_t> most);
 
-/// Which windows are used of those whose shapes are known: the ones that fit, but beyond `largest`
-/// samples only up to the first that does not.
+/// Leaves out windows that are not used. Those are that fit, but beyond `largest` samples only up
+/// to the first that does not.
 ///
-/// @param shapes   row-major (n_rows, width): which shape a window has; -1 if it is not known
+/// @param cells    as of `WindowShapes`; counts from `first` afterwards, -1 if not used
+/// @param most     per row, how many cells it has; their sum is that of all
 /// @param fits     per shape, whether it fits
 /// @param largest  per row, see above
-/// @param first    what to count shapes from in `used`
-/// @param used     result, row-major (n_rows, at least width), -1 throughout to begin with
-void use_windows(std::span<const std::int32_t> shapes, std::span<const bool> fits,
-                 std::span<const std::int64_t> largest, std::int32_t first,
-                 std::span<std::int32_t> used);
+/// @param first    what to count shapes from
+void use_windows(std::span<std::int32_t> cells, std::span<const std::int64_t> most,
+                 std::span<const bool> fits, std::span<const std::int64_t> largest,
+                 std::int32_t first);
 
 }  // namespace dynapipe

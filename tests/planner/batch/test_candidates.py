@@ -20,8 +20,15 @@ from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.window_costs import Cells
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    IntArray,
+    Shapes,
+    StageCosts,
+)
 from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
@@ -37,15 +44,29 @@ def test_samples_of_one_row_length_share_a_row_and_what_does_not_fit_is_infinite
     choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
     found = choice.cheapest()
     assert choice.row_of_sample.tolist() == [0, 0, 1, 1]
-    np.testing.assert_allclose(found.work_ms[:, :2], np.array([[4.4, 6.8], [2.8, 3.6]]))
-    np.testing.assert_allclose(found.fill_ms[:, :2], np.array([[3.4, 5.8], [1.8, 2.6]]))
-    assert np.isinf(found.work_ms[:, 2:]).all()
+    work, fill = (rows_of(found.begin, times) for times in (found.work_ms, found.fill_ms))
+    np.testing.assert_allclose([row[:2] for row in work], np.array([[4.4, 6.8], [2.8, 3.6]]))
+    np.testing.assert_allclose([row[:2] for row in fill], np.array([[3.4, 5.8], [1.8, 2.6]]))
+    assert np.isinf([ms for row in work for ms in row[2:]]).all()
 
 
-def work_ms(choice: Candidates, mode: int) -> FloatArray:
-    """Of every window in one mode, infinite where it may not be used."""
-    work_ms: FloatArray = np.append(choice.ratings.work_ms, np.inf)[choice.cells[mode]]
-    return work_ms
+def rows_of(begin: IntArray, entries: FloatArray | Cells) -> list[list[float]]:
+    """The entries of every row."""
+    return [part.tolist() for part in np.split(entries, begin[1:-1])]
+
+
+def cells_of(choice: Candidates) -> list[list[list[int]]]:
+    """By mode and row, the cells of 1, 2, ... samples."""
+    return [
+        [choice.cells[begin:end].tolist() for begin, end in spans]
+        for spans in choice.spans.tolist()
+    ]
+
+
+def work_ms(choice: Candidates, mode: int) -> list[FloatArray]:
+    """Of every row in one mode, infinite where windows may not be used."""
+    known = np.append(choice.ratings.work_ms, np.inf)
+    return [known[cells] for cells in cells_of(choice)[mode]]
 
 
 def test_every_mode_has_its_own_cells_as_far_as_it_fits() -> None:
@@ -53,26 +74,52 @@ def test_every_mode_has_its_own_cells_as_far_as_it_fits() -> None:
     cost = LinearCost((1.0, 2.0), (0.1, 0.1), token_bytes=2.0, recomputes=True)
     found = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
     # Full recomputation keeps a quarter, and on top comes as much as without: 2 * 1.0 - 0.5
-    np.testing.assert_allclose(work_ms(found, 0)[0, :2], np.array([4.4, 6.8]))
-    np.testing.assert_allclose(work_ms(found, 1)[0, :2], np.array([6.6, 10.2]))
-    assert (found.cells >= 0).sum(axis=2).tolist() == [[2], [4]]
-    assert found.cheapest().mode.tolist() == [[0, 0, 1, 1]]
+    np.testing.assert_allclose(work_ms(found, 0)[0][:2], np.array([4.4, 6.8]))
+    np.testing.assert_allclose(work_ms(found, 1)[0][:2], np.array([6.6, 10.2]))
+    assert [[sum(cell >= 0 for cell in row) for row in rows] for rows in cells_of(found)] == [
+        [2],
+        [4],
+    ]
+    assert found.cheapest().mode.tolist() == [0, 0, 1, 1]
 
 
 def test_at_most_some_samples_are_kept_of_every_mode() -> None:
     samples = order_samples(samples_of([24, 24, 24, 16]))
     cost = LinearCost(token_bytes=2.0, recomputes=True)
     every = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
-    np.testing.assert_array_equal(every.of_at_most(2).cells, every.cells[..., :2])
+    assert cells_of(every.of_at_most(2)) == [
+        [cells[:2] for cells in rows] for rows in cells_of(every)
+    ]
+
+
+def test_a_mode_alone_has_its_own_cells_without_a_copy_of_any() -> None:
+    samples = order_samples(samples_of([24, 24, 24, 16]))
+    cost = LinearCost(token_bytes=2.0, recomputes=True)
+    every = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
+    for mode, rows in enumerate(cells_of(every)):
+        alone = every.in_mode(mode)
+        assert cells_of(alone) == [rows]
+        assert alone.cells is every.cells
+
+
+def test_a_table_has_few_cells_where_only_short_samples_begin_large_windows() -> None:
+    samples = order_samples(samples_of(range(8, 808, 8)))
+    cost = LinearCost(token_bytes=2.0, recomputes=True)
+    choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=4000))
+    n_modes, n_rows, _ = choice.spans.shape
+    widest = max(len(row) for rows in cells_of(choice) for row in rows)
+    assert len(choice.cells) < n_modes * n_rows * widest / 2
 
 
 def test_a_share_of_memory_leaves_out_windows_that_keep_more_but_no_sample_alone() -> None:
     samples = order_samples(samples_of([24, 8, 8, 8, 8]))
     room = Cluster(n_stages=2, device_memory_bytes=192)
     choice = candidates(samples, LinearCost(token_bytes=2.0), room)
-    assert (choice.cells >= 0).tolist() == [[[True] * 2 + [False] * 2, [True] * 4]]
+    used = [[cell for cell in row if cell >= 0] for row in cells_of(choice)[0]]
+    assert [len(row) for row in used] == [2, 4]
     few = choice.cheapest(0.2)  # 38.4 bytes
-    assert np.isfinite(few.work_ms).tolist() == [[True] + [False] * 3, [True, True] + [False] * 2]
+    finite = [np.isfinite(row).tolist() for row in rows_of(few.begin, few.work_ms)]
+    assert [[k for k, is_finite in enumerate(row) if is_finite] for row in finite] == [[0], [0, 1]]
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12)
@@ -93,8 +140,7 @@ def test_a_window_is_padded_to_its_longest_on_either_side(
             continue
         expected = padded_microbatch(samples[first : first + size], recompute, True)
         costs = microbatch_costs([expected], cost)
-        row, width = choice.row_of_sample[first], choice.cells.shape[2]
-        cell = choice.cells[mode, row, size - 1] if size <= width else -1
+        cell = choice.cells_of(np.array([[first, size, mode]], np.uint32))[0]
         assert (cell >= 0) == bool(fits(costs, np.full(2, float(room)))[0])
         if cell >= 0:
             assert choice.microbatch(first, size, mode) == expected
@@ -145,7 +191,7 @@ def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
             for size in range(1, len(samples) - first + 1)
         ]
         all_fit = fits(microbatch_costs(windows, cost), np.full(2, float(room))).tolist()
-        found = (choice.cells[0, choice.row_of_sample[first]] >= 0).tolist()
+        found = [cell >= 0 for cell in cells_of(choice)[0][choice.row_of_sample[first]]]
         n = min(len(found), len(all_fit))
         assert found[:n] == used_sizes(all_fit)[:n]
         assert not any(found[n:] + used_sizes(all_fit)[n:])
@@ -183,7 +229,8 @@ def test_nothing_that_fits_is_missed_on_a_measured_table(share: float) -> None:
     lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
     samples = order_samples(samples_of(lengths["batches"][0]))
 
-    found = candidates(samples, cost, A100S).cheapest(share).work_ms
+    cheapest = candidates(samples, cost, A100S).cheapest(share)
+    found = rows_of(cheapest.begin, cheapest.work_ms)
     for row, expected in zip(found, costs_one_by_one(samples, cost, share), strict=True):
         padding = [np.inf] * (len(samples) - len(row))
         missing = [np.inf] * (len(samples) - len(expected))

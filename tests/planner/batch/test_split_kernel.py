@@ -36,10 +36,24 @@ def rows(lengths: list[int]) -> npt.NDArray[np.int32]:
     return np.array(lengths, dtype=np.int32)
 
 
+def tables(
+    work_ms: FloatArray, fill_ms: FloatArray
+) -> tuple[npt.NDArray[np.int64], FloatArray, FloatArray]:
+    """Row after row, without what is forbidden at the end of a row, so of unlike widths."""
+    widths = [np.flatnonzero(np.isfinite(row)).max(initial=-1) + 1 for row in work_ms]
+    work, fill = (
+        np.concatenate([row[:width] for row, width in zip(table, widths, strict=True)])
+        for table in (work_ms, fill_ms)
+    )
+    return np.cumsum([0, *widths]), work, fill
+
+
 @given(problems(), st.integers(1, 4))
 def test_kernel_agrees_with_trying_every_split(problem: Problem, n_replicas: int) -> None:
     lengths, work_ms, fill_ms = problem
-    sizes, found_ms, _ = _kernels.split_samples(rows(lengths), work_ms, fill_ms, n_replicas)
+    sizes, found_ms, _ = _kernels.split_samples(
+        rows(lengths), *tables(work_ms, fill_ms), n_replicas
+    )
     assert found_ms == pytest.approx(least_objective_ms(lengths, work_ms, fill_ms, n_replicas))
     if math.isfinite(found_ms):
         assert sum(sizes) == len(lengths)
@@ -51,7 +65,7 @@ def test_kernel_agrees_with_trying_every_split(problem: Problem, n_replicas: int
 @given(problems())
 def test_the_front_agrees_with_trying_every_split(problem: Problem) -> None:
     lengths, work_ms, fill_ms = problem
-    front = _kernels.split_front(rows(lengths), work_ms, fill_ms)
+    front = _kernels.split_front(rows(lengths), *tables(work_ms, fill_ms))
     assert [point[:2] for point in front] == pareto_front(lengths, work_ms, fill_ms)
     for fill, work, sizes in front:
         assert fill_and_work_ms(sizes, lengths, work_ms, fill_ms) == (fill, work)
@@ -60,8 +74,8 @@ def test_the_front_agrees_with_trying_every_split(problem: Problem) -> None:
 @given(problems(), st.integers(1, 4))
 def test_the_best_split_is_on_the_front(problem: Problem, n_replicas: int) -> None:
     lengths, work_ms, fill_ms = problem
-    front = _kernels.split_front(rows(lengths), work_ms, fill_ms)
-    _, found_ms, _ = _kernels.split_samples(rows(lengths), work_ms, fill_ms, n_replicas)
+    front = _kernels.split_front(rows(lengths), *tables(work_ms, fill_ms))
+    _, found_ms, _ = _kernels.split_samples(rows(lengths), *tables(work_ms, fill_ms), n_replicas)
     assert found_ms == min((fill + work / n_replicas for fill, work, _ in front), default=math.inf)
 
 
@@ -75,15 +89,15 @@ def test_equal_stages_give_the_iteration_time_of_the_paper(
 
     work_ms = np.array([times_ms])
     lengths = rows([0] * len(times_ms))
-    _, found_ms, _ = _kernels.split_samples(lengths, work_ms, (n_stages - 1) * work_ms, 1)
+    _, found_ms, _ = _kernels.split_samples(lengths, *tables(work_ms, (n_stages - 1) * work_ms), 1)
     assert found_ms == pytest.approx(min(map(iteration_ms, every_cut(len(times_ms)))))
 
 
 def test_a_pipeline_prefers_small_micro_batches_where_one_stage_prefers_a_large_one() -> None:
     work_ms = np.array([[4.0, 5.0, 6.0, 7.0]])
     lengths = rows([0] * 4)
-    assert _kernels.split_samples(lengths, work_ms, 0 * work_ms, 1)[:2] == ([4], 7.0)
-    assert _kernels.split_samples(lengths, work_ms, 3 * work_ms, 1)[:2] == ([2, 2], 25.0)
+    assert _kernels.split_samples(lengths, *tables(work_ms, 0 * work_ms), 1)[:2] == ([4], 7.0)
+    assert _kernels.split_samples(lengths, *tables(work_ms, 3 * work_ms), 1)[:2] == ([2, 2], 25.0)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -93,32 +107,35 @@ def test_long_lists_agree_with_trying_every_limit(seed: int) -> None:
     work_ms = rng.uniform(0.0, 3.0) + np.cumsum(growth_ms, axis=1)
     fill_ms = rng.uniform(0.5, 1.5) * work_ms ** rng.uniform(0.8, 1.2)
     lengths = np.sort(rng.integers(0, 5, 80)).tolist()
-    _, found_ms, n_solves = _kernels.split_samples(rows(lengths), work_ms, fill_ms, 2)
+    _, found_ms, n_solves = _kernels.split_samples(rows(lengths), *tables(work_ms, fill_ms), 2)
     assert found_ms == pytest.approx(least_objective_by_limits_ms(lengths, work_ms, fill_ms, 2))
     assert n_solves < len(np.unique(fill_ms)) / 2
 
 
 def test_types_layouts_and_shapes_are_checked() -> None:
-    table = np.ones((2, 3))
+    begin, table = np.array([0, 3, 6]), np.ones(6)
     split = _kernels.split_samples
     with pytest.raises(TypeError, match="incompatible function arguments"):
-        split(np.array([0, 1]), table, table, 1)
+        split(np.array([0, 1]), begin, table, table, 1)
     with pytest.raises(TypeError, match="incompatible function arguments"):
-        split(rows([0]), table.T, table.T, 1)
+        split(rows([0]), begin, table[::2], table[::2], 1)
     with pytest.raises(ValueError, match=r"shape \(n_samples,\), n_samples >= 1, got \(0,\)"):
-        split(rows([]), table, table, 1)
-    with pytest.raises(ValueError, match=r"\(n_lengths, max_samples\), both >= 1, got \(3,\)"):
-        split(rows([0]), table[0], table, 1)
-    with pytest.raises(ValueError, match=r"fill_ms must have shape \(2, 3\), got \(1, 3\)"):
-        split(rows([0]), table, table[:1], 1)
+        split(rows([]), begin, table, table, 1)
+    for wrong_begin in ([0], [0, 3, 5], [0, 4, 3, 6], [-1, 6]):
+        with pytest.raises(ValueError, match="begin must ascend from 0 to the 6 entries"):
+            split(rows([0]), np.array(wrong_begin), table, table, 1)
+    with pytest.raises(ValueError, match=r"work_ms must have shape \(6,\), got \(2, 3\)"):
+        split(rows([0]), begin, table.reshape(2, 3), table, 1)
+    with pytest.raises(ValueError, match=r"fill_ms must have shape \(6,\), got \(3,\)"):
+        split(rows([0]), begin, table, table[:3], 1)
     with pytest.raises(ValueError, match="rows 0 to 1, got 0 to 2"):
-        split(rows([0, 2]), table, table, 1)
+        split(rows([0, 2]), begin, table, table, 1)
     with pytest.raises(ValueError, match="rows 0 to 1, got -1 to 0"):
-        split(rows([0, -1]), table, table, 1)
+        split(rows([0, -1]), begin, table, table, 1)
     with pytest.raises(ValueError, match="n_replicas must be >= 1, got 0"):
-        split(rows([0]), table, table, 0)
+        split(rows([0]), begin, table, table, 0)
     for wrong in (np.nan, -1.0):
         with pytest.raises(ValueError, match="work_ms must hold no NaN and nothing negative"):
-            split(rows([0]), np.full((2, 3), wrong), table, 1)
+            split(rows([0]), begin, np.full(6, wrong), table, 1)
         with pytest.raises(ValueError, match="fill_ms must hold no NaN and nothing negative"):
-            _kernels.split_front(rows([0]), table, np.full((2, 3), wrong))
+            _kernels.split_front(rows([0]), begin, table, np.full(6, wrong))

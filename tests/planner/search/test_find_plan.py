@@ -19,7 +19,7 @@ from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.batch.split import padded_microbatch
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -203,10 +203,10 @@ def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel
 
 
 Integers = npt.NDArray[np.int32]
-Description = tuple[FloatArray, Integers, Integers, FloatArray, float, float, bool, bool]
+Description = tuple[FloatArray, Integers, IntArray, Integers, FloatArray, float, float, bool, bool]
 
 
 def two_samples(cell: int = 0) -> Description:
     """Two samples that may run alone or together, all alike; with cell -1 they may not."""
-    cells, limit = np.full((1, 1, 2), cell, np.int32), np.full(2, np.inf)
-    return (np.ones((1, 2, 7)), cells, np.zeros(2, np.int32), limit, 0.0, 1.0, True, False)
+    windows = (np.full(2, cell, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
+    return (np.ones((1, 2, 7)), *windows, np.full(2, np.inf), 0.0, 1.0, True, False)

@@ -19,14 +19,16 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray
 
 
 class CheapestModes(NamedTuple):
-    """Every window in the mode in which it works least. Shape (n_rows, max_samples).
+    """Every window in the mode in which it works least, row after row, by number of samples.
 
     Attributes:
+        begin: Shape (n_rows + 1,), where the windows of a row begin, and the end.
         work_ms: See `Ratings`; infinite where the window may not be used.
         fill_ms: Likewise.
         mode: Index into the modes; 0 where the window may not be used.
     """
 
+    begin: IntArray
     work_ms: FloatArray
     fill_ms: FloatArray
     mode: Cells
@@ -38,15 +40,17 @@ class Candidates:
 
     Such a window is named by its first sample, its number of samples and its mode. Samples
     whose windows are all alike, as those of one length in a sorted list, share a row of the
-    tables: entry (m, l, k) is of a window of k + 1 samples of which the first is of row l, in
-    mode m. Windows of the same shape share their costs.
+    tables. Rows have as many cells in a mode as its windows have samples at most: those of short
+    samples that keep little are long, most others short. Windows of the same shape share their
+    costs.
 
     Attributes:
         samples: In the order to be cut.
         modes: Those of the cost model.
         row_of_sample: Shape (n_samples,), the row of each sample in the tables.
-        cells: Shape (n_modes, n_rows, max_samples), which of `costs` a window has; -1 where it
-            may not be used.
+        cells: Of every mode and row, which of `costs` the windows of 1, 2, ... samples have; -1
+            where they may not be used.
+        spans: Shape (n_modes, n_rows, 2), where the cells of a mode and row begin and end.
         shapes: Of what was looked up, usable or not.
         costs: As many, see `shapes`.
         ratings: As many.
@@ -56,42 +60,54 @@ class Candidates:
     modes: tuple[Recompute, ...]
     row_of_sample: Cells
     cells: Cells
+    spans: IntArray
     shapes: Shapes
     costs: StageCosts
     ratings: Ratings
 
     def of_at_most(self, max_samples: int) -> Self:
         """Those of at most `max_samples` samples."""
-        return replace(self, cells=np.ascontiguousarray(self.cells[..., :max_samples]))
+        begin, end = np.moveaxis(self.spans, 2, 0)
+        return replace(self, spans=np.stack([begin, np.minimum(end, begin + max_samples)], axis=2))
 
     def in_mode(self, mode: int) -> Self:
         """Those in one mode, by index."""
-        cells = np.ascontiguousarray(self.cells[mode : mode + 1])
-        return replace(self, modes=(self.modes[mode],), cells=cells)
+        return replace(self, modes=(self.modes[mode],), spans=self.spans[mode : mode + 1])
+
+    @property
+    def every_sample_runs(self) -> bool:
+        """Whether every sample alone may be used in the first mode."""
+        begin, end = self.spans[0].T
+        return bool((begin < end).all() and (self.cells[begin] >= 0).all())
 
     def cheapest(self, memory_share: float = 1.0) -> CheapestModes:
         """The mode of every window, of those in which it keeps no more than its share."""
-        return CheapestModes(*_kernels.cheapest_modes(self.cells, *self.ratings, memory_share))
+        return self._cheapest(self.ratings, memory_share)
 
-    def least(self, entries: FloatArray) -> FloatArray:
-        """Of every window the least entry of its modes, shape (n_rows, max_samples).
+    def least(self, entries: FloatArray) -> CheapestModes:
+        """Every window in the mode of its least entry, without fill.
 
         Args:
             entries: One per micro-batch of `costs`; infinite where there is none to be had.
         """
         entries = np.ascontiguousarray(entries)
         nothing = np.zeros_like(entries)
-        least, _, _ = _kernels.cheapest_modes(self.cells, entries, nothing, nothing, 1.0)
-        return least
+        return self._cheapest(Ratings(entries, nothing, nothing), 1.0)
+
+    def _cheapest(self, ratings: Ratings, memory_share: float) -> CheapestModes:
+        found = _kernels.cheapest_modes(self.cells, self.spans, *ratings, memory_share)
+        return CheapestModes(*found)
 
     def cells_of(self, windows: npt.NDArray[np.uint32]) -> Cells:
         """Which of `costs` windows have, see `cells`; rows are first sample, size and mode."""
-        first, size, mode = windows.T
-        return np.asarray(self.cells[mode, self.row_of_sample[first], size - 1])
+        first, size, mode = windows.astype(np.int64).T
+        begin, end = self.spans[mode, self.row_of_sample[first]].T
+        place = begin + size - 1
+        return np.where(place < end, self.cells[np.minimum(place, len(self.cells) - 1)], -1)
 
     def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         """The window of `size` samples from `first` on, in the mode of an index."""
-        cell = self.cells[mode, self.row_of_sample[first], size - 1]
+        cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
         return MicroBatch(
             rows=tuple((sample.sample_id,) for sample in self.samples[first : first + size]),
             row_tokens=int(self.shapes.row_tokens[cell]),
@@ -117,8 +133,16 @@ def candidates(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> 
     lookup = WindowLookup(lengths, first, cost, activation_room_bytes(cost, cluster))
     doubling = Doubling.of(lookup)
     _check_samples([samples[i] for i in first], doubling.rated, cost, cluster)
-    cells, rated = lookup.windows(list(doubling.extents()))
-    return Candidates(samples, cost.recompute_modes, row_of_sample, cells, *rated)
+    extents = list(doubling.extents())
+    cells, rated = lookup.windows(extents)
+    spans = _spans([extent.most for extent in extents])
+    return Candidates(samples, cost.recompute_modes, row_of_sample, cells, spans, *rated)
+
+
+def _spans(most: Sequence[IntArray]) -> IntArray:
+    """Where rows of so many cells begin and end, given that none lie between them."""
+    end = np.cumsum(most).reshape(len(most), -1)
+    return np.stack([end - most, end], axis=2)
 
 
 def _rows(lengths: RowLengths) -> tuple[Cells, IntArray]:

@@ -89,15 +89,19 @@ def split_front(choice: Candidates, memory_share: float = 1.0) -> list[FrontPoin
     It shows what a split trades: less fill, so that pipelines fill sooner, for more work.
     """
     cheapest = choice.cheapest(memory_share)
-    front = _kernels.split_front(choice.row_of_sample, cheapest.work_ms, cheapest.fill_ms)
+    front = _kernels.split_front(
+        choice.row_of_sample, cheapest.begin, cheapest.work_ms, cheapest.fill_ms
+    )
     return [FrontPoint(*point) for point in front]
 
 
 def _cut(choice: Candidates, n_replicas: int, memory_share: float) -> list[Window]:
     length, cheapest = choice.row_of_sample, choice.cheapest(memory_share)
-    sizes, _, _ = _kernels.split_samples(length, cheapest.work_ms, cheapest.fill_ms, n_replicas)
+    sizes, _, _ = _kernels.split_samples(
+        length, cheapest.begin, cheapest.work_ms, cheapest.fill_ms, n_replicas
+    )
     firsts = np.cumsum([0, *sizes[:-1]])
-    modes = cheapest.mode[length[firsts], np.array(sizes) - 1]
+    modes = cheapest.mode[cheapest.begin[length[firsts]] + np.array(sizes) - 1]
     return list(zip(firsts.tolist(), sizes, modes.tolist(), strict=True))
 
 

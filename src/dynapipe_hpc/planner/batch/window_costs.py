@@ -86,20 +86,18 @@ class WindowLookup:
         """All windows that are used, given one extent per mode.
 
         Returns:
-            Shape (n_modes, n_rows, max_samples), which of the rated micro-batches a window is,
-            -1 if it is not used; and these.
+            Mode by mode and row by row, for 1 to `Extent.most` samples, which of the rated
+            micro-batches a window is, -1 if it is not used; and these.
         """
         found = [_kernels.window_shapes(*self.lengths, self.first, e.most) for e in extents]
         shapes = Shapes(*map(np.concatenate, zip(*(sizes for _, *sizes in found), strict=True)))
         rated = self._rated(shapes, self._costs([Shapes(*sizes) for _, *sizes in found]))
-        width = max(cells.shape[1] for cells, *_ in found)
-        used = np.full((len(found), len(self.first), width), -1, np.int32)
         fits, n_before = np.isfinite(rated.ratings.memory_share), 0
-        for own, (cells, n_rows, *_), extent in zip(used, found, extents, strict=True):
+        for (cells, n_rows, *_), extent in zip(found, extents, strict=True):
             own_fit = fits[n_before : n_before + len(n_rows)]
-            _kernels.use_windows(cells, own_fit, extent.largest, n_before, own)
+            _kernels.use_windows(cells, extent.most, own_fit, extent.largest, n_before)
             n_before += len(n_rows)
-        return used, rated
+        return np.concatenate([cells for cells, *_ in found]), rated
 
     def _costs(self, shapes: Sequence[Shapes]) -> StageCosts:
         """Of all modes in one table, as large ones are slow to copy."""

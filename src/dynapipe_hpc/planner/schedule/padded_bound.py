@@ -147,8 +147,9 @@ class _Side:
         # All cuts have all samples, so what is added per sample changes no comparison.
         added = max(0.0, float((-entries / n_rows)[self.can_run].max()))
         table = self.windows.least(np.where(self.can_run, entries + added * n_rows, np.inf))
-        nothing = np.zeros_like(table)
-        least = _kernels.split_samples(self.windows.row_of_sample, table, nothing, 1)[1]
+        least = _kernels.split_samples(
+            self.windows.row_of_sample, table.begin, table.work_ms, table.fill_ms, 1
+        )[1]
         return float(least - added * len(self.windows.samples))
 
 

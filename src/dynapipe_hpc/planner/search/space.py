@@ -12,7 +12,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.candidates import Candidates
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 
 Windows = npt.NDArray[np.uint32]
 Replicas = Sequence[Windows]
@@ -115,7 +115,7 @@ class SearchSpace:
         """All plans of one mode of recomputation, for each in which every sample runs."""
         modes = range(len(self.windows.modes))
         for windows in (self.windows.in_mode(mode) for mode in modes if len(modes) > 1):
-            if (windows.cells[0, windows.row_of_sample, 0] >= 0).all():
+            if windows.every_sample_runs:
                 yield replace(self, windows=windows)
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
@@ -131,6 +131,7 @@ class SearchSpace:
     ) -> tuple[
         FloatArray,
         npt.NDArray[np.int32],
+        IntArray,
         npt.NDArray[np.int32],
         FloatArray,
         float,
@@ -141,6 +142,7 @@ class SearchSpace:
         return (
             self.windows.costs.table,
             self.windows.cells,
+            self.windows.spans,
             self.windows.row_of_sample,
             self.room_bytes,
             self.link.latency_ms,
