@@ -4,7 +4,8 @@
 
 FOLDER (default ../shared) holds the cost tables, see a100_inputs.py. Batches that no planner was
 tuned for are planned for pipelines of 1 to 16 stages and 1 to 16 replicas, with ample memory and
-with 2 % more than the longest sample needs on its own. A row is a batch, over all of these. Each
+with 2 % more than some sample needs on its own. Tables that are noisy have every time of a
+layer multiplied by 0.5 to 1.5, drawn anew. A row is a batch, over all of these. Each
 column but the last is the largest ratio of the default plan's predicted iteration over that of
 another way to plan the same batch; 1 is a tie, and more than that a loss:
 
@@ -22,12 +23,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product, repeat
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from a100_inputs import GPT, a100_table
+from a100_inputs import MODELS, a100_table
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
@@ -43,6 +45,7 @@ from dynapipe_hpc.planner.batch.token_budget import TokenBudget
 from dynapipe_hpc.planner.choice import Choice
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.profile_table import LayerProfile, ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
@@ -61,46 +64,82 @@ SEED = 5
 RATIOS = ("rules", "padding", "modes", "1f1b", "half", "double")
 COLUMNS = {"cases": "{:.0f}", **dict.fromkeys(RATIOS, "{:.4f}"), "planning": "{:.1f}"}
 
+Lengths = list[int]
 Row = dict[str, float]
 
 
 def samples_in(name: str, n_replicas: int) -> list[Sample]:
     """The samples of an odd batch."""
     random = np.random.default_rng(SEED)
-    batches: Mapping[str, Callable[[], Sequence[int]]] = {
-        "Zipf": lambda: np.minimum(8 * random.zipf(1.5, 300), 8192).tolist(),
+
+    def zipf() -> Lengths:
+        return [min(8 * int(n), 8192) for n in random.zipf(1.5, 300)]
+
+    def uniform() -> Lengths:
+        return [int(n) for n in random.integers(1, 8193, 64)]
+
+    batches: Mapping[str, Callable[[], Lengths]] = {
+        "Zipf": zipf,
         "bimodal": lambda: random.choice([64, 4096], 150, p=[0.8, 0.2]).tolist(),
         "constant": lambda: [512] * 128,
         "one giant": lambda: [8192] + [32] * 1999,
         "all ones": lambda: [1] * 500,
         "one per replica": lambda: random.integers(1, 4096, n_replicas).tolist(),
         "three": lambda: [2048, 700, 30],
-        "uniform": lambda: random.integers(1, 8193, 64).tolist(),
+        "uniform": uniform,
+        "FLAN-like": lambda: random.lognormal(5, 1, 110).clip(8, 2048).astype(int).tolist(),
+        "noisy Zipf": zipf,
+        "noisy uniform": uniform,
+        "T5 three": lambda: [2048, 700, 30],
+        "T5 Zipf": lambda: zipf()[:60],
     }
-    return samples_of_lengths([(n, 0) for n in batches[name]()])
+    inputs = batches[name]()
+    targets = random.integers(1, 512, len(inputs)).tolist() if name.startswith("T5") else repeat(0)
+    return samples_of_lengths(list(zip(inputs, targets, strict=False)))
 
 
 BATCHES = ("Zipf", "bimodal", "constant", "one giant", "all ones", "one per replica", "three",
-           "uniform")  # fmt: skip
+           "uniform", "FLAN-like", "noisy Zipf", "noisy uniform", "T5 three",
+           "T5 Zipf")  # fmt: skip
 
 
-def clusters(samples: Sequence[Sample], folder: Path) -> Iterator[tuple[CostModel, Cluster]]:
-    """Every pipeline, number of replicas and memory."""
-    longest = max(samples, key=lambda sample: sample.tokens)
-    for n_stages in STAGES:
-        for n_replicas in (n for n in REPLICAS if n <= len(samples)):
-            ample = Cluster(
-                n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=AMPLE_BYTES
-            )
-            cost = gpt_cost(folder, ample)
-            yield cost, ample
-            tight = {"device_memory_bytes": math.ceil(SLACK * least_bytes(longest, cost))}
-            yield gpt_cost(folder, ample.model_copy(update=tight)), ample.model_copy(update=tight)
+def clusters(
+    name: str, samples: Sequence[Sample], n_replicas: int, folder: Path
+) -> Iterator[tuple[CostModel, Cluster]]:
+    """Every pipeline and memory."""
+    distinct = {(s.input_tokens, s.target_tokens): s for s in samples}.values()
+    for n_stages in STAGES if n_replicas <= len(samples) else ():
+        ample = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=AMPLE_BYTES)
+        cost = cost_of(name, folder, ample)
+        yield cost, ample
+        tight = {
+            "device_memory_bytes": math.ceil(SLACK * max(least_bytes(s, cost) for s in distinct))
+        }
+        yield cost_of(name, folder, ample.model_copy(update=tight)), ample.model_copy(update=tight)
 
 
-def gpt_cost(folder: Path, cluster: Cluster) -> CostModel:
+def family_of(name: str) -> str:
+    return "t5" if name.startswith("T5") else "gpt"
+
+
+def cost_of(name: str, folder: Path, cluster: Cluster) -> CostModel:
+    _, shape = MODELS[family_of(name)]
+    table = a100_table(folder / "profiles", family_of(name))
     config = ProfiledConfig(path=folder, recompute=("none", "selective", "full"))
-    return ProfiledCost(a100_table(folder / "profiles"), GPT, cluster, config)
+    return ProfiledCost(noisy(table) if "noisy" in name else table, shape, cluster, config)
+
+
+def noisy(table: ProfileTable) -> ProfileTable:
+    """Every time of a layer as if something else had slowed the machine, or its clock sped up."""
+    random = np.random.default_rng(SEED)
+
+    def spoiled(layer: LayerProfile) -> LayerProfile:
+        forward_ms, backward_ms = (
+            ms * random.uniform(0.5, 1.5, ms.shape) for ms in (layer.forward_ms, layer.backward_ms)
+        )
+        return replace(layer, forward_ms=forward_ms, backward_ms=backward_ms)
+
+    return replace(table, layers={key: spoiled(layer) for key, layer in table.layers.items()})
 
 
 def least_bytes(sample: Sample, cost: CostModel) -> float:
@@ -163,21 +202,21 @@ def one_f_one_b_ms(planner: Planner, choice: Choice) -> float:
     return iteration_ms([pipeline.timeline for pipeline in pipelines], planner.cost)
 
 
-def planner_of(cost: CostModel, cluster: Cluster) -> Planner:
-    rules = batch_rules(DynamicConfig(), cluster.n_stages, GPT.max_tokens)
+def planner_of(name: str, cost: CostModel, cluster: Cluster) -> Planner:
+    _, shape = MODELS[family_of(name)]
+    rules = batch_rules(DynamicConfig(), cluster.n_stages, shape.max_tokens)
     return Planner(
-        cost, cluster, GPT.hidden_size, rules, ScheduleConfig().chosen_rules, SearchConfig()
+        cost, cluster, shape.hidden_size, rules, ScheduleConfig().chosen_rules, SearchConfig()
     )
 
 
 def measure_all(folder: Path) -> dict[str, Row]:
     rows: dict[str, list[Row]] = {}
-    for name in BATCHES:
-        for n_replicas in REPLICAS:
-            samples = samples_in(name, n_replicas)
-            for cost, cluster in clusters(samples, folder):
-                if cluster.n_replicas == n_replicas:
-                    rows.setdefault(name, []).append(measure(planner_of(cost, cluster), samples))
+    for name, n_replicas in product(BATCHES, REPLICAS):
+        samples = samples_in(name, n_replicas)
+        for cost, cluster in clusters(name, samples, n_replicas, folder):
+            row = measure(planner_of(name, cost, cluster), samples)
+            rows.setdefault(name, []).append(row)
     found = {name: summary(measured) for name, measured in rows.items()}
     return found | {"all": summary([row for measured in rows.values() for row in measured])}
 

@@ -110,7 +110,7 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     link = INSTANT.latency_ms, INSTANT.bytes_per_ms, INSTANT.full_duplex
     spans = np.stack([np.arange(n), np.arange(1, n + 1)], axis=1)[None]
     space = case.costs.table, places, spans, places, case.limit_bytes, *link, split
-    made = _kernels.construct_plans(*space, 1, N_KEPT, N_REFINED, math.inf)
+    made = _kernels.construct_plans(*space, 1, N_KEPT, N_REFINED)
     starts = [replicas for replicas, *_ in made]
     *_, (replicas, *_) = _kernels.improve_plan(*space, starts, config.effort, config.seed)
     return case._replace(costs=case.costs.take(replicas[0][:, 0].astype(np.int64)))

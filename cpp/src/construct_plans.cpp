@@ -35,20 +35,15 @@ std::size_t index_of_least(const std::vector<double>& values) {
 class Builder {
   public:
     Builder(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
-            std::size_t n_replicas, bool split_backward, std::size_t n_kept, std::size_t n_refined,
-            double give_up_ms)
+            std::size_t n_replicas, bool split_backward, std::size_t n_kept, std::size_t n_refined)
         : windows_(windows),
           cutter_(windows, limit_bytes, link),
           scheduler_(windows.costs, limit_bytes, link, windows.n_samples(), split_backward),
           n_replicas_(n_replicas),
           n_kept_(n_kept),
-          n_refined_(n_refined),
-          give_up_ms_(give_up_ms) {}
+          n_refined_(n_refined) {}
 
     std::vector<ConstructedPlan> run() {
-        if (is_hopeless()) {
-            return {};
-        }
         for (const double price : kPrices) {
             try_cut(price, kNever, {0});
         }
@@ -57,9 +52,6 @@ class Builder {
         }
         if (best_.empty()) {
             try_samples_alone();
-        }
-        if (best_.empty() && give_up_ms_ < kNever) {
-            return {};
         }
         if (best_.empty()) {
             throw std::invalid_argument("a sample alone needs more than the limit of a stage");
@@ -85,19 +77,6 @@ class Builder {
     }
 
   private:
-    /// Whether an even share of the least work is too much, as far as one stage is always slowest.
-    bool is_hopeless() {
-        if (give_up_ms_ == kNever) {
-            return false;
-        }
-        const Cut cut = cutter_.cut(0.0, kNever, 0);
-        double work_ms = 0.0;
-        for (const Window& window : cut.body) {
-            work_ms += cutter_.work_ms(window);
-        }
-        return work_ms > give_up_ms_ * static_cast<double>(n_replicas_);
-    }
-
     void try_cut(double price, double longest_ms, std::initializer_list<std::size_t> rebalances) {
         const Cut cut = cutter_.cut(price, longest_ms, 2 * n_replicas_);
         for (const std::size_t n_rebalanced : rebalances) {
@@ -225,7 +204,7 @@ class Builder {
         }
         for (Windows& replica : plan.replicas) {
             arrange(replica, kEvenRise);
-            plan.makespan_ms = std::max(plan.makespan_ms, makespan_ms(replica, give_up_ms_));
+            plan.makespan_ms = std::max(plan.makespan_ms, makespan_ms(replica, kNever));
         }
         keep(std::move(plan));
     }
@@ -358,7 +337,7 @@ class Builder {
     }
 
     [[nodiscard]] double worst_kept_ms() const {
-        return best_.size() < n_kept_ ? give_up_ms_ : best_.back().makespan_ms;
+        return best_.size() < n_kept_ ? kNever : best_.back().makespan_ms;
     }
 
     /// Plans that take equally long are most likely the same, found twice.
@@ -381,7 +360,6 @@ class Builder {
     std::size_t n_replicas_;
     std::size_t n_kept_;
     std::size_t n_refined_;
-    double give_up_ms_;
     std::vector<ConstructedPlan> best_;  ///< best first
     std::vector<std::uint32_t> list_;
 };
@@ -391,11 +369,8 @@ class Builder {
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::size_t n_replicas, bool split_backward,
-                                             std::size_t n_kept, std::size_t n_refined,
-                                             double give_up_ms) {
-    return Builder(windows, limit_bytes, link, n_replicas, split_backward, n_kept, n_refined,
-                   give_up_ms)
-        .run();
+                                             std::size_t n_kept, std::size_t n_refined) {
+    return Builder(windows, limit_bytes, link, n_replicas, split_backward, n_kept, n_refined).run();
 }
 
 }  // namespace dynapipe

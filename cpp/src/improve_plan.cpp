@@ -50,6 +50,12 @@ class Search {
         return found;
     }
 
+    /// Of the slowest replica of a plan, in the ways that suit its replicas best.
+    double makespan_ms(const Assignment& plan) {
+        begin(plan);
+        return slowest_ms();
+    }
+
   private:
     /// Takes over a plan, every replica in the way to schedule it that suits it best.
     void begin(const Assignment& start) {
@@ -207,6 +213,17 @@ std::vector<Improvement> improve_plan(const WindowCosts& windows,
                                       std::span<const double> limit_bytes, const Link& link,
                                       bool split_backward, std::size_t effort, std::uint64_t seed) {
     return Search(windows, limit_bytes, link, split_backward, seed).run(starts, effort);
+}
+
+std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
+                                 std::span<const double> limit_bytes, const Link& link,
+                                 bool split_backward) {
+    Search search(windows, limit_bytes, link, split_backward, 0);
+    std::vector<double> found_ms;
+    for (const Assignment& plan : plans) {
+        found_ms.push_back(search.makespan_ms(plan));
+    }
+    return found_ms;
 }
 
 }  // namespace dynapipe

@@ -81,7 +81,7 @@ void check_search(std::uint64_t seed, std::size_t n_replicas, bool split_backwar
     const std::vector<double> limits(kStages, limit_bytes);
     const dynapipe::Link link{0.5, 10.0, seed % 2 == 0};
     const auto plans = dynapipe::construct_plans(problem.windows(), limits, link, n_replicas,
-                                                 split_backward, 3, 2, kNever);
+                                                 split_backward, 3, 2);
     std::vector<Assignment> starts;
     for (const auto& plan : plans) {
         CHECK(holds_every_sample_once(plan.replicas));

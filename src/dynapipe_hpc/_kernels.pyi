@@ -54,8 +54,31 @@ def construct_plans(
     n_replicas: int,
     n_kept: int,
     n_refined: int,
-    give_up_ms: float,
 ) -> list[tuple[list[npt.NDArray[np.uint32]], float, float, float, bool, int]]: ...
+def least_makespan_ms(
+    costs: npt.NDArray[np.float64],
+    cells: npt.NDArray[np.int32],
+    spans: npt.NDArray[np.int64],
+    row_of_sample: npt.NDArray[np.int32],
+    limit_bytes: npt.NDArray[np.float64],
+    latency_ms: float,
+    bytes_per_ms: float,
+    full_duplex: bool,
+    split_backward: bool,
+    n_replicas: int,
+) -> float: ...
+def makespans_ms(
+    costs: npt.NDArray[np.float64],
+    cells: npt.NDArray[np.int32],
+    spans: npt.NDArray[np.int64],
+    row_of_sample: npt.NDArray[np.int32],
+    limit_bytes: npt.NDArray[np.float64],
+    latency_ms: float,
+    bytes_per_ms: float,
+    full_duplex: bool,
+    split_backward: bool,
+    plans: Sequence[Sequence[npt.NDArray[np.uint32]]],
+) -> list[float]: ...
 
 # Returns plans of (windows per replica, makespan_ms, effort, n_moves), the best last.
 def improve_plan(

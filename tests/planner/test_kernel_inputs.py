@@ -31,7 +31,15 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "list_schedule": (_kernels.list_schedule, [COSTS, ROOM, *LINK, True]),
     "construct_plans": (
         _kernels.construct_plans,
-        [COSTS, CELLS, SPANS, ROWS, ROOM, *LINK, False, 1, 2, 1, np.inf],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, *LINK, False, 1, 2, 1],
+    ),
+    "least_makespan_ms": (
+        _kernels.least_makespan_ms,
+        [COSTS, CELLS, SPANS, ROWS, ROOM, *LINK, False, 2],
+    ),
+    "makespans_ms": (
+        _kernels.makespans_ms,
+        [COSTS, CELLS, SPANS, ROWS, ROOM, *LINK, False, [[WINDOWS]]],
     ),
     "improve_plan": (
         _kernels.improve_plan,

@@ -33,14 +33,11 @@ struct ConstructedPlan {
 /// @param split_backward  whether gradients of weights are passes of their own.
 /// @param n_kept          most plans to return, >= 1.
 /// @param n_refined       of these, how many are refined once they are found.
-/// @param give_up_ms      makespan beyond which plans are of no use; may be infinite.
-/// @return                the best plans, best first, none only if all are beyond `give_up_ms`; no
-///                        replica is empty.
+/// @return                the best plans, at least one, best first; no replica is empty.
 /// @throws std::invalid_argument  if a sample alone has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::size_t n_replicas, bool split_backward,
-                                             std::size_t n_kept, std::size_t n_refined,
-                                             double give_up_ms);
+                                             std::size_t n_kept, std::size_t n_refined);
 
 }  // namespace dynapipe

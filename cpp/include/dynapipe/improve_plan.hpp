@@ -45,4 +45,10 @@ std::vector<Improvement> improve_plan(const WindowCosts& windows,
                                       std::span<const double> limit_bytes, const Link& link,
                                       bool split_backward, std::size_t effort, std::uint64_t seed);
 
+/// The makespan of each plan, as a search that begins with it counts it; infinite if a micro-batch
+/// does not fit.
+std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
+                                 std::span<const double> limit_bytes, const Link& link,
+                                 bool split_backward);
+
 }  // namespace dynapipe

@@ -1,7 +1,7 @@
 """The method, from the samples of an iteration to the plans of all ranks."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -32,8 +32,10 @@ from dynapipe_hpc.planner.schedule.pipeline import Pipeline, refine_pipeline, sc
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.find_plan import FoundPlan, find_plan
+from dynapipe_hpc.planner.search.space import ConstructedPlan
+from dynapipe_hpc.planner.search.spaces import search_spaces
 
-NEAR = 1.0005
+NEAR = 1.001
 """Over the best plan, up to where other rules than the adaptive one may make up for it."""
 
 REFINEMENT = 4
@@ -163,21 +165,22 @@ class Planner:
     def _search(self, samples: Sequence[Sample], config: SearchConfig) -> Choice:
         """The best of the plans that are found, of those that less would have found, and of rules.
 
-        Plans that the adaptive schedule leaves too far behind are not scheduled by every rule.
+        Spaces in which no plan can be better than those before are not searched.
         """
-        found = find_plan(
-            samples,
-            self.cost,
-            self.cluster,
-            config,
-            split_backward=may_split(self.schedule_rules),
-            rules=[rule for rule in self.batch_rules if isinstance(rule, DynamicBatches)],
-        )
+        dynamic = [rule for rule in self.batch_rules if isinstance(rule, DynamicBatches)]
         others = [rule for rule in self.batch_rules if not isinstance(rule, DynamicBatches)]
         candidates = list(self._candidates(others, samples))
-        searched = self._promising(found.searched, candidates, config)
-        by_rules = self._promising(found.by_rules, [*candidates, *searched], config)
-        return Choice((*candidates, *by_rules, *searched), found.constructed)
+        constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
+        n_replicas, splits = self.cluster.n_replicas, may_split(self.schedule_rules)
+        for spaces in search_spaces(samples, self.cost, self.cluster, split_backward=splits):
+            best_ms = min((c.makespan_ms for c in candidates), default=math.inf)
+            if any(space.may_beat(best_ms, n_replicas) for space in spaces.values()):
+                found = find_plan(spaces, n_replicas, config, dynamic)
+                searched = self._promising(found.searched, (), config)
+                candidates += self._promising(found.by_rules, searched, config)
+                candidates += searched
+                constructed = constructed or found.constructed
+        return Choice(tuple(candidates), constructed)
 
     def _promising(
         self, plans: Sequence[FoundPlan], rivals: Sequence[Candidate], config: SearchConfig

@@ -24,6 +24,7 @@ from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.find_plan import Found, find_plan
+from dynapipe_hpc.planner.search.spaces import search_spaces
 
 COST = LinearCost((1.0, 2.0), (0.02, 0.03))
 Replicas = Sequence[Sequence[MicroBatch]]
@@ -43,7 +44,8 @@ def find(
     split_backward: bool = False,
 ) -> Found:
     config = SearchConfig(effort=effort, seed=seed)
-    return find_plan(samples, cost, cluster, config, split_backward=split_backward)
+    spaces = next(search_spaces(samples, cost, cluster, split_backward=split_backward))
+    return find_plan(spaces, cluster.n_replicas, config)
 
 
 def makespan_ms(
@@ -168,7 +170,8 @@ def test_a_batch_rule_that_begins_best_is_a_start() -> None:
     cost = LinearCost((1.0,) * 16, (0.02,) * 16)
     config = SearchConfig(effort=0)
     rules = [DynamicBatches(share) for share in (1 / 16, 0.25, 1.0)]
-    found = find_plan(samples, cost, cluster, config, split_backward=False, rules=rules)
+    spaces = next(search_spaces(samples, cost, cluster, split_backward=False))
+    found = find_plan(spaces, 1, config, rules)
     assert found.by_rules
     best_rule_ms = min(plan.makespan_ms for plan in found.by_rules)
     assert found.searched[0].makespan_ms <= best_rule_ms
@@ -197,9 +200,9 @@ def test_a_start_that_is_no_plan_is_refused(start: list[list[list[int]]], messag
 
 def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel() -> None:
     with pytest.raises(ValueError, match="n_replicas 1 to 2, got 4 and 3"):
-        _kernels.construct_plans(*two_samples(), 3, 4, 1, np.inf)
+        _kernels.construct_plans(*two_samples(), 3, 4, 1)
     with pytest.raises(ValueError, match="sample 0 alone may not be used"):
-        _kernels.construct_plans(*two_samples(cell=-1), 1, 4, 1, np.inf)
+        _kernels.construct_plans(*two_samples(cell=-1), 1, 4, 1)
 
 
 Integers = npt.NDArray[np.int32]

@@ -1,19 +1,11 @@
 """Finds plans of an iteration: constructs many by rules, and improves the best."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
-from dynapipe_hpc.planner.batch.memory import activation_room_bytes
-from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
-from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.rule_plans import rule_plans
 from dynapipe_hpc.planner.search.space import ConstructedPlan, Replicas, SearchSpace
@@ -26,8 +18,6 @@ RACE = 25_000
 """Passes after which orders of the samples are compared."""
 HOPELESS_ORDER = 1.01
 """Over the best order after the race, from where the effort of an order goes to the others."""
-HOPELESS_MODE = 1.03
-"""Over the best start of all modes, from where one mode for all is not searched by itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,38 +60,23 @@ class Found:
 
 
 def find_plan(
-    samples: Sequence[Sample],
-    cost: CostModel,
-    cluster: Cluster,
+    spaces: Mapping[str, SearchSpace],
+    n_replicas: int,
     config: SearchConfig,
-    *,
-    split_backward: bool,
     rules: Sequence[DynamicBatches] = (),
 ) -> Found:
     """Looks for the micro-batches, their order, modes and replicas that finish soonest.
 
     In every order of the samples plans are constructed and improved; orders that are soon far
-    behind leave their effort to the others. Where one mode of
-    recomputation for all may be as good as any mixture, plans of that mode are also improved by
-    themselves, just as if there were no other: so to allow more modes is no loss. Nor is more
-    effort, see `SearchSpace.improve`.
+    behind leave their effort to the others. More effort is no loss, see `SearchSpace.improve`.
+    One mode of recomputation by itself takes half the effort, as there are none to choose from.
 
     Args:
-        samples: Of the iteration, in any order.
-        cost: Predicts time and memory.
-        cluster: Whose memory limits what may be in flight, and whose link takes time.
+        spaces: By order of the samples, the plainest first; see `search_spaces`.
+        n_replicas: Those that share the work, at most as many as samples.
         config: How hard to look.
-        split_backward: Whether the schedule may give gradients of weights passes of their own.
         rules: Batch rules, whose plans in the plainest order are starts, too.
-
-    Raises:
-        DoesNotFitError, NotMeasuredError: A sample cannot run.
-        TooFewMicroBatchesError: There are fewer samples than replicas.
     """
-    n_replicas = cluster.n_replicas
-    if len(samples) < n_replicas:
-        raise TooFewMicroBatchesError.of(len(samples), n_replicas)
-    spaces = dict(_spaces(samples, cost, cluster, split_backward=split_backward))
     plainest, *_ = spaces
     constructed = {
         order: space.construct(n_replicas, N_KEPT, N_REFINED) for order, space in spaces.items()
@@ -111,23 +86,11 @@ def find_plan(
         for order, space in spaces.items()
     ]
     kept = _best_orders(lanes, config)
-    effort = config.effort * len(lanes) // len(kept)
-    searched = [
-        plan
-        for lane in (*kept, *_of_one_mode(kept[0], n_replicas, rules))
-        for plan in lane.improved(effort, config.seed)
-    ]
+    whole = config.effort if len(spaces[plainest].windows.modes) > 1 else config.effort // 2
+    effort = whole * len(lanes) // len(kept)
+    searched = [plan for lane in kept for plan in lane.improved(effort, config.seed)]
     searched.sort(key=lambda plan: plan.makespan_ms)
     return Found(searched, lanes[0].by_rules, constructed)
-
-
-def _spaces(
-    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, split_backward: bool
-) -> Iterator[tuple[str, SearchSpace]]:
-    room_bytes = activation_room_bytes(cost, cluster)
-    for order, ordered in orders(samples, cost.is_encoder_decoder).items():
-        windows = candidates(ordered, cost, cluster)
-        yield order, SearchSpace(windows, room_bytes, cluster.link, split_backward)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,23 +115,13 @@ class _Lane:
         n_replicas: int,
         rules: Sequence[DynamicBatches],
     ) -> Self:
+        plans = list(rule_plans(rules, space.windows, n_replicas))
+        makespans_ms = space.makespans_ms([plan.replicas for plan in plans])
         by_rules = [
-            FoundPlan(way, space, replicas, space.makespan_ms(replicas), 0)
-            for way, replicas in rule_plans(rules, space.windows, n_replicas)
+            FoundPlan(plan.way, space, plan.replicas, ms, 0)
+            for plan, ms in zip(plans, makespans_ms, strict=True)
         ]
         return cls(space, constructed, by_rules)
-
-    @property
-    def start_ms(self) -> float:
-        """Makespan of the best start."""
-        starts_ms = [plan.makespan_ms for plan in self.constructed]
-        starts_ms += [plan.makespan_ms for plan in self.by_rules]
-        return min(starts_ms, default=math.inf)
-
-    @property
-    def batch_rules_lead(self) -> bool:
-        """Whether a batch rule makes the best start."""
-        return self.start_ms < self.constructed[0].makespan_ms
 
     def improved(self, effort: int, seed: int) -> Iterator[FoundPlan]:
         starts = [plan.replicas for plan in self.constructed]
@@ -188,17 +141,3 @@ def _best_orders(lanes: list[_Lane], config: SearchConfig) -> list[_Lane]:
     ]
     ranked = sorted(zip(raced_ms, range(len(lanes)), strict=True))
     return [lanes[i] for ms, i in ranked if ms <= HOPELESS_ORDER * ranked[0][0]]
-
-
-def _of_one_mode(lane: _Lane, n_replicas: int, rules: Sequence[DynamicBatches]) -> Iterator[_Lane]:
-    """The same samples in one mode each, where that is not hopeless.
-
-    Plans of batch rules take their time, so they are made again only where they are good starts.
-    """
-    # Where a batch rule leads, constructed plans are far from what the search will find.
-    give_up_ms = math.inf if lane.batch_rules_lead else HOPELESS_MODE * lane.start_ms
-    for space in lane.space.modes_alone():
-        constructed = space.construct(n_replicas, N_KEPT, N_REFINED, give_up_ms)
-        alone = _Lane.of(space, constructed, n_replicas, rules if lane.batch_rules_lead else ())
-        if alone.start_ms < give_up_ms:
-            yield alone

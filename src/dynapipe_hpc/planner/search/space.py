@@ -1,9 +1,8 @@
 """What plans are searched in: the windows of ordered samples, and what limits their schedules."""
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -78,20 +77,15 @@ class SearchSpace:
     link: Link
     split_backward: bool
 
-    def construct(
-        self, n_replicas: int, n_kept: int, n_refined: int, give_up_ms: float = math.inf
-    ) -> list[ConstructedPlan]:
+    def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
         """The best plans that rules make, best first; see construct_plans.hpp.
 
         Args:
             n_replicas: At most as many as samples.
             n_kept: How many to return at most.
             n_refined: How many of these to refine.
-            give_up_ms: Makespan beyond which plans are of no use; there may be none below.
         """
-        made = _kernels.construct_plans(
-            *self._description, n_replicas, n_kept, n_refined, give_up_ms
-        )
+        made = _kernels.construct_plans(*self._description, n_replicas, n_kept, n_refined)
         return [ConstructedPlan(*plan) for plan in made]
 
     def improve(self, starts: Sequence[Replicas], effort: int, seed: int) -> list[ImprovedPlan]:
@@ -107,16 +101,15 @@ class SearchSpace:
         found = _kernels.improve_plan(*self._description, starts, effort, seed)
         return [ImprovedPlan(*plan) for plan in found]
 
-    def makespan_ms(self, plan: Replicas) -> float:
-        """End of the slowest replica of a plan, by the adaptive schedule."""
-        return self.improve([plan], effort=0, seed=0)[0].makespan_ms
+    def may_beat(self, makespan_ms: float, n_replicas: int) -> bool:
+        """False only if no plan for replicas ends sooner, see least_makespan.hpp."""
+        return makespan_ms == np.inf or makespan_ms > _kernels.least_makespan_ms(
+            *self._description, n_replicas
+        )
 
-    def modes_alone(self) -> Iterator[Self]:
-        """All plans of one mode of recomputation, for each in which every sample runs."""
-        modes = range(len(self.windows.modes))
-        for windows in (self.windows.in_mode(mode) for mode in modes if len(modes) > 1):
-            if windows.every_sample_runs:
-                yield replace(self, windows=windows)
+    def makespans_ms(self, plans: Sequence[Replicas]) -> list[float]:
+        """End of the slowest replica of each plan, by the adaptive schedule."""
+        return _kernels.makespans_ms(*self._description, plans)
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Per replica, its micro-batches in order."""

@@ -1,0 +1,108 @@
+"""The spaces of a search: what is found in one mode by itself, and what no plan can beat."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, permutations, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.length_samples import samples_of
+from tests.oracles.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.one_mode import OneMode
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
+from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.find_plan import find_plan
+from dynapipe_hpc.planner.search.space import SearchSpace
+from dynapipe_hpc.planner.search.spaces import search_spaces
+
+COST = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True)
+RULE = [DynamicBatches(0.5)]
+
+
+def spaces_of(
+    lengths: Sequence[int], cost: CostModel, cluster: Cluster, *, split_backward: bool = False
+) -> list[Mapping[str, SearchSpace]]:
+    samples = samples_of(lengths)
+    return list(search_spaces(samples, cost, cluster, split_backward=split_backward))
+
+
+@given(
+    st.lists(st.integers(1, 200), min_size=4, max_size=30),
+    st.integers(1, 3),
+    st.sampled_from([700, 1_000_000]),
+    st.booleans(),
+)
+def test_a_mode_by_itself_is_searched_as_if_there_were_no_other(
+    lengths: list[int], n_replicas: int, memory_bytes: int, split_backward: bool
+) -> None:
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=memory_bytes)
+    config = SearchConfig(effort=12_500)
+    _, *alone = spaces_of(lengths, COST, cluster, split_backward=split_backward)
+    assert alone
+    for spaces in alone:
+        (space,) = spaces.values()
+        only = OneMode(COST, *space.windows.modes)
+        (known,) = spaces_of(lengths, only, cluster, split_backward=split_backward)
+        plans, expected = (find_plan(s, n_replicas, config, RULE) for s in (spaces, known))
+        for found, others in (
+            (plans.searched, expected.searched),
+            (plans.by_rules, expected.by_rules),
+        ):
+            assert [p.microbatches for p in found] == [p.microbatches for p in others]
+            assert [p.makespan_ms for p in found] == [p.makespan_ms for p in others]
+
+
+def test_modes_in_which_not_every_sample_runs_are_no_space() -> None:
+    cluster = Cluster(n_stages=2, device_memory_bytes=300)
+    _, alone = spaces_of([150, 10], COST, cluster)
+    assert [space.windows.modes for space in alone.values()] == [(Recompute.FULL,)]
+
+
+@pytest.mark.parametrize("rule", [adaptive, adaptive_split])
+@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("draw", range(4))
+def test_no_plan_of_any_partition_beats_what_none_can_beat(
+    draw: int, n_replicas: int, rule: ScheduleRule
+) -> None:
+    lengths = np.random.default_rng(draw).integers(1, 300, 4).tolist()
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10**6)
+    _, *alone = spaces_of(lengths, COST, cluster, split_backward=rule is adaptive_split)
+    for spaces in alone:
+        (space,) = spaces.values()
+        best_ms = shortest_ms(lengths, cluster, rule, space)
+        assert space.may_beat(best_ms * (1 + 1e-9), n_replicas)
+        assert not space.may_beat(0.5 * best_ms, n_replicas)
+
+
+def shortest_ms(
+    lengths: Sequence[int], cluster: Cluster, rule: ScheduleRule, space: SearchSpace
+) -> float:
+    """Of all cuts of the ordered samples in a space's mode, on all replicas, in all orders."""
+    ordered, (mode,) = order_samples(samples_of(lengths)), space.windows.modes
+    found_ms = np.inf
+    for cuts in product((False, True), repeat=len(lengths) - 1):
+        bounds = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)]
+        windows = [padded_microbatch(ordered[a:b], mode) for a, b in pairwise(bounds)]
+        for order in permutations(windows):
+            for owners in product(range(cluster.n_replicas), repeat=len(order)):
+                replicas = [
+                    [m for m, owner in zip(order, owners, strict=True) if owner == replica]
+                    for replica in range(cluster.n_replicas)
+                ]
+                ends_ms = [
+                    schedule_pipeline(m, COST, cluster, [rule]).timeline.makespan_ms
+                    for m in replicas
+                    if m
+                ]
+                found_ms = min(found_ms, max(ends_ms))
+    return found_ms
