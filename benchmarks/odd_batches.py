@@ -144,7 +144,9 @@ def noisy(table: ProfileTable) -> ProfileTable:
 
 def least_bytes(sample: Sample, cost: CostModel) -> float:
     """What a device must have for a sample to run, in the mode that needs least."""
-    alone = [padded_microbatch([sample], mode) for mode in cost.recompute_modes]
+    alone = [
+        padded_microbatch([sample], mode, cost.is_encoder_decoder) for mode in cost.recompute_modes
+    ]
     return float(np.min([
         (cost.static_bytes + activation_bytes(microbatch_costs([m], cost))[0]).max()
         for m in alone
