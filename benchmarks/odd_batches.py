@@ -91,7 +91,7 @@ def samples_in(name: str, n_replicas: int) -> list[Sample]:
         "noisy Zipf": zipf,
         "noisy uniform": uniform,
         "T5 three": lambda: [2048, 700, 30],
-        "T5 Zipf": lambda: zipf()[:60],
+        "T5 Zipf": lambda: [min(n, 2048) for n in zipf()[:30]],
     }
     inputs = batches[name]()
     targets = random.integers(1, 512, len(inputs)).tolist() if name.startswith("T5") else repeat(0)
