@@ -69,7 +69,10 @@ def test_processes_that_a_rank_starts_may_belong_to_other_jobs() -> None:
     ("launched", "expected"),
     [
         ({}, {"OMPI_MCA_btl": "self", "UCX_TLS": "tcp"}),
-        (JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, {"OMPI_MCA_btl": "self,sm", "UCX_TLS": "tcp"}),
+        (
+            JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
+            {"OMPI_MCA_btl": "self,vader", "UCX_TLS": "tcp"},
+        ),
         (JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, {"UCX_TLS": "tcp"}),
     ],
 )

@@ -22,7 +22,8 @@ def shared_memory_only(started: Started, environment: Environment) -> Iterator[N
         environment: Its variables, which MPI and UCX read when MPI starts.
     """
     settings = {
-        "OMPI_MCA_btl": "self,sm" if started.size > 1 else "self",
+        # Shared memory by its name of Open MPI 3 and 4, which 5 takes, too: there `sm` is a stub.
+        "OMPI_MCA_btl": "self,vader" if started.size > 1 else "self",
         "UCX_TLS": "self,sm",  # MPICH, and Open MPI over UCX
     }
     added = settings.keys() - environment.keys() if started.is_on_one_host else set()
