@@ -10,7 +10,7 @@ import pytest
 import torch
 from mpi4py import MPI
 from torch import distributed
-from torch._C._distributed_c10d import ProcessGroupGloo
+from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
 
 from dynapipe_hpc.executor.rendezvous import Rendezvous, rendezvous
 from dynapipe_hpc.executor.transport import TransportError
@@ -54,10 +54,17 @@ def test_a_key_is_what_a_rank_has_set_before_or_after_it_is_asked_for() -> None:
         WORLD.Barrier()
         assert store.check(["late", "of 0"])
         assert not store.check(["late", "of nobody"])
-        assert store.num_keys() == SIZE + 1
+
+
+def test_groups_may_count_and_delete_keys_from_their_own_code() -> None:
+    with rendezvous(WORLD, 60) as store:
+        asked_by_torch = PrefixStore("a", store)
+        asked_by_torch.set(f"of {RANK}", "x")
         WORLD.Barrier()
-        assert store.delete_key(f"of {RANK}")
-        assert not store.delete_key(f"of {RANK}")
+        assert asked_by_torch.num_keys() == SIZE
+        WORLD.Barrier()
+        assert asked_by_torch.delete_key(f"of {RANK}")
+        assert not asked_by_torch.delete_key(f"of {RANK}")
 
 
 def test_ranks_that_count_at_once_lose_nothing() -> None:

@@ -70,11 +70,11 @@ class Rendezvous(Store):
         """
         return self._is_open and all(self._ask("check", key) for key in keys)
 
-    def delete_key(self, key: str) -> bool:
+    def deleteKey(self, key: str) -> bool:  # noqa: N802 - the name that torch calls
         """Forgets a key; returns whether it was set."""
         return bool(self._ask("delete", key))
 
-    def num_keys(self) -> int:
+    def getNumKeys(self) -> int:  # noqa: N802 - the name that torch calls
         """Number of keys that are set."""
         return int(self._ask("count", ""))
 
