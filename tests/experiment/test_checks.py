@@ -13,6 +13,7 @@ from dynapipe_hpc.experiment.checks import (
     check_split_backward,
 )
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.world import MPI
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 Check = Callable[[ExperimentConfig, int], None]
@@ -48,6 +49,7 @@ def test_costs_can_be_measured_before_there_is_a_dataset(tmp_path: Path) -> None
     check_profile(experiment(tmp_path / "none.h5", 40), 1)
 
 
+@pytest.mark.skipif("Open MPI" not in MPI.Get_library_version(), reason="Open MPI alone wants it")
 def test_root_is_told_what_open_mpi_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.delenv("OMPI_ALLOW_RUN_AS_ROOT", raising=False)

@@ -1,7 +1,9 @@
+import _ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
@@ -12,6 +14,15 @@ from dynapipe_hpc.experiment.open_mpi.settings import (
     open_mpi_settings,
 )
 
+LOAD_ANOTHER_MPI = """
+import ctypes, os, sys
+from dynapipe_hpc.experiment.open_mpi.settings import is_own_open_mpi, permission_for_root
+
+os.geteuid = lambda: 0
+sys.prefix = sys.argv[1]
+ctypes.CDLL(f"{sys.prefix}/lib/libmpi.so.12")
+print([is_own_open_mpi(), permission_for_root()])
+"""
 FILES = "OMPI_MCA_mca_base_param_files"
 
 
@@ -33,6 +44,21 @@ def start_mpi(look: str) -> str:
 def test_a_process_alone_has_no_shared_memory_that_it_could_leave_behind() -> None:
     look = "print([f for f in Path('/proc/self/maps').read_text().split() if '/dev/shm' in f])"
     assert start_mpi(look) == "[]\n"
+
+
+def test_another_mpi_in_the_environment_is_not_taken_for_open_mpi(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    copy(_ctypes.__file__, tmp_path / "lib" / "libmpi.so.12")  # as a wheel of MPICH has it
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OMPI")}
+    job = subprocess.run(
+        [sys.executable, "-c", LOAD_ANOTHER_MPI, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert job.stdout == "[False, '']\n"
 
 
 def test_settings_are_for_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,16 @@ _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 def is_own_open_mpi() -> bool:
     """Whether the MPI library in memory is the environment's own, from the extra [local]."""
-    inside = os.fsencode(Path(sys.prefix).resolve() / "lib" / "libmpi.so")
-    return inside in Path("/proc/self/maps").read_bytes()
+    return _is_open_mpi() and _is_loaded(str(Path(sys.prefix).resolve() / "lib" / "libmpi.so"))
+
+
+def _is_open_mpi() -> bool:
+    # Other libraries may be called libmpi.so, too; this one is part of every Open MPI.
+    return _is_loaded("/libopen-pal.so")
+
+
+def _is_loaded(library: str) -> bool:
+    return os.fsencode(library) in Path("/proc/self/maps").read_bytes()
 
 
 def has_settings(file: Path) -> bool:
@@ -24,11 +32,12 @@ def has_settings(file: Path) -> bool:
 
 
 def permission_for_root() -> str:
-    """What root has to type before Open MPI starts ranks, to be added to an advice; else nothing.
+    """What root has to type before Open MPI starts ranks, to be added to an advice.
 
-    Its launcher refuses before any rank of ours is started, so nobody else can say so in a line.
+    Empty for other users, with another MPI library in memory, and where it has been typed. The
+    launcher refuses before any rank of ours is started, so nobody else can say so in a line.
     """
-    if os.geteuid() or all(name in os.environ for name in _ROOT):
+    if os.geteuid() or not _is_open_mpi() or all(name in os.environ for name in _ROOT):
         return ""
     return f"; as root, first: export {' '.join(f'{name}=1' for name in _ROOT)}"
 
