@@ -99,6 +99,14 @@ def test_whoever_switches_it_off_is_told(
     assert told in capsys.readouterr().out
 
 
+def test_the_name_of_a_dataset_steers_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with DatasetFile(write_samples(tmp_path / "\x1b[2J.h5")) as dataset:
+        DatasetCheck(dataset, wanted=False).close()
+    assert r"\x1b[2J.h5: its samples are not" in capsys.readouterr().out
+
+
 def test_the_process_ends_when_the_run_is_killed() -> None:
     """It waits for a dataset here that never comes, so that nothing else ends it."""
     program = (

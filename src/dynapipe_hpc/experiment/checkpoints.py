@@ -1,6 +1,5 @@
 """Writes checkpoints beside training: all ranks agree on what is complete."""
 
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from dynapipe_hpc.data.errors import RunError, escaped
 from dynapipe_hpc.executor.position import Phase, Position
 from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.say import warn
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
@@ -188,9 +188,5 @@ class Checkpoints:
 
     def _give_up(self, n_done: int, error: str) -> str:
         self._folder.discard(n_done)
-        sys.stderr.write(
-            f"dynapipe-hpc: no checkpoint after {n_done} iterations, those before it are kept: "
-            f"{error}\n"
-        )
-        sys.stderr.flush()
+        warn(f"no checkpoint after {n_done} iterations, those before it are kept: {error}")
         return error

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from dynapipe_hpc.data.dataset_file import DatasetFile
-from dynapipe_hpc.data.errors import InputError, RunError, printable
+from dynapipe_hpc.data.errors import InputError, RunError, escaped, printable
 from dynapipe_hpc.data.verify_dataset import SamplesDifferError, verify_dataset
 
 _UNREADABLE, _DIFFERS, _ORPHANED = 1, 2, 3
@@ -79,7 +79,7 @@ class DatasetCheck:
 
     def _say(self, what: str) -> None:
         # A line in one piece, as the loop of training prints, too.
-        print(f"dataset {self._path}: {what}\n", end="", flush=True)
+        print(escaped(f"dataset {self._path}: {what}\n"), end="", flush=True)
 
 
 def main(path: Path) -> int:

@@ -12,7 +12,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import RunError, escaped, printable
+from dynapipe_hpc.data.errors import RunError, escaped
+from dynapipe_hpc.experiment.say import say
 from dynapipe_hpc.experiment.world import MPI
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
@@ -56,7 +57,8 @@ class Ending:
         self.wait_unless_first()
         trace = [] if isinstance(error, RunError) else traceback.format_exception(error)
         who = f"rank {MPI.COMM_WORLD.Get_rank()} on {MPI.Get_processor_name()}"
-        _say("".join(trace) + f"dynapipe-hpc: {who} ends the job: {printable(str(error))}")
+        sys.stderr.write(escaped("".join(trace)))
+        _say_last(f"{who} ends the job: {error}")
         _abort(1)
 
     def interrupt(self, number: Signals) -> NoReturn:
@@ -64,7 +66,7 @@ class Ending:
         # Before `open`, whose word decides, all ranks would speak.
         is_first = MPI.COMM_WORLD.Get_rank() == 0
         if self.claim() if self._window is not None else is_first:
-            _say(f"dynapipe-hpc: ended by {number.name}")
+            _say_last(f"ended by {number.name}")
         if MPI.COMM_WORLD.Get_size() > 1:
             _abort(INTERRUPTED)
         os._exit(INTERRUPTED)
@@ -96,9 +98,8 @@ class Ending:
         return not found[0]
 
 
-def _say(message: str) -> None:
-    sys.stderr.write(escaped(message) + "\n")
-    sys.stderr.flush()
+def _say_last(message: str) -> None:
+    say(message)
     # A launcher that is told to end the job may close what it has not read yet.
     time.sleep(_UNTIL_READ_S)
 

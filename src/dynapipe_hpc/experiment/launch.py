@@ -1,6 +1,5 @@
 """The ranks of this job, and how they end together."""
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError, RunError, printable
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.ending import Ending
+from dynapipe_hpc.experiment.say import say
 from dynapipe_hpc.experiment.stop_requests import StopRequests
 from dynapipe_hpc.experiment.world import MPI
 
@@ -99,7 +99,7 @@ class Job:
         answers = [a for a in self.comm.allgather(answer) if a is not None]
         if answers and self.is_first:
             for message in dict.fromkeys(message for message, _ in answers):
-                sys.stderr.write(f"dynapipe-hpc: {printable(message)}\n")
+                say(message)
         if answers:
             raise SystemExit(max(code for _, code in answers))
 

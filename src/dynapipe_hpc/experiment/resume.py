@@ -1,16 +1,16 @@
 """Where a run goes on: at the newest checkpoint of its folder that is whole."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.experiment.say import say
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.files import DamagedError, new_checksum
@@ -83,7 +83,7 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     with job.agreeing():
         if job.is_first:
             for left in folder.clear():
-                _say(f"{left}: was never completed, and is removed")
+                say(f"{left}: was never completed, and is removed")
         candidates = folder.complete()
     damaged: dict[Path, str] = {}
     for path in job.broadcast(candidates):
@@ -95,7 +95,7 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
                 description = Description.read(path)
                 _check_facts(path, description.facts, facts)
                 for old, problem in damaged.items():
-                    _say(f"{problem}; it is left out, and kept as {folder.set_aside(old)}")
+                    say(f"{problem}; it is left out, and kept as {folder.set_aside(old)}")
             return ResumePoint(path, description)
         if job.is_first:
             damaged[path] = problems[0]
@@ -143,8 +143,3 @@ def _check_facts(path: Path, stored: Facts, current: Facts) -> None:
                 f"{path}: was written with {key} = {value!r}, but now it is "
                 f"{current.get(key)!r}; set it back, or name another run folder"
             )
-
-
-def _say(message: str) -> None:
-    sys.stderr.write(f"dynapipe-hpc: {escaped(message)}\n")
-    sys.stderr.flush()

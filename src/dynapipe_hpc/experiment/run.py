@@ -1,7 +1,6 @@
 """Trains: every rank executes its plans, and makes its share of the coming ones."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
@@ -25,6 +24,7 @@ from dynapipe_hpc.experiment.resume import (
 )
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.run_log import RunLog
+from dynapipe_hpc.experiment.say import warn
 from dynapipe_hpc.experiment.slurm import read_slurm_job
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.experiment.stopping import end_stopped
@@ -65,7 +65,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 
 def _warn_of_costs(config: ExperimentConfig, n_ranks: int) -> None:
     if warning := check_costs(config, circumstances(config, n_ranks)):
-        sys.stderr.write(f"dynapipe-hpc: warning: {warning}\n")
+        warn(warning)
 
 
 @contextmanager

@@ -1,16 +1,15 @@
 """Whether someone out of sight touches a file from time to time."""
 
 import os
-import sys
 import time
 from pathlib import Path
 
-from dynapipe_hpc.data.errors import printable
+from dynapipe_hpc.experiment.say import say
 
 BEAT_S = 2.0
 """Time between two signs."""
 PATIENCE_S = 30.0
-"""Time without one after which who should give them is gone."""
+"""Silence after which a holder is taken for dead."""
 _PAUSE_S = 0.05
 
 
@@ -33,9 +32,7 @@ def gives_sign(path: Path, who: str, patience_s: float) -> bool:
             return now is not None
         if not is_told and time.monotonic() > start_s + 2 * BEAT_S:
             is_told = True
-            told = f"{who}, gives no sign of life; waits for one, {patience_s:g} s at most"
-            sys.stderr.write(f"dynapipe-hpc: {printable(told)}\n")
-            sys.stderr.flush()
+            say(f"{who}, gives no sign of life; waiting up to {patience_s:g} s for one")
     return False
 
 

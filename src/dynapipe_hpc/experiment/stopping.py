@@ -1,13 +1,13 @@
 """What follows when a run was asked to stop, and whether there is time for it."""
 
 import os
-import sys
 from collections import deque
 from signal import Signals
 from statistics import median
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.say import say, warn
 from dynapipe_hpc.experiment.slurm import read_slurm_job, requeue
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 
@@ -26,8 +26,7 @@ def end_stopped(job: Job, asked: int) -> int:
     """
     if job.is_first:
         name = Signals(asked).name
-        sys.stderr.write(f"dynapipe-hpc: stopped by {name}; start again to go on\n")
-        sys.stderr.flush()
+        say(f"stopped by {name}; start again to go on")
         slurm_job = read_slurm_job(os.environ)
         if asked == Signals.SIGUSR1 and slurm_job is not None:
             requeue(slurm_job)
@@ -72,9 +71,8 @@ class CheckpointTime:
         interval_s = self._config.every * iteration_s
         if checkpoint_s > interval_s and not self._has_warned:
             self._has_warned = True
-            sys.stderr.write(
-                f"dynapipe-hpc: a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = "
+            warn(
+                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = "
                 f"{self._config.every} iterations only {interval_s:.1f} s, so training waits; "
-                "raise it\n"
+                "raise it"
             )
-            sys.stderr.flush()

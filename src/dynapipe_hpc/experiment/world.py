@@ -6,7 +6,6 @@ one job and are not end here, before anything else is loaded.
 
 import os
 import signal
-import sys
 import time
 import warnings
 from typing import NoReturn
@@ -17,6 +16,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.mismatch import check_interface, check_world
 from dynapipe_hpc.experiment.one_host import prefer_loopback, shared_memory_only
 from dynapipe_hpc.experiment.open_mpi.settings import is_own_open_mpi, open_mpi_settings
+from dynapipe_hpc.experiment.say import say
 from dynapipe_hpc.experiment.started import read_started
 
 __all__ = ["MPI", "STARTED"]
@@ -55,8 +55,7 @@ def _start() -> None:
 
 def _refuse(message: str) -> NoReturn:
     if STARTED.rank == 0:
-        sys.stderr.write(f"dynapipe-hpc: {message}\n")
-        sys.stderr.flush()
+        say(message)
     # Launchers end all processes when one ends: by then the first must have spoken, and all of
     # them end with the same exit code.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -140,6 +140,14 @@ def test_more_threads_than_cores_are_warned_of(folder: Path, capsys: Output) -> 
     assert "1 x 1000 threads (ranks x training.threads) share" in said
 
 
+def test_names_in_findings_steer_no_terminal(tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "\x1b[2J").mkdir()
+    examine(Case.of(ALONE, None, [], tmp_path / "\x1b[2J"))
+    said = capsys.readouterr().out
+    assert r"\x1b[2J" in said
+    assert "\x1b" not in said
+
+
 def test_a_missing_dataset_has_one_problem_where_layers_are_given(
     folder: Path, capsys: Output
 ) -> None:

@@ -1,11 +1,11 @@
 """Is this machine all right?"""
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level, lines, merged
 from dynapipe_hpc.experiment.doctor.look_at_access import look_at_access
@@ -15,6 +15,7 @@ from dynapipe_hpc.experiment.doctor.look_at_host import look_at_host
 from dynapipe_hpc.experiment.doctor.look_at_launch import look_at_launch, look_at_mpi
 from dynapipe_hpc.experiment.doctor.look_at_network import look_at_network
 from dynapipe_hpc.experiment.doctor.look_at_software import look_at_gpus, look_at_software
+from dynapipe_hpc.experiment.say import say
 
 Look = Callable[[Case], Iterable[Finding]]
 
@@ -44,7 +45,7 @@ def examine(case: Case) -> bool:
             findings = merged(case.job.gather(list(look(case))))
         levels.update(finding.level for finding in findings)
         if findings:
-            print("\n".join(lines(heading, findings)), flush=True)
+            print(escaped("\n".join(lines(heading, findings))), flush=True)
     if case.job.is_first:
         print(_verdict(levels), flush=True)
     return case.job.broadcast(not levels[Level.PROBLEM])
@@ -62,12 +63,11 @@ def _ending(case: Case, heading: str) -> Iterator[None]:
     """Ends the job where ranks wait for each other for ever, as over a broken network."""
 
     def end() -> None:
-        sys.stderr.write(
-            f"dynapipe-hpc: {heading}: PROBLEM: did not end within {_LONGEST_S:.0f} s on rank "
+        say(
+            f"{heading}: PROBLEM: did not end within {_LONGEST_S:.0f} s on rank "
             f"{case.job.rank}; the MPI library may use a network that does not work between these "
-            "hosts: name another (Open MPI: OMPI_MCA_btl_tcp_if_include, MPICH: FI_PROVIDER)\n"
+            "hosts: name another (Open MPI: OMPI_MCA_btl_tcp_if_include, MPICH: FI_PROVIDER)"
         )
-        sys.stderr.flush()
         case.job.comm.Abort(2)
 
     timer = threading.Timer(_LONGEST_S, end)
