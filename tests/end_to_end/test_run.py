@@ -45,7 +45,7 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert len(lines) == 4
     for word in ("loss", "real tokens/s", "padding efficiency", "predicted", "plans ahead"):
         assert word in lines[-1]
-    n_warnings = job.stdout.count("4 x 1 threads (ranks x training.threads) share")
+    n_warnings = job.stderr.count("4 x 1 threads (ranks x training.threads) share")
     assert n_warnings == (len(os.sched_getaffinity(0)) < 4)
     assert losses(tmp_path / "run")[-1] < losses(tmp_path / "run")[0]
     events = json.loads((tmp_path / "run" / "trace.json").read_text())

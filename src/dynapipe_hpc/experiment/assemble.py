@@ -1,6 +1,5 @@
 """Puts the parts of one rank together."""
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +11,9 @@ from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.channels import Channels, open_channels
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.cores import shortage
 from dynapipe_hpc.experiment.devices import CPU, Place, reserve_memory
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.source import Source
-from dynapipe_hpc.experiment.world import STARTED
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.tied_weights import tied_weights
@@ -49,7 +46,6 @@ class Worker:
 def build_worker(config: ExperimentConfig, source: Source, job: Job, place: Place) -> Worker:
     """Builds the stage of this rank on its device; all ranks together."""
     torch.set_num_threads(config.training.threads)
-    _say_shortage(job, config.training.threads)
     channels = connect(config, job, place)
     stage_number = config.cluster.stage_of(job.rank)
     module = build_module(config, stage_number, channels.collectives, place.device)
@@ -64,12 +60,6 @@ def build_worker(config: ExperimentConfig, source: Source, job: Job, place: Plac
     with job.agreeing():
         reserve_memory(place, config)
     return Worker(loader, stage, state, channels, clock)
-
-
-def _say_shortage(job: Job, threads: int) -> None:
-    said = shortage(STARTED.n_cores, threads)
-    if said and job.is_first:
-        sys.stderr.write(f"dynapipe-hpc: {said}\n")
 
 
 def connect(config: ExperimentConfig, job: Job, place: Place) -> Channels:

@@ -7,11 +7,13 @@ from typing import NamedTuple
 from dynapipe_hpc.experiment.check_torch import check_torch
 from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.cores import crowded_hosts
+from dynapipe_hpc.experiment.cores import crowded_hosts, shortage
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.placed import placed
+from dynapipe_hpc.experiment.say import warn
 from dynapipe_hpc.experiment.source import Source, open_source
+from dynapipe_hpc.experiment.world import STARTED
 
 
 class Experiment(NamedTuple):
@@ -49,8 +51,14 @@ def open_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experimen
     config = job.broadcast(config)
     with job.agreeing():
         source = open_source(config)
-    for line in crowded_hosts(job, config.training.threads):
-        print(f"warning: {line}", flush=True)
+    _warn_of_cores(job, config.training.threads)
     with job.agreeing():
         check_torch()
     return Experiment(config, source)
+
+
+def _warn_of_cores(job: Job, threads: int) -> None:
+    crowded, short = crowded_hosts(job, threads), shortage(STARTED.n_cores, threads)
+    if job.is_first:
+        for line in (*crowded, *([short] if short else ())):
+            warn(line)
