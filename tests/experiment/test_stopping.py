@@ -31,7 +31,7 @@ from dynapipe_hpc.experiment.stop_requests import StopRequests
 
 stop = StopRequests()
 stop.listen(Ending())
-with stop.heeded():
+with stop.observed():
     os.kill(os.getpid(), signal.SIGUSR1)
     while not stop.asked:
         time.sleep(0.01)

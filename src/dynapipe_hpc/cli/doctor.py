@@ -14,8 +14,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         help="look for what would prevent a run here; start as a run would be",
         description=(
             "Looks at launcher, MPI, one-sided access between all ranks, software, devices, "
-            "memory and the run folder, and whether CONFIG goes with them: a fact per line, and a "
-            "problem with its way out. Exits with 2 if there is a problem, 0 otherwise."
+            "memory and the run folder, and whether CONFIG goes with them: a fact per line, and "
+            "with a problem what to do about it. Exits with 2 if there is a problem, 0 otherwise."
         ),
         epilog=examples(
             "dynapipe-hpc doctor",

@@ -18,9 +18,10 @@ class DataConfig(ConfigTable):
         long_samples: What becomes of longer ones. cut_input_end and cut_input_start: as much of
             the end or of the start of the input is not used; samples of which the target alone is
             longer are left out. cut_targets: the end of the input, then that of the target is not
-            used, its end of sequence included. drop: they are left out. refuse: nothing begins.
+            used, its end of sequence included. drop: they are left out. refuse: the run does not
+            start.
         tokens_per_batch: Most real tokens of one global batch, after cutting.
-        seed: Of the order in which an epoch visits the samples.
+        seed: Seed of the order in which an epoch visits the samples.
         verify: Whether a run reads all samples once, beside training, and compares them with their
             checksums.
     """

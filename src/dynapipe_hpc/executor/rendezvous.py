@@ -113,9 +113,8 @@ class Rendezvous(Store):
             waited_s = time.monotonic() - start_s
             if waited_s > limit_s:
                 raise TransportError(
-                    f"ranks did not connect: rank {self._comm.Get_rank()} waited {limit_s:g} s in "
-                    f"vain for {key!r}, which another rank was to say; that rank hangs or has not "
-                    "come so far"
+                    f"ranks did not connect: rank {self._comm.Get_rank()} waited {limit_s:g} s "
+                    f"for {key!r} from another rank, which hangs or has not got this far"
                 )
             time.sleep(min(waited_s / 10, _LONGEST_PAUSE_S))
         return reply.recv()

@@ -29,11 +29,11 @@ class Worker:
     """What executes plans on this rank.
 
     Attributes:
-        loader: Reads the tokens of the iteration that it was started with.
+        loader: Reader of the tokens of the iteration that it was started with.
         stage: The layers.
-        state: Of their training.
-        channels: To the other ranks.
-        clock: Of the device.
+        state: State of their training.
+        channels: Channels to the other ranks.
+        clock: Clock of the device.
     """
 
     loader: TokenLoader[Any]

@@ -33,8 +33,8 @@ def begun_table(
     for name in SETTINGS:
         if table.provenance.get(name) != now[name]:
             raise InputError(
-                f"{path}: was measured with {name} {table.provenance.get(name)}, and this would "
-                f"be with {now[name]}; {_WAY_OUT}"
+                f"{path}: was measured with {name} {table.provenance.get(name)}; this run "
+                f"uses {now[name]}; {_WAY_OUT}"
             )
     return table
 

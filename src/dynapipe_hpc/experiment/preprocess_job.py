@@ -70,7 +70,7 @@ def preprocess_together(
             is left, a file cannot be written, a worker died, or a rank was asked to stop; the
             first rank has said so.
     """
-    with job.stop.heeded():
+    with job.stop.observed():
         return _preprocess(job, sources, output, tokenizer, options, on_share)
 
 

@@ -106,7 +106,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     watchdog = Watchdog(job, config)
     position = watchdog.position
     checkpoints = Checkpoints(job, config.checkpoint, folder, worker.state, facts, position)
-    with job.stop.heeded() if checkpoints.is_on else nullcontext():
+    with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
             _planning(config, source, store, job, n_done) as planning,
             closing(log) if log is not None else nullcontext(),

@@ -17,8 +17,8 @@ class StopRequests:
     """What this process has been asked for.
 
     SIGUSR1 and SIGTERM ask it to stop at a good place, if it has one. A second SIGTERM, and
-    SIGINT, end the job at once, and so does any signal where nobody heeds requests. A signal that
-    comes on two ways, as from Slurm and from `srun`, counts once.
+    SIGINT, end the job at once, and so does any signal while requests are not observed. A
+    signal that comes on two ways, as from Slurm and from `srun`, counts once.
 
     Attributes:
         asked: The first signal that asked to stop; 0 if none has.
@@ -27,17 +27,17 @@ class StopRequests:
     def __init__(self) -> None:
         """Before `listen`, signals do what they do without this."""
         self.asked = 0
-        self._is_heeded = False
+        self._is_observed = False
         self._first_s = 0.0
 
     @contextmanager
-    def heeded(self) -> Iterator[None]:
+    def observed(self) -> Iterator[None]:
         """In this block someone looks at `asked` from time to time."""
-        self._is_heeded = True
+        self._is_observed = True
         try:
             yield
         finally:
-            self._is_heeded = False
+            self._is_observed = False
 
     def listen(self, ending: Ending) -> None:
         """Answers signals from now on, also while the main thread is inside of C code."""
@@ -66,4 +66,4 @@ class StopRequests:
             return False
         # Slurm sends SIGTERM some time before it kills, perhaps after SIGUSR1.
         is_second = number is Signals.SIGTERM and self.asked == Signals.SIGTERM
-        return is_second or not self._is_heeded
+        return is_second or not self._is_observed

@@ -22,7 +22,7 @@ class Finding:
 
     Attributes:
         subject: What it is about, a few words.
-        text: What is so; with the way out, if that is not good.
+        text: What is so; if that is not good, with what to do about it.
         level: A warning does not prevent a run, a problem does.
     """
 
