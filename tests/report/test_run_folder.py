@@ -72,6 +72,23 @@ def test_a_run_that_finished_no_iteration_can_be_started_again(tmp_path: Path) -
     assert RunFolder.open(tmp_path / "x").config == "a = 2\n"
 
 
+UNFINISHED = f"{0xABC:016x}.partial"
+
+
+def test_what_a_run_was_writing_when_it_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
+    begun = tmp_path / f".iterations.csv.{UNFINISHED}"
+    begun.touch()
+    RunFolder.create(tmp_path, "", {}).add(record())
+    others = [tmp_path / f".{name}.{UNFINISHED}" for name in ("config.toml", "trace.json")]
+    plan = tmp_path / "plans" / f".0003.txt.{UNFINISHED}"
+    plan.parent.mkdir()
+    of_the_report = tmp_path / f".report.html.{UNFINISHED}"
+    for path in (*others, plan, of_the_report):
+        path.touch()
+    RunFolder.resume(tmp_path, "", {}, 1)
+    assert list(tmp_path.rglob("*.partial")) == [of_the_report]
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear")
     with pytest.raises(InputError, match="holds files of something else; name a new folder"):

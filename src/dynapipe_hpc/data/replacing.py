@@ -72,6 +72,23 @@ def remove_left_over(path: Path) -> None:
                     each.unlink()
 
 
+def remove_unfinished(folder: Path, *names: str) -> None:
+    """Removes files beside those of a folder that a lock keeps other writers from.
+
+    Args:
+        folder: The folder, which need not exist.
+        names: Names or patterns (`fnmatch`) of the files that were to be written.
+
+    Raises:
+        RunError: The file system refuses.
+    """
+    for name in names:
+        for left in folder.glob(f".{name}.{'[0-9a-f]' * 16}.partial"):
+            with writing(left):
+                if stat.S_ISREG(left.lstat().st_mode):
+                    left.unlink()
+
+
 def _now_s(path: Path) -> float:
     """Time by the clock that stamps files beside `path`."""
     descriptor, probe = _create_beside(path)

@@ -8,7 +8,7 @@ from typing import Self
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, read_text, why_unreadable
-from dynapipe_hpc.data.replacing import replacing, writing
+from dynapipe_hpc.data.replacing import remove_unfinished, replacing, writing
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
@@ -59,6 +59,7 @@ class RunFolder:
             InputError: The folder holds more of a run, or other files, or cannot be made.
             RunError: The file system refuses, as when the disk is full.
         """
+        _remove_unfinished(path)
         _prepare(path, n_repeatable)
         (path / TRACE).unlink(missing_ok=True)
         folder = cls(path, config_toml, machine)
@@ -75,6 +76,7 @@ class RunFolder:
             InputError: The folder is no run folder, or damaged.
             RunError: The file system refuses, as when the disk is full.
         """
+        _remove_unfinished(path)
         folder = cls(path, config_toml, machine)
         folder._iterations.cut(n_done)
         folder._trace.cut(n_done)
@@ -157,6 +159,12 @@ def write_whole(path: Path, text: str, *, lasting: bool = True) -> None:
     """Writes a file beside its place and renames it, so that nobody sees half of it."""
     with replacing(path, lasting=lasting) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def _remove_unfinished(path: Path) -> None:
+    """Removes what a killed run was writing; the report is no file of the run, nor of its lock."""
+    remove_unfinished(path, "config.toml", "machine.json", ITERATIONS, TRACE)
+    remove_unfinished(path / "plans", "*")
 
 
 def _prepare(path: Path, n_repeatable: int) -> None:
