@@ -97,7 +97,9 @@ def training(path: Path, folder: Path) -> Training:
     plans = source.planner.make_plans(0, samples)
     kept = CheckpointConfig(every=1)
     written = CheckpointFolder(folder, kept)
-    checkpoints = Checkpoints(JOB, kept, written, worker.state, {}, private_position())
+    checkpoints = Checkpoints(
+        JOB, kept, written, worker.state, {}, private_position(), lambda: None
+    )
     return Training(worker, plans[config.cluster.plan_of(JOB.rank)], samples, checkpoints)
 
 

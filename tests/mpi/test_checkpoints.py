@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -11,11 +11,13 @@ import torch
 from mpi4py import MPI
 from tests.oracles.training_case import SHAPE, Rank, make_rank
 
+from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
 from dynapipe_hpc.executor.position import private_position
 from dynapipe_hpc.experiment.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.resume import find_resume_point
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
@@ -44,7 +46,9 @@ def path() -> Iterator[Path]:
 class Training:
     """A rank that trains with made-up gradients."""
 
-    def __init__(self, path: Path, config: CheckpointConfig) -> None:
+    def __init__(
+        self, path: Path, config: CheckpointConfig, check_lock: Callable[[], None] = lambda: None
+    ) -> None:
         cluster = Cluster(n_stages=SIZE, device_memory_bytes=1)
         collectives: Collectives = MpiCollectives(WORLD, cluster)
         self.job = Job(WORLD)
@@ -52,7 +56,9 @@ class Training:
         self.own: Rank = make_rank(cluster, RANK, collectives, dtype=torch.float32, shape=SHAPE)
         self.state = TrainingState(self.own.module, self.own.optimizer, collectives)
         position = private_position()
-        self.checkpoints = Checkpoints(self.job, config, self.folder, self.state, FACTS, position)
+        self.checkpoints = Checkpoints(
+            self.job, config, self.folder, self.state, FACTS, position, check_lock
+        )
 
     def step(self) -> None:
         self.own.optimizer.parameters.gradients.fill_(0.1)
@@ -185,6 +191,18 @@ def test_a_checkpoint_that_must_be_written_ends_the_run_if_it_cannot(
     assert training.names() == ["000001"]
     if RANK == 0:
         assert "the last checkpoint could not be written: " in capfd.readouterr().err
+
+
+@pytest.mark.skipif(SIZE > 1, reason="the first rank alone raises, and its job ends")
+def test_a_run_whose_folder_was_taken_over_completes_no_checkpoint(path: Path) -> None:
+    lock = RunLock(path.parent)
+    lock.acquire()
+    training = Training(path, CheckpointConfig(every=1), lock.check)
+    training.step()
+    lock.release()
+    with pytest.raises(RunError, match="the lock of this run is gone"):
+        training.checkpoints.save_now(1)
+    assert training.names() == [".000001.partial"]
 
 
 def test_all_ranks_go_on_from_the_newest_that_is_whole(

@@ -1,6 +1,7 @@
 """Writes checkpoints beside training: all ranks agree on what is complete."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -56,6 +57,7 @@ class Checkpoints:
         state: TrainingState,
         facts: Facts,
         position: Position,
+        check_lock: Callable[[], None],
     ) -> None:
         """Checkpoints `state` into `folder`.
 
@@ -66,9 +68,10 @@ class Checkpoints:
             state: Of this rank.
             facts: What must be the same when it is loaded.
             position: Told when this rank waits for a checkpoint, which takes its time.
+            check_lock: Raises RunError if this run may not write any more, on the first rank.
         """
         self._job, self._config, self._folder = job, config, folder
-        self._position = position
+        self._position, self._check_lock = position, check_lock
         self._state, self._facts = state, facts
         self._writer = ThreadPoolExecutor(1, "checkpoints")
         self._n_bytes = sum(job.numbers_of_all(state.n_bytes)) if self.is_on else 0
@@ -96,6 +99,7 @@ class Checkpoints:
 
         Raises:
             SystemExit: It cannot be written; the first rank has said why.
+            RunError: The lock on the run folder is gone.
         """
         if not self.is_on:
             return
@@ -169,7 +173,12 @@ class Checkpoints:
             self._error = self._writer.submit(self._complete, pending, outcomes)
 
     def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:
-        """Returns an error, or nothing."""
+        """Returns an error, or nothing.
+
+        Raises:
+            RunError: The lock on the run folder is gone, and what is there is another run's.
+        """
+        self._check_lock()
         started_s = time.perf_counter()
         errors = dict.fromkeys(outcome.error for outcome in outcomes if outcome.error)
         checksums = tuple(outcome.checksum for outcome in outcomes)

@@ -1,8 +1,6 @@
 """Trains: every rank executes its plans, and makes its share of the coming ones."""
 
-import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import escaped
@@ -15,6 +13,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.devices import find_place
 from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.locked import locked
 from dynapipe_hpc.experiment.open_experiment import Experiment
 from dynapipe_hpc.experiment.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.resume import (
@@ -25,7 +24,6 @@ from dynapipe_hpc.experiment.resume import (
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.run_log import RunLog
 from dynapipe_hpc.experiment.say import warn
-from dynapipe_hpc.experiment.slurm import read_slurm_job
 from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.experiment.stopping import end_stopped
 from dynapipe_hpc.experiment.train import RankAtWork, train
@@ -58,7 +56,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     with job.agreeing():
         if job.is_first:
             _warn_of_costs(experiment.config, job.size)
-    with _locked(job, output) as lock:
+    with locked(job, output) as lock:
         asked = _run(job, experiment, output, lock)
     return end_stopped(job, asked) if asked else 0
 
@@ -66,21 +64,6 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 def _warn_of_costs(config: ExperimentConfig, n_ranks: int) -> None:
     if warning := check_costs(config, circumstances(config, n_ranks)):
         warn(warning)
-
-
-@contextmanager
-def _locked(job: Job, output: Path) -> Iterator[RunLock]:
-    """The lock on the run folder, which the first rank holds for all; all ranks together."""
-    slurm_job = read_slurm_job(os.environ)
-    lock = RunLock(output, f"Slurm job {slurm_job.name}" if slurm_job else "")
-    with job.agreeing():
-        if job.is_first:
-            lock.acquire()
-    try:
-        yield lock
-    finally:
-        if job.is_first:
-            lock.release()
 
 
 def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
@@ -105,7 +88,9 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     store = _open_store(job, config.store, n_done)
     watchdog = Watchdog(job, config)
     position = watchdog.position
-    checkpoints = Checkpoints(job, config.checkpoint, folder, worker.state, facts, position)
+    checkpoints = Checkpoints(
+        job, config.checkpoint, folder, worker.state, facts, position, lock.check
+    )
     with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
             _planning(config, source, store, job, n_done) as planning,
