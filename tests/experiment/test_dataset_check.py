@@ -59,6 +59,38 @@ def test_a_damaged_dataset_ends_the_job(tmp_path: Path, errors: list[BaseExcepti
     assert str(error).startswith(f"data.dataset: {path}: samples 0 to 2 of {path} are not what")
 
 
+def test_damage_that_is_found_as_the_run_ends_ends_the_job(
+    tmp_path: Path, errors: list[BaseException | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_samples(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        file["inputs/tokens"][3] ^= 1
+    with DatasetFile(path) as dataset:
+        check = DatasetCheck(dataset)
+        monkeypatch.setattr(check, "_is_closed", True)  # as between the two steps of `close`
+        wait_for(check)
+    assert [type(error) for error in errors] == [RunError]
+
+
+def test_the_folder_where_a_job_is_started_is_not_imported_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_samples(tmp_path / "x.h5")
+    (tmp_path / "h5py.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    checked(path)
+    assert "all samples are what was written" in capsys.readouterr().out
+
+
+def test_training_goes_on_without_a_process_that_cannot_be_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    checked(write_samples(tmp_path / "x.h5"))
+    told = "(no process for that: No such file or directory); dynapipe-hpc inspect --verify does"
+    assert told in capsys.readouterr().out
+
+
 def test_a_dataset_without_checksums_is_said_not_to_be_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,8 @@ from dynapipe_hpc.data.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError, RunError, escaped, printable
 from dynapipe_hpc.data.verify_dataset import SamplesDifferError, verify_dataset
 
-_UNREADABLE, _DIFFERS, _ORPHANED = 1, 2, 3
+# Python itself exits with 1 or 2.
+_ORPHANED, _UNREADABLE, _DIFFERS = 3, 4, 5
 _LOWEST_PRIORITY = 19
 # Nobody may take the process for a rank.
 _OF_RANKS = ("PMIX_", "PMI_", "OMPI_", "MPI_", "SLURM_")
@@ -39,14 +40,11 @@ class DatasetCheck:
         if not all(part.content_sha256 for part in dataset.parts):
             self._say("has no checksums, so that its samples are not compared with them")
             return
-        self._process = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, "-m", __name__, str(self._path)],
-            env={k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        try:
+            self._process = _start(self._path)
+        except OSError as error:
+            self._say_not_all(f"no process for that: {error.strerror}")
+            return
         self._listening = threading.Thread(
             target=self._listen, args=(self._process,), name="dataset check", daemon=True
         )
@@ -66,12 +64,15 @@ class DatasetCheck:
         with process.stdin, process.stdout:
             told = process.stdout.read()
             exit_code = process.wait()
-        if exit_code == _DIFFERS and not self._is_closed:
+        if exit_code == _DIFFERS:
             raise RunError(f"data.dataset: {told}")
         if exit_code == 0:
             self._say("all samples are what was written, by their checksums")
             return
-        reason = "the run ended first" if self._is_closed else told.strip() or "it was ended"
+        ended = "the run ended first" if self._is_closed else "it was ended"
+        self._say_not_all(told.strip() or ended)
+
+    def _say_not_all(self, reason: str) -> None:
         self._say(
             f"not all samples were compared with their checksums ({reason}); dynapipe-hpc inspect "
             "--verify does"
@@ -80,6 +81,18 @@ class DatasetCheck:
     def _say(self, what: str) -> None:
         # A line in one piece, as the loop of training prints, too.
         print(escaped(f"dataset {self._path}: {what}\n"), end="", flush=True)
+
+
+def _start(path: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(  # noqa: S603 - this program
+        # -P: nothing is imported from the folder where the job was started.
+        [sys.executable, "-P", "-m", __name__, str(path)],
+        env={k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 def main(path: Path) -> int:
