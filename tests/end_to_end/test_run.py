@@ -71,12 +71,6 @@ def test_shards_train_as_whole_layers_do(folder: Path, tmp_path: Path) -> None:
     assert plans.count("rank ") == 2  # of one shard, for all
 
 
-def test_sizes_that_shards_cannot_share_are_named(folder: Path, tmp_path: Path) -> None:
-    job = run(folder, 1, "--set", "cluster.n_shards=2", "-o", str(tmp_path / "run"))
-    assert job.returncode == 2
-    assert re.search(r"vocab_size \(257\).* 258 for one", job.stderr)
-
-
 def test_the_split_into_stages_and_micro_batches_does_not_change_the_losses(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -95,6 +89,7 @@ def test_the_split_into_stages_and_micro_batches_does_not_change_the_losses(
     [
         (2, [], "needs 4 ranks .* but this job has 2; start it with mpiexec -n 4"),
         (4, ["--set", "model.vocab_size=100"], "model.vocab_size is 100"),
+        (1, ["--set", "cluster.n_shards=3"], r"n_shards \(3\) does not divide model.n_heads"),
     ],
 )
 def test_wrong_input_ends_all_ranks_with_one_message(
