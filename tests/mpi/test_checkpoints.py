@@ -20,6 +20,7 @@ from dynapipe_hpc.experiment.resume import find_resume_point
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+from dynapipe_hpc.training.checkpoint.description import Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.checkpoint.weights import load_weights
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
 LONGEST_S = 60
-FACTS = {"training.seed": 7}
+FACTS: Facts = {"training.seed": 7}
 
 
 @pytest.fixture
@@ -263,3 +264,18 @@ def test_another_experiment_is_refused(path: Path, capfd: pytest.CaptureFixture[
     if RANK == 0:
         told = capfd.readouterr().err
         assert "was written with training.seed = 7, but now it is 8; set it back, or" in told
+
+
+def test_samples_are_used_as_before_there_was_a_choice(
+    path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(path, CheckpointConfig(every=1))
+    training.checkpoints.save_now(1)
+    same = {**FACTS, "data.long_samples": "cut_targets"}
+    assert find_resume_point(training.job, training.folder, same) is not None
+    with pytest.raises(SystemExit) as ended:
+        find_resume_point(training.job, training.folder, {**FACTS, "data.long_samples": "drop"})
+    assert ended.value.code == 2
+    if RANK == 0:
+        told = "was written with data.long_samples = 'cut_targets', but now it is 'drop'; set it"
+        assert told in capfd.readouterr().err

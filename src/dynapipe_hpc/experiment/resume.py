@@ -21,6 +21,8 @@ from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.checkpoint.transfer import read_parts
 
 FIXED_TRAINING = ("seed", "dtype", "loss_weighting")
+_BEFORE = {"data.long_samples": "cut_targets"}
+"""What held before there was a key for it, which checkpoints of that time do not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ def _problem(path: Path, job: Job) -> str:
 
 
 def _check_facts(path: Path, stored: Facts, current: Facts) -> None:
-    for key, value in stored.items():
+    unnamed = {key: value for key, value in _BEFORE.items() if key in current}
+    for key, value in {**unnamed, **stored}.items():
         if current.get(key) != value:
             raise InputError(
                 f"{path}: was written with {key} = {value!r}, but now it is "
