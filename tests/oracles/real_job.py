@@ -36,9 +36,9 @@ class Ended:
 
     @property
     def messages(self) -> list[str]:
-        """What the command said there."""
+        """What the command said there, without warnings: few cores would add some."""
         # The launcher puts characters of its own before some lines.
-        found = (re.search("dynapipe-hpc: .*", line) for line in self.err.splitlines())
+        found = (re.search("dynapipe-hpc: (?!warning: ).*", line) for line in self.err.splitlines())
         return [message[0] for message in found if message]
 
 
