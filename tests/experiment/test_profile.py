@@ -123,13 +123,13 @@ def test_a_table_is_known_after_every_mode() -> None:
 @pytest.mark.parametrize(
     ("changes", "grid", "message"),
     [
-        ({"training": {"iterations": 1, "dtype": "float64"}}, GRID, "dtype float32, and this"),
-        ({"training": {"iterations": 1, "threads": 3}}, GRID, "with threads 1, and this .* 3"),
-        ({"cluster": CLUSTER | {"zero_stage": 1}}, GRID, "with zero_stage 0, and this .* with 1"),
+        ({"training": {"iterations": 1, "dtype": "float64"}}, GRID, "dtype float32; this run uses"),
+        ({"training": {"iterations": 1, "threads": 3}}, GRID, "with threads 1; this run uses 3"),
+        ({"cluster": CLUSTER | {"zero_stage": 1}}, GRID, "with zero_stage 0; this run uses 1"),
         (
             {},
             replace(GRID, rows=(1,)),
-            "with microbatches 1,2,4 rows of 16,32 tokens, up to 64, .* with 1 rows of .*; "
+            "with microbatches 1,2,4 rows of 16,32 tokens, up to 64.*; this run uses 1 rows of .*; "
             "name another output, or measure all of it again: --force",
         ),
         ({"model": {**CONFIG.model.model_dump(), "hidden_size": 32}}, GRID, "hidden_size is 16"),
