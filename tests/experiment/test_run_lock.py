@@ -102,7 +102,10 @@ def test_a_zombie_holds_no_lock(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and not forgotten
-        take(tmp_path).release()
+        lock = take(tmp_path)
+        lock.check()
+        lock.release()
+    assert not (tmp_path / ".lock").exists()
 
 
 def test_another_process_with_the_number_of_the_first_holds_no_lock(tmp_path: Path) -> None:

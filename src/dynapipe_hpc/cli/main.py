@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
     """Whose messages a terminal can show; so are its verbs'."""
 
     def __init__(self, **options: Any) -> None:
-        """As any parser."""
+        """Makes a parser whose help shows examples as they are."""
         super().__init__(formatter_class=HelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:

@@ -78,7 +78,7 @@ def _costs(config: ExperimentConfig, _: int) -> str:
 
 
 Check = Callable[[ExperimentConfig, int], str]
-"""From a configuration and the ranks of the job to a fact; raises `InputError`."""
+"""Check of a configuration and the ranks of the job: returns a fact, or raises `InputError`."""
 
 RUN_CHECKS: Mapping[str, Check] = {
     "ranks": _ranks,
@@ -86,7 +86,7 @@ RUN_CHECKS: Mapping[str, Check] = {
     "dataset": _dataset,
     "costs": _costs,
 }
-"""By what they look at."""
+"""Checks that a run makes at its start, by subject."""
 
 
 def check_run(config: ExperimentConfig, n_ranks: int) -> None:

@@ -30,7 +30,7 @@ def crowding(n_ranks: int, threads: int, n_cores: int) -> str | None:
 
     Args:
         n_ranks: Ranks of the host.
-        threads: As for `shortage`.
+        threads: Processor threads of a rank's computations, `training.threads`.
         n_cores: Cores of the host that any of them may use.
     """
     if n_ranks * threads <= n_cores:

@@ -36,7 +36,7 @@ def open_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experimen
     Args:
         job: The ranks, as many as the configuration needs.
         path: The configuration.
-        overrides: As `load_config` takes them.
+        overrides: Values to replace, see `load_config`.
 
     Raises:
         SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or torch

@@ -25,7 +25,7 @@ from dynapipe_hpc.store.reasons import too_large
 
 
 def look_at_config(case: Case) -> Iterator[Finding]:
-    """By the first rank, for all: first what a run checks at its start, then memory and a plan."""
+    """Checks that a run makes at its start, then memory and a first plan; by the first rank."""
     if not case.job.is_first or case.path is None:
         return
     if case.config is None:

@@ -29,7 +29,7 @@ def look_at_software(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all 
 
 
 def look_at_gpus(case: Case) -> Iterator[Finding]:
-    """As torch sees them; nothing without it."""
+    """GPUs as torch sees them; nothing without torch."""
     torch = _torch()
     if isinstance(torch, ModuleType):
         yield from torch.look_at_devices(case)

@@ -48,7 +48,7 @@ class Candidates:
         samples: In the order to be cut.
         modes: Those of the cost model.
         row_of_sample: Shape (n_samples,), the row of each sample in the tables.
-        cells: Of every mode and row, which of `costs` the windows of 1, 2, ... samples have; -1
+        cells: Index into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
             where they may not be used.
         spans: Shape (n_modes, n_rows, 2), where the cells of a mode and row begin and end.
         shapes: Of what was looked up, usable or not.
