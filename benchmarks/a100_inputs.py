@@ -15,9 +15,9 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.import_csv import import_csv
-from dynapipe_hpc.planner.cost.profile_table import ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.import_csv import import_csv
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
 GPT = ModelShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig

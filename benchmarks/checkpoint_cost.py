@@ -27,13 +27,13 @@ from mpi4py import MPI
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.position import private_position
 from dynapipe_hpc.executor.run import run_plan
-from dynapipe_hpc.experiment.assemble import Worker, build_worker
-from dynapipe_hpc.experiment.checkpoints import Checkpoints
-from dynapipe_hpc.experiment.devices import find_place
-from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
+from dynapipe_hpc.experiment.rank.devices import find_place
+from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.source import open_source
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder

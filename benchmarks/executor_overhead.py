@@ -22,13 +22,13 @@ from mpi4py import MPI
 from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.executor.local_transport import LocalNetwork
-from dynapipe_hpc.executor.local_world import LocalWorld
-from dynapipe_hpc.executor.mpi_transport import MpiTransport
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.executor.transport import Transport
-from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
+from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport.transport import Transport
+from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan

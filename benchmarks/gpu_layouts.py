@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.recorded import read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import RunSummary, summarise

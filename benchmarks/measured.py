@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.job.machine import machine_facts
 
 Rows = Mapping[str, Mapping[str, float]]
 

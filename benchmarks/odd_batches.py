@@ -45,8 +45,8 @@ from dynapipe_hpc.planner.batch.token_budget import TokenBudget
 from dynapipe_hpc.planner.choice import Choice
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.profile_table import LayerProfile, ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.store.config import ProgressChoice
 from dynapipe_hpc.store.mpi import MpiPlanStore
 

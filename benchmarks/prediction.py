@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import relative_difference

@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from dynapipe_hpc.data.demo_corpus import write_demo_corpus
-from dynapipe_hpc.data.preprocess import PreprocessOptions, preprocess
-from dynapipe_hpc.data.tokenizers import Tokenizer, load_tokenizer
+from dynapipe_hpc.data.demo.corpus import write_demo_corpus
+from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 from measured import print_table, write_json
 
 SAMPLES = (25_000, 100_000, 400_000)

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
-from dynapipe_hpc.data.demo_corpus import write_demo_corpus
-from dynapipe_hpc.data.verify_dataset import verify_dataset
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
+from dynapipe_hpc.data.demo.corpus import write_demo_corpus
 from measured import medians, print_table, write_json
 
 N_FILES = 4

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.cyclic import cyclic

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from tests.oracles.example_runs import write_run
-from tests.oracles.measured_layers import linear_table
-from tests.oracles.tokenized import write_samples
+from tests.examples.example_runs import write_run
+from tests.examples.measured_layers import linear_table
+from tests.examples.tokenized import write_samples
 
-from dynapipe_hpc.planner.cost.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 CONFIG = """
 [data]

@@ -7,8 +7,8 @@ from hashlib import blake2b
 
 import pytest
 from tests.bad_input.oracle import COUNTS, LONGEST_MESSAGE
+from tests.examples.example_runs import example_plans
 from tests.fuzz.random_plans import random_replicas
-from tests.oracles.example_runs import example_plans
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.codec import decode, encode_plans, plans_hash

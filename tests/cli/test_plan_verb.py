@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.decoder_shapes import decoder_shapes
-from tests.oracles.measured_layers import SHAPE, linear_table
-from tests.oracles.shared_folder import shared_folder
-from tests.oracles.tiny_experiment import tiny_experiment
-from tests.oracles.tokenized import write_samples
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.measured_layers import SHAPE, linear_table
+from tests.examples.tokenized import write_samples
+from tests.jobs.shared_folder import shared_folder
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.planner.cost.from_config import costs_of
-from dynapipe_hpc.planner.cost.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
 from dynapipe_hpc.planner.schedule.update import iteration_ms

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.planner.cost.profile_file import read_table
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
 
 CONFIG = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
 PROFILE = """\

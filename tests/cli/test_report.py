@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.oracles.example_runs import write_run
+from tests.examples.example_runs import write_run
 
 from dynapipe_hpc.cli import report
 from dynapipe_hpc.data.errors import InputError

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.oracles.command_line import finish
-from tests.oracles.tiny_experiment import tiny_experiment
-from tests.oracles.tokenized import write_samples
+from tests.examples.tokenized import write_samples
+from tests.jobs.command_line import finish
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.load import to_toml
 

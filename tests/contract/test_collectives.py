@@ -3,11 +3,11 @@
 import pytest
 import torch
 from mpi4py import MPI
-from tests.oracles.collective_promises import check_collectives
+from tests.examples.collective_promises import check_collectives
 
-from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.local_world import LocalWorld
-from dynapipe_hpc.executor.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
+from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 

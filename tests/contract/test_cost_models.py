@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.decoder_shapes import decoder_shapes
-from tests.oracles.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.splits_backward import splits_backward
+from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
 from tests.oracles.event_simulation import EventSimulation
-from tests.oracles.splits_backward import splits_backward
-from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts

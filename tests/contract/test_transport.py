@@ -13,12 +13,12 @@ from torch._C._distributed_c10d import HashStore, Store
 from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import ProcessGroupGloo
 
-from dynapipe_hpc.executor.local_transport import LocalNetwork
-from dynapipe_hpc.executor.local_world import LocalWorld
-from dynapipe_hpc.executor.mpi_transport import MpiTransport
-from dynapipe_hpc.executor.staged import StagedTransport
-from dynapipe_hpc.executor.torch_transport import TorchTransport
-from dynapipe_hpc.executor.transport import Transport
+from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
+from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport.staged import StagedTransport
+from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
+from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.plan.instruction import Payload
 
 CPU = torch.device("cpu")

@@ -6,13 +6,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from tests.oracles.measured_layers import linear_table
-from tests.oracles.tokenized import write_samples
+from tests.examples.measured_layers import linear_table
+from tests.examples.tokenized import write_samples
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.stored_attributes import StoredAttributes
-from dynapipe_hpc.planner.cost.profile_file import read_table, write_table
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 
 TEXTS = {
     "fixed length": np.bytes_("caf\u00e9".encode()),

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.oracles.pipeline_training import MODES, assert_equal, gradients, three_steps
-from tests.oracles.training_case import (
+from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
+from tests.examples.training_case import (
     padded,
     random_samples,
     random_split,
     unsplit_gradients,
     unsplit_training,
 )
-from tests.oracles.training_clusters import clusters, each_of
+from tests.examples.training_clusters import clusters, each_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.collate import TokenBatch

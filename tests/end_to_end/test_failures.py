@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.oracles.job_files import write_job_files
-from tests.oracles.real_job import RUN, Ended, real_job
+from tests.jobs.job_files import write_job_files
+from tests.jobs.real_job import RUN, Ended, real_job
 
 from dynapipe_hpc.report.run_folder import RunFolder
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 from hypothesis import given, settings
-from tests.oracles.example_plans import drawn_plans
-from tests.oracles.linear_stage import LinearStage
+from tests.examples.example_plans import drawn_plans
+from tests.examples.linear_stage import LinearStage
 
-from dynapipe_hpc.executor.local_transport import LocalNetwork
-from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.oracles.pipeline_training import MODES, three_steps, train
-from tests.oracles.planned_iteration import planned_iteration
-from tests.oracles.training_case import (
+from tests.examples.pipeline_training import MODES, three_steps, train
+from tests.examples.planned_iteration import planned_iteration
+from tests.examples.training_case import (
     SHAPE,
     T5_SHAPE,
     Rank,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.oracles.command_line import call, columns, start
-from tests.oracles.job_files import write_config
+from tests.jobs.command_line import call, columns, start
+from tests.jobs.job_files import write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

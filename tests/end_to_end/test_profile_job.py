@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.oracles.command_line import finish
-from tests.oracles.tiny_experiment import tiny_experiment
+from tests.jobs.command_line import finish
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.planner.cost.profile_file import read_table
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

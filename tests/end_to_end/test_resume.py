@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.oracles import command_line
-from tests.oracles.job_files import Tables, write_job_files
+from tests.jobs import command_line
+from tests.jobs.job_files import Tables, write_job_files
 from torch import Tensor
 
 from dynapipe_hpc.report.run_folder import RunFolder

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import h5py
 import pytest
-from tests.oracles import command_line
-from tests.oracles.job_files import write_job_files
+from tests.jobs import command_line
+from tests.jobs.job_files import write_job_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

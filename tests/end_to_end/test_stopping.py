@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.oracles.command_line import columns
-from tests.oracles.job_files import write_job_files
-from tests.oracles.listening import open_to_others
-from tests.oracles.real_job import RUN, real_job
+from tests.jobs.command_line import columns
+from tests.jobs.job_files import write_job_files
+from tests.jobs.listening import open_to_others
+from tests.jobs.real_job import RUN, real_job
 
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig

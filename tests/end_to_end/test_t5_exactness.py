@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.oracles.pipeline_training import MODES, assert_equal, gradients, three_steps
-from tests.oracles.training_case import (
+from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
+from tests.examples.training_case import (
     T5_SHAPE,
     padded,
     random_samples,
@@ -13,7 +13,7 @@ from tests.oracles.training_case import (
     unsplit_gradients,
     unsplit_training,
 )
-from tests.oracles.training_clusters import clusters, each_of
+from tests.examples.training_clusters import clusters, each_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.collate_pairs import PairBatch

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.oracles.command_line import call, columns
-from tests.oracles.job_files import Tables, write_job_files
+from tests.jobs.command_line import call, columns
+from tests.jobs.job_files import Tables, write_job_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.oracles import command_line
-from tests.oracles.command_line import BIN
-from tests.oracles.job_files import write_job_files
+from tests.jobs import command_line
+from tests.jobs.command_line import BIN
+from tests.jobs.job_files import write_job_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -1,8 +1,8 @@
 """Shards that do not divide the vocabulary train the unsplit model, in float64 to rounding."""
 
 import pytest
-from tests.oracles.pipeline_training import MODES, assert_equal, gradients, three_steps
-from tests.oracles.training_case import (
+from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
+from tests.examples.training_case import (
     UNEVEN_SHAPE,
     UNEVEN_T5_SHAPE,
     padded,
@@ -11,7 +11,7 @@ from tests.oracles.training_case import (
     unsplit_gradients,
     unsplit_training,
 )
-from tests.oracles.training_clusters import clusters, each_of
+from tests.examples.training_clusters import clusters, each_of
 
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape

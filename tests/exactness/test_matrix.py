@@ -5,8 +5,8 @@ from itertools import product
 from typing import Literal
 
 import pytest
-from tests.oracles.pipeline_training import MODES, assert_equal, three_steps
-from tests.oracles.training_case import (
+from tests.examples.pipeline_training import MODES, assert_equal, three_steps
+from tests.examples.training_case import (
     SHAPE,
     T5_SHAPE,
     Outcome,

@@ -1,5 +1,5 @@
 import pytest
-from tests.oracles.example_runs import example_plans
+from tests.examples.example_runs import example_plans
 
 from dynapipe_hpc.executor.place import place_of
 

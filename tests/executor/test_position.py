@@ -1,4 +1,4 @@
-from tests.oracles.example_runs import example_plans
+from tests.examples.example_runs import example_plans
 
 from dynapipe_hpc.executor.position import HEAD_BYTES, Phase, Position, Standing
 from dynapipe_hpc.plan.codec import encode_plans

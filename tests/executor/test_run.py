@@ -4,14 +4,14 @@ from weakref import ref
 
 import numpy as np
 import pytest
-from tests.oracles.hand_made_plans import hand_made_plans
-from tests.oracles.linear_stage import Array, LinearStage
+from tests.examples.hand_made_plans import hand_made_plans
+from tests.examples.linear_stage import Array, LinearStage
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.executor.local_transport import LocalNetwork, LocalTransport
-from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.executor.run import ExecutionError, run_plan
+from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
     BackwardInput,

@@ -4,17 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.oracles.measured_layers import SHAPE, linear_table
-from tests.oracles.tiny_experiment import tiny_experiment
+from tests.examples.measured_layers import SHAPE, linear_table
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.begun_table import measured_with
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
-from dynapipe_hpc.experiment.circumstances import circumstances
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.profile_grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.begun_table import measured_with
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.experiment.use_profile import with_profile
-from dynapipe_hpc.planner.cost.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 CPU = tiny_experiment(n_stages=2)
 CPU = CPU.model_copy(update={"training": CPU.training.model_copy(update={"device": "cpu"})})

@@ -2,8 +2,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.oracles.tiny_experiment import tiny_experiment
-from tests.oracles.tokenized import write_samples
+from tests.examples.tokenized import write_samples
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import (
@@ -13,7 +13,7 @@ from dynapipe_hpc.experiment.checks import (
     check_split_backward,
 )
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.world import MPI
+from dynapipe_hpc.job.world import MPI
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 Check = Callable[[ExperimentConfig, int], None]

@@ -1,12 +1,12 @@
 """The memory that plans set aside for a model is what the optimizers of a run keep."""
 
 import pytest
-from tests.oracles.tiny_experiment import tiny_experiment, tiny_t5_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
-from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.local_world import LocalWorld
-from dynapipe_hpc.experiment.assemble import build_module, build_optimizer, dtype_of
+from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, dtype_of
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.oracles.training_case import UNEVEN_SHAPE, UNEVEN_T5_SHAPE
+from tests.examples.training_case import UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.models.family import family_of

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from tests.oracles.tiny_experiment import tiny_experiment
-from tests.oracles.tokenized import write_samples
+from tests.examples.tokenized import write_samples
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.placed import placed, placed_for_lengths
-from dynapipe_hpc.experiment.show_plan import show_plan
 
 
 def with_large_head(folder: Path) -> ExperimentConfig:

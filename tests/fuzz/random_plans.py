@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from tests.oracles.example_plans import StagePass, inputs_of, plans_of, with_tight_memory
+from tests.examples.example_plans import StagePass, inputs_of, plans_of, with_tight_memory
 
 from dynapipe_hpc.plan.instruction import (
     Backward,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.oracles.planned_iteration import planned_iteration
-from tests.oracles.training_case import (
+from tests.examples.planned_iteration import planned_iteration
+from tests.examples.training_case import (
     SHAPE,
     T5_SHAPE,
     Rank,
@@ -19,10 +19,10 @@ from tests.oracles.training_case import (
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.cuda_clock import CudaClock
-from dynapipe_hpc.executor.local_transport import LocalNetwork
-from dynapipe_hpc.executor.local_world import LocalWorld
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.allocated_memory import reserve

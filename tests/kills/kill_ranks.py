@@ -20,10 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from tests.oracles.job_files import write_job_files
-from tests.oracles.real_job import RUN, real_job
+from tests.jobs.job_files import write_job_files
+from tests.jobs.real_job import RUN, real_job
 
-from dynapipe_hpc.experiment.machine import machine_facts
+from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.training.checkpoint.weights import load_weights
 
 N_RANKS, N_ITERATIONS = 4, 40

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from tests.jobs.job_files import write_job_files
 from tests.kills.kill_ranks import kill_ranks, summary
-from tests.oracles.job_files import write_job_files
 
 
 @pytest.mark.slow

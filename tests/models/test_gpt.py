@@ -2,8 +2,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from tests.examples.training_case import RandomTokens
 from tests.oracles.plain_gpt import losses
-from tests.oracles.training_case import RandomTokens
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample

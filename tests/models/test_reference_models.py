@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
-from tests.oracles.training_case import RandomTokens
+from tests.examples.training_case import RandomTokens
 from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute

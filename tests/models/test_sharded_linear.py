@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.oracles.local_shards import on_shards
+from tests.jobs.local_shards import on_shards
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.recompute import recomputed

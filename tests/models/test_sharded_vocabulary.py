@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.oracles.local_shards import on_shards
+from tests.jobs.local_shards import on_shards
 from torch import Tensor
 from torch.nn import functional
 

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.examine import examine
-from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.job.job import Job
 
 pytestmark = pytest.mark.mpi
 

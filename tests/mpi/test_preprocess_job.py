@@ -10,14 +10,14 @@ import h5py
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
-from dynapipe_hpc.data.preprocess import PreprocessOptions, preprocess
-from dynapipe_hpc.data.shard import LEAST_PART_BYTES
-from dynapipe_hpc.data.tokenizers import ByteTokenizer, Tokenizer
-from dynapipe_hpc.data.verify_dataset import is_intact, verify_dataset
-from dynapipe_hpc.experiment.launch import Job
-from dynapipe_hpc.experiment.preprocess_job import Preprocessed, preprocess_together
-from dynapipe_hpc.experiment.stopping import STOPPED
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.verify_dataset import is_intact, verify_dataset
+from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
+from dynapipe_hpc.data.text.shard import LEAST_PART_BYTES
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Tokenizer
+from dynapipe_hpc.experiment.preprocess.preprocess_job import Preprocessed, preprocess_together
+from dynapipe_hpc.job.end_stopped import STOPPED
+from dynapipe_hpc.job.job import Job
 
 pytestmark = pytest.mark.mpi
 

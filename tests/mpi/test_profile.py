@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
-from tests.oracles.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment
 from torch import Tensor, nn
 from torch.nn.modules.module import (
     register_module_forward_pre_hook,
     register_module_full_backward_hook,
 )
 
-from dynapipe_hpc.experiment.launch import Job
-from dynapipe_hpc.experiment.profile import profile
-from dynapipe_hpc.experiment.profile_grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.profile import profile
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharded_linear import RowLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost

@@ -12,10 +12,10 @@ from mpi4py import MPI
 from torch import distributed
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
 
-from dynapipe_hpc.executor.rendezvous import Rendezvous, rendezvous
-from dynapipe_hpc.executor.transport import TransportError
-from dynapipe_hpc.experiment.channels import open_torch_channels
-from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.executor.transport.rendezvous import Rendezvous, rendezvous
+from dynapipe_hpc.executor.transport.transport import TransportError
+from dynapipe_hpc.experiment.rank.channels import open_torch_channels
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 
 pytestmark = pytest.mark.mpi

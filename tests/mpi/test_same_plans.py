@@ -3,8 +3,8 @@
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.launch import Job
-from dynapipe_hpc.experiment.same_plans import check_same_plans
+from dynapipe_hpc.experiment.run.same_plans import check_same_plans
+from dynapipe_hpc.job.job import Job
 
 pytestmark = pytest.mark.mpi
 

@@ -6,8 +6,8 @@ from typing import Literal
 import pytest
 import torch
 from mpi4py import MPI
-from tests.oracles.planned_iteration import planned_iteration
-from tests.oracles.training_case import (
+from tests.examples.planned_iteration import planned_iteration
+from tests.examples.training_case import (
     SHAPE,
     T5_SHAPE,
     Outcome,
@@ -22,14 +22,14 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import run_plan
-from dynapipe_hpc.experiment.channels import (
+from dynapipe_hpc.experiment.rank.channels import (
     Channels,
     open_channels,
     open_torch_channels,
     through_host,
 )
-from dynapipe_hpc.experiment.devices import CPU, Place
-from dynapipe_hpc.experiment.launch import Job
+from dynapipe_hpc.experiment.rank.devices import CPU, Place
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.split import Split
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster

@@ -5,15 +5,15 @@ import time
 
 import pytest
 from mpi4py import MPI
-from tests.oracles.example_runs import example_plans
+from tests.examples.example_runs import example_plans
 
 from dynapipe_hpc.executor.position import Phase, Standing
-from dynapipe_hpc.experiment.ending import Ending
-from dynapipe_hpc.experiment.host_positions import HostPositions
-from dynapipe_hpc.experiment.launch import Job
-from dynapipe_hpc.experiment.other_hosts import OtherHosts
-from dynapipe_hpc.experiment.process_state import state_of
-from dynapipe_hpc.experiment.whereabouts import Whereabouts
+from dynapipe_hpc.experiment.watch.host_positions import HostPositions
+from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
+from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts
+from dynapipe_hpc.job.ending import Ending
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.process_state import state_of
 from dynapipe_hpc.plan.codec import encode_plans
 
 pytestmark = pytest.mark.mpi

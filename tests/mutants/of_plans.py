@@ -7,7 +7,7 @@ CODEC = ("tests/plan/test_codec.py",)
 CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
 PLANS = ("tests/planner/test_make_plans.py",)
 RUN = ("tests/executor/test_run.py",)
-LOCAL = ("tests/executor/test_local_transport.py",)
+LOCAL = ("tests/executor/transport/test_local_transport.py",)
 TRANSPORT = ("tests/contract/test_transport.py",)
 COLLECTIVES = ("tests/contract/test_collectives.py",)
 STATE = ("tests/planner/cost/test_model_state.py", "tests/planner/cost/test_analytic.py")
@@ -75,25 +75,25 @@ PLAN = (
     Mutant("plan/rank_plan.py", "self.boundaries[payload]", "self.boundaries[0]",
            "gradients have the shape of activations", T5_PIPELINE),
     # transfers
-    Mutant("executor/local_transport.py", "waiting.popleft()", "waiting.pop()",
+    Mutant("executor/transport/local_transport.py", "waiting.popleft()", "waiting.pop()",
            "the last is matched first", (*TRANSPORT, *LOCAL)),
-    Mutant("executor/local_transport.py", "one.is_send != other.is_send", "True",
+    Mutant("executor/transport/local_transport.py", "one.is_send != other.is_send", "True",
            "two sends meet", LOCAL),
-    Mutant("executor/local_transport.py", "(one.microbatch, one.payload) == ",
+    Mutant("executor/transport/local_transport.py", "(one.microbatch, one.payload) == ",
            "(other.microbatch, one.payload) == ", "another micro-batch arrives", LOCAL),
-    Mutant("executor/local_transport.py", "self._slots[slot][...] = math.nan", "pass",
+    Mutant("executor/transport/local_transport.py", "self._slots[slot][...] = math.nan", "pass",
            "a slot is used too early", LOCAL),
-    Mutant("executor/mpi_transport.py", "buffer.numel() < n_numbers", "False",
+    Mutant("executor/transport/mpi_transport.py", "buffer.numel() < n_numbers", "False",
            "receive buffers do not grow", TRANSPORT),
-    Mutant("executor/mpi_transport.py", "len(Payload) * microbatch + payload",
+    Mutant("executor/transport/mpi_transport.py", "len(Payload) * microbatch + payload",
            "microbatch + payload", "tags meet", TRANSPORT),
-    Mutant("executor/mpi_transport.py", "self._slots.get(slot)", "self._slots.get(0)",
+    Mutant("executor/transport/mpi_transport.py", "self._slots.get(slot)", "self._slots.get(0)",
            "all receives share a buffer", TRANSPORT),
-    Mutant("executor/torch_transport.py", "self._slots.get(slot)", "self._slots.get(0)",
+    Mutant("executor/transport/torch_transport.py", "self._slots.get(slot)", "self._slots.get(0)",
            "all receives share a buffer", TRANSPORT),
-    Mutant("executor/local_collectives.py", "if self.stage == stages[0]:", "if True:",
+    Mutant("executor/transport/local_collectives.py", "if self.stage == stages[0]:", "if True:",
            "copies are summed on all stages", COLLECTIVES),
-    Mutant("executor/local_collectives.py", "self._share(values).copy_(total)",
+    Mutant("executor/transport/local_collectives.py", "self._share(values).copy_(total)",
            "values[: len(total)].copy_(total)", "another share is replaced", COLLECTIVES),
     # the memory that plans are made for
     Mutant("planner/cost/model_state.py", "max(0.0, state_factor - kept) / cluster.n_replicas",

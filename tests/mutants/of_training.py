@@ -3,10 +3,10 @@
 from tests.mutants.mutant import Mutant
 from tests.mutants.pipelines import PIPELINE, T5_PIPELINE
 
-SAMPLER = ("tests/data/test_sampler.py",)
-LONG = ("tests/data/test_long_samples.py",)
-DATASET = ("tests/data/test_dataset_file.py",)
-RANK = ("tests/experiment/test_assemble.py",)
+SAMPLER = ("tests/data/dataset/test_sampler.py",)
+LONG = ("tests/data/dataset/test_long_samples.py",)
+DATASET = ("tests/data/dataset/test_dataset_file.py",)
+RANK = ("tests/experiment/rank/test_assemble.py",)
 RATE = ("tests/training/test_learning_rate.py",)
 LOSS = ("tests/training/test_loss.py",)
 OPTIMIZER = ("tests/training/test_optimizer.py",)
@@ -19,29 +19,30 @@ PRECISION = (f"tests/end_to_end/test_precision.py{FLOAT16}",)
 
 TRAINING = (
     # which samples, which tokens
-    Mutant("data/sampler.py", "[seed % 2**32, epoch, seed // 2**32]", "[seed, epoch]",
+    Mutant("data/dataset/sampler.py", "[seed % 2**32, epoch, seed // 2**32]", "[seed, epoch]",
            "large seeds share orders", SAMPLER),
-    Mutant("data/sampler.py", "[seed % 2**32, epoch, seed // 2**32]", "[seed]",
+    Mutant("data/dataset/sampler.py", "[seed % 2**32, epoch, seed // 2**32]", "[seed]",
            "every epoch has one order", SAMPLER),
-    Mutant("data/sampler.py", "ends[starts[-1]] + budget", "ends[starts[-1]] + budget + 1",
+    Mutant("data/dataset/sampler.py", "ends[starts[-1]] + budget", "ends[starts[-1]] + budget + 1",
            "a batch has a token too many", SAMPLER),
-    Mutant("data/sampler.py", "if last_is_full or len(starts) == 2", "if len(starts) == 2",
+    Mutant("data/dataset/sampler.py", "if last_is_full or len(starts) == 2", "if len(starts) == 2",
            "a last batch that is full is left out", SAMPLER),
-    Mutant("data/sampler.py", "if last_is_full or len(starts) == 2 else starts[:-1]", "",
+    Mutant("data/dataset/sampler.py", "if last_is_full or len(starts) == 2 else starts[:-1]", "",
            "an epoch's last batch is short", SAMPLER),
-    Mutant("data/long_samples.py", "np.minimum(target_lengths, config.max_tokens)",
+    Mutant("data/dataset/long_samples.py", "np.minimum(target_lengths, config.max_tokens)",
            "np.minimum(target_lengths, config.max_tokens - np.minimum(input_lengths, 1))",
            "targets give way to inputs", LONG),
-    Mutant("data/long_samples.py", "fits = target_lengths <= config.max_tokens",
+    Mutant("data/dataset/long_samples.py", "fits = target_lengths <= config.max_tokens",
            "fits = np.ones(len(targets), np.bool_)", "targets lose their end", LONG),
-    Mutant("data/long_samples.py", "return inputs[whole - input_tokens :], targets",
+    Mutant("data/dataset/long_samples.py", "return inputs[whole - input_tokens :], targets",
            "return inputs[:input_tokens], targets", "the wrong end of inputs is kept", LONG),
-    Mutant("data/long_samples.py", "return InputEnds(dataset) if", "return dataset if",
+    Mutant("data/dataset/long_samples.py", "return InputEnds(dataset) if", "return dataset if",
            "the start of inputs is always kept", LONG),
-    Mutant("experiment/assemble.py", "source.dataset.eos_id", "0", "start token 0", RANK),
-    Mutant("experiment/assemble.py", "config.training.loss_weighting", '"token"',
+    Mutant("experiment/rank/assemble.py", "source.dataset.eos_id", "0", "start token 0", RANK),
+    Mutant("experiment/rank/assemble.py", "config.training.loss_weighting", '"token"',
            "loss_weighting ignored", RANK),
-    Mutant("experiment/assemble.py", "seed=config.training.seed", "seed=0", "seed ignored", RANK),
+    Mutant("experiment/rank/assemble.py", "seed=config.training.seed", "seed=0", "seed ignored",
+           RANK),
     Mutant("training/token_loader.py", "token_weights(samples, self._weighting)",
            'token_weights(samples, "token")', "loss_weighting ignored", RANK),
     # loss

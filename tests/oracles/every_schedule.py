@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 from hypothesis import strategies as st
-from tests.oracles.stage_costs import drawn_costs
+from tests.examples.stage_costs import drawn_costs
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from tests.examples.splits_backward import splits_backward
 from tests.oracles.receive_slots import ReceiveSlots
-from tests.oracles.splits_backward import splits_backward
 
 from dynapipe_hpc.plan.instruction import (
     Backward,

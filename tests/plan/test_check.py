@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from tests.examples.example_plans import drawn_plans, plans_of_grid
 from tests.oracles.check_pipeline import error_of
-from tests.oracles.example_plans import drawn_plans, plans_of_grid
 from tests.oracles.execute_plans import plans_execute
 
 from dynapipe_hpc.data.microbatch import MicroBatch

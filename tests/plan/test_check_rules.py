@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.oracles.example_plans import plans_of_grid
+from tests.examples.example_plans import plans_of_grid
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.errors import PlanError

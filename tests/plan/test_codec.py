@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracles.example_plans import drawn_plans
+from tests.examples.example_plans import drawn_plans
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.boundary import Boundary

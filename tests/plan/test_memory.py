@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.oracles.example_plans import plans_of_grid
+from tests.examples.example_plans import plans_of_grid
 
 from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.example_plans import plans_of
+from tests.examples.example_plans import plans_of
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.errors import PlanTextError

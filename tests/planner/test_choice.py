@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.experiment.explain_choice import explain_choice
+from dynapipe_hpc.experiment.explain.explain_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches

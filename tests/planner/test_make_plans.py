@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from tests.oracles.example_runs import record, write_run
+from tests.examples.example_runs import record, write_run
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.comparison import compare, text_table

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.oracles.example_runs import example_plans, example_traces
+from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.report.gantt import LEFT, MOST_RANKS, RIGHT, WIDTH, gantt
 from dynapipe_hpc.report.timeline import timeline_of

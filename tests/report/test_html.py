@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.oracles.example_runs import write_run
+from tests.examples.example_runs import write_run
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.comparison import compare

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.oracles.example_runs import record
+from tests.examples.example_runs import record
 
 from dynapipe_hpc.report import recorded
 from dynapipe_hpc.report.iteration_record import IterationRecord

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.example_runs import GRID, example_plans, example_traces, record, write_run
+from tests.examples.example_runs import GRID, example_plans, example_traces, record, write_run
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.report.comparison import compare

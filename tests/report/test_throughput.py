@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from tests.oracles.example_runs import record
+from tests.examples.example_runs import record
 
 from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
 from dynapipe_hpc.report.throughput import largest_loss_difference, summarise

@@ -1,7 +1,7 @@
 """Plans and traces joined: every pass planned, every instruction measured."""
 
 import pytest
-from tests.oracles.example_runs import example_plans, example_traces
+from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.report.timeline import Kind, timeline_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.oracles.example_runs import example_plans, example_traces
+from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of

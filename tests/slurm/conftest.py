@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.oracles.job_files import write_job_files
+from tests.jobs.job_files import write_job_files
 from tests.slurm.cluster import Cluster, missing
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ import pytest
 from tests.slurm.cluster import Cluster
 from tests.slurm.jobs import SCRIPTS, submit
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
-from dynapipe_hpc.planner.cost.profile_file import read_table
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

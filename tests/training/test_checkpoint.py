@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
+from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 from torch import Tensor
 
-from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights

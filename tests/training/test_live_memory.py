@@ -2,7 +2,7 @@ import gc
 
 import pytest
 import torch
-from tests.oracles.training_case import make_rank, padded, random_samples
+from tests.examples.training_case import make_rank, padded, random_samples
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.oracles.training_case import SHAPE, Rank, make_rank, padded, random_samples
+from tests.examples.training_case import SHAPE, Rank, make_rank, padded, random_samples
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster

@@ -3,11 +3,11 @@ from typing import Literal
 
 import pytest
 import torch
-from tests.oracles.training_case import SHAPE, T5_SHAPE, make_rank
+from tests.examples.training_case import SHAPE, T5_SHAPE, make_rank
 from torch import nn
 
-from dynapipe_hpc.executor.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.local_world import LocalWorld
+from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank

@@ -31,7 +31,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 def run(arguments: argparse.Namespace) -> int:
     """Writes the corpus."""
     # The makers of samples, which other verbs do without.
-    from dynapipe_hpc.data.demo_corpus import DEMO_CORPUS, write_demo_corpus
+    from dynapipe_hpc.data.demo.corpus import DEMO_CORPUS, write_demo_corpus
 
     check_output(arguments.output, [], DEMO_CORPUS, arguments.force)
     write_demo_corpus(arguments.output, arguments.samples, arguments.seed, arguments.max_bytes)

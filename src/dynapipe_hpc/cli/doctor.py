@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints what is found."""
     from dynapipe_hpc.experiment.doctor.case import Case
     from dynapipe_hpc.experiment.doctor.examine import examine
-    from dynapipe_hpc.experiment.launch import open_job
+    from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:
         case = Case.of(job, arguments.config, arguments.overrides, arguments.output)

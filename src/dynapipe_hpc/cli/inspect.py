@@ -39,7 +39,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
     # Loads HDF5, which other verbs do without.
-    from dynapipe_hpc.experiment.describe_file import describe_file, describe_for, verify_file
+    from dynapipe_hpc.experiment.explain.describe_file import (
+        describe_file,
+        describe_for,
+        verify_file,
+    )
     from dynapipe_hpc.experiment.load import load_config
 
     print(escaped(describe_file(arguments.file)))

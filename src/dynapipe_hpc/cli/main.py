@@ -11,7 +11,7 @@ from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import demo_corpus, doctor, inspect, plan, preprocess, profile, report, run
 from dynapipe_hpc.cli.help_text import HelpFormatter, examples
 from dynapipe_hpc.data.errors import InputError, RunError, printable
-from dynapipe_hpc.experiment.say import say
+from dynapipe_hpc.job.say import say
 
 VERBS = (doctor, preprocess, inspect, profile, plan, run, report, demo_corpus)
 

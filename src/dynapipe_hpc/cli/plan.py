@@ -47,9 +47,9 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints micro-batches, prediction and instructions, or a line per batch of lengths."""
+    from dynapipe_hpc.experiment.explain.plan_lengths import plan_lengths
+    from dynapipe_hpc.experiment.explain.show_plan import show_plan
     from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.experiment.plan_lengths import plan_lengths
-    from dynapipe_hpc.experiment.show_plan import show_plan
     from dynapipe_hpc.experiment.use_profile import with_profile
 
     _check(arguments)

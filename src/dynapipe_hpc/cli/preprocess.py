@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.help_text import examples
 from dynapipe_hpc.data.errors import escaped, printable
-from dynapipe_hpc.experiment.started import read_started
+from dynapipe_hpc.job.started import read_started
 
 if TYPE_CHECKING:
-    from dynapipe_hpc.data.preprocess import PreprocessTotals
-    from dynapipe_hpc.data.tokenizers import Tokenizer
+    from dynapipe_hpc.data.text.preprocess import PreprocessTotals
+    from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_alone(arguments: argparse.Namespace) -> int:
     # Loads HDF5 and the tokenizers, which other verbs do without.
     from dynapipe_hpc.cli.progress import text_progress
-    from dynapipe_hpc.data.preprocess import PreprocessOptions, preprocess, total_bytes
+    from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
 
     # What a batch system sends before it kills: unwinds, so that no half file is left.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -96,9 +96,9 @@ def _run_alone(arguments: argparse.Namespace) -> int:
 
 def _run_together(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.data.preprocess import PreprocessOptions
-    from dynapipe_hpc.experiment.launch import open_job
-    from dynapipe_hpc.experiment.preprocess_job import preprocess_together
+    from dynapipe_hpc.data.text.preprocess import PreprocessOptions
+    from dynapipe_hpc.experiment.preprocess.preprocess_job import preprocess_together
+    from dynapipe_hpc.job.job import open_job
 
     start_s = time.perf_counter()
     with open_job() as job:
@@ -117,7 +117,7 @@ def _run_together(arguments: argparse.Namespace) -> int:
 
 
 def _load_tokenizer(arguments: argparse.Namespace) -> "Tokenizer":
-    from dynapipe_hpc.data.tokenizers import load_tokenizer
+    from dynapipe_hpc.data.text.tokenizers import load_tokenizer
 
     special_tokens: bool = arguments.special_tokens
     return load_tokenizer(arguments.tokenizer, arguments.eos, special_tokens=special_tokens)

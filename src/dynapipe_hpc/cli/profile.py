@@ -64,11 +64,11 @@ def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.check_torch import check_torch
     from dynapipe_hpc.experiment.checks import check_profile
-    from dynapipe_hpc.experiment.launch import open_job
     from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.experiment.profile_grid import ProfileGrid
-    from dynapipe_hpc.planner.cost.describe_table import describe_table
-    from dynapipe_hpc.planner.cost.profile_file import TABLE, read_table, write_table
+    from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+    from dynapipe_hpc.job.job import open_job
+    from dynapipe_hpc.planner.cost.table.describe_table import describe_table
+    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, read_table, write_table
 
     output: Path = arguments.output
     with open_job() as job:
@@ -81,8 +81,8 @@ def _measure(arguments: argparse.Namespace) -> int:
         with job.agreeing():
             check_torch()
         # Loads torch, after all that may be wrong without it.
-        from dynapipe_hpc.experiment.begun_table import begun_table
-        from dynapipe_hpc.experiment.profile import profile
+        from dynapipe_hpc.experiment.profile.begun_table import begun_table
+        from dynapipe_hpc.experiment.profile.profile import profile
 
         begun = None
         with job.agreeing():
@@ -100,10 +100,10 @@ def _measure(arguments: argparse.Namespace) -> int:
 
 def _import(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.planner.cost.describe_table import describe_table
-    from dynapipe_hpc.planner.cost.import_csv import import_csv
-    from dynapipe_hpc.planner.cost.load_table import parameters_beside
-    from dynapipe_hpc.planner.cost.profile_file import TABLE, write_table
+    from dynapipe_hpc.planner.cost.table.describe_table import describe_table
+    from dynapipe_hpc.planner.cost.table.import_csv import import_csv
+    from dynapipe_hpc.planner.cost.table.load_table import parameters_beside
+    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, write_table
 
     config = load_config(arguments.config, arguments.overrides)
     profiles: Path = arguments.from_csv

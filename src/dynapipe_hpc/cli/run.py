@@ -32,13 +32,13 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains; the run folder holds the result."""
-    from dynapipe_hpc.experiment.launch import open_job
     from dynapipe_hpc.experiment.open_experiment import open_experiment
+    from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:
         experiment = open_experiment(job, arguments.config, arguments.overrides)
         # Loads torch, after all that may be wrong without it.
-        from dynapipe_hpc.experiment.run import run_experiment
+        from dynapipe_hpc.experiment.run.run import run_experiment
 
         return run_experiment(job, experiment, arguments.output)
 

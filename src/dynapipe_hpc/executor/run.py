@@ -8,7 +8,7 @@ from dynapipe_hpc.executor.place import place_of
 from dynapipe_hpc.executor.position import Position, private_position
 from dynapipe_hpc.executor.stage import Stage, Tensor
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.executor.transport import Transport
+from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.plan.instruction import (
     Backward,
     BackwardInput,

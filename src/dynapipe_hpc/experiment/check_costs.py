@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.load_table import load_table
+from dynapipe_hpc.planner.cost.table.load_table import load_table
 
 # Costs of others are wrong, not only inexact.
 _MUST_AGREE = {"dtype": "training.dtype", "device": "training.device"}

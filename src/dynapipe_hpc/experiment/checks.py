@@ -6,14 +6,14 @@ Nothing here needs torch or MPI: what is wrong is said before either takes secon
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.long_samples import describe_long
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.open_mpi.settings import permission_for_root
 from dynapipe_hpc.experiment.placed import rows_of_dataset
 from dynapipe_hpc.experiment.source import check_batch_sizes, check_vocabulary, open_sampler
+from dynapipe_hpc.job.open_mpi.settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from dynapipe_hpc.experiment.check_torch import check_torch
 from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.cores import crowded_hosts, shortage
-from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.placed import placed
-from dynapipe_hpc.experiment.say import warn
 from dynapipe_hpc.experiment.source import Source, open_source
-from dynapipe_hpc.experiment.world import STARTED
+from dynapipe_hpc.job.cores import crowded_hosts, shortage
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.job.world import STARTED
 
 
 class Experiment(NamedTuple):

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.long_samples import used_tokens
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, samples_of_lengths
-from dynapipe_hpc.data.long_samples import used_tokens
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.source import open_sampler
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.placements import placements
-from dynapipe_hpc.planner.typical_sizes import typical_sizes
+from dynapipe_hpc.planner.placement.placements import placements
+from dynapipe_hpc.planner.placement.typical_sizes import typical_sizes
 
 N_TRIED = 3
 """Batches that are planned to compare placements."""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.sampler import TokenBudgetSampler
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.make_plans import Planner
 

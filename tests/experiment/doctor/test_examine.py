@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 from mpi4py import MPI
-from tests.oracles.lock_processes import holding
-from tests.oracles.measured_layers import linear_table
-from tests.oracles.tiny_experiment import tiny_experiment
-from tests.oracles.tokenized import write_samples
+from tests.examples.measured_layers import linear_table
+from tests.examples.tokenized import write_samples
+from tests.jobs.lock_processes import holding
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.examine import examine
-from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.planner.cost.profile_file import write_table
-from dynapipe_hpc.planner.cost.profile_table import fingerprint_of
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
 
 ALONE = Job(MPI.COMM_SELF)
 Output = pytest.CaptureFixture[str]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster

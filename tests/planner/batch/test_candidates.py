@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.decoder_shapes import decoder_shapes
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
-from tests.oracles.shared_folder import shared_folder
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
@@ -29,8 +29,8 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Shapes,
     StageCosts,
 )
-from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 
 GPT = ModelShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192

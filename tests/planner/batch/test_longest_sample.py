@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from tests.oracles.measured_layers import SHAPE, T5_SHAPE
+from tests.examples.measured_layers import SHAPE, T5_SHAPE
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster

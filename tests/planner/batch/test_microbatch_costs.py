@@ -1,5 +1,5 @@
 import numpy as np
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs

@@ -1,4 +1,4 @@
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.planner.batch.more_recompute import more_recompute

@@ -3,7 +3,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas

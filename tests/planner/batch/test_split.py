@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
 from tests.oracles.every_split import every_cut
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample

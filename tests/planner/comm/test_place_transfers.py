@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.example_plans import (
+from tests.examples.example_plans import (
     drawn_plans,
     drawn_schedules,
     drawn_timelines,
@@ -15,8 +15,8 @@ from tests.oracles.example_plans import (
     plans_of,
     timeline_of,
 )
+from tests.examples.stage_costs import drawn_costs, no_limit, with_columns
 from tests.oracles.place_transfers import place_transfers as place_one_by_one
-from tests.oracles.stage_costs import drawn_costs, no_limit, with_columns
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Link

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from tests.oracles.decoder_shapes import decoder_shapes
-from tests.oracles.measured_layers import SHAPE, T5_SHAPE
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.measured_layers import SHAPE, T5_SHAPE
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.gpt import GptStage

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.decoder_shapes import decoder_shapes
-from tests.oracles.measured_layers import SHAPE, linear_layer, linear_table
-from tests.oracles.published_plans import LINK, Family, Published, published_plans
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
+from tests.examples.published_plans import LINK, Family, Published, published_plans
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
@@ -17,8 +17,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
-from dynapipe_hpc.planner.cost.profile_table import ProfileTable
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.measured_layers import SHAPE, T5_SHAPE, linear_decoder, linear_t5_table
-from tests.oracles.shared_folder import shared_folder
+from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_decoder, linear_t5_table
+from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
@@ -15,9 +15,9 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
-from dynapipe_hpc.planner.cost.import_csv import import_csv
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
+from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 
 CONFIG = ProfiledConfig(path=Path("c.h5"))
 

@@ -1,6 +1,6 @@
 """A cost model restricted to one mode."""
 
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.planner.cost.cost_model import Shapes

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracles.decoder_shapes import decoder_shapes
-from tests.oracles.measured_layers import (
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.measured_layers import (
     ROW_TOKENS,
     ROWS,
     SHAPE,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracles.decoder_shapes import decoder_shapes
-from tests.oracles.measured_layers import (
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.measured_layers import (
     ROW_TOKENS,
     ROWS,
     SHAPE,
@@ -20,8 +20,8 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, at_points, on_three_axes
-from dynapipe_hpc.planner.cost.profile_table import LayerKey
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 from dynapipe_hpc.planner.cost.weight_gradients import weight_ms
 
 AXES: Axes = (ROWS, ROW_TOKENS, NO_TARGET)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.list_schedule import ListSchedule
-from tests.oracles.stage_costs import (
+from tests.examples.stage_costs import (
     drawn_costs,
     equal_stages,
     no_limit,
     tightest_limit,
     with_columns,
 )
+from tests.oracles.list_schedule import ListSchedule
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts

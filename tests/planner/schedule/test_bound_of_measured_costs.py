@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracles.published_plans import COSTS, PROFILES, SHAPES, Family, table_of
+from tests.examples.published_plans import COSTS, PROFILES, SHAPES, Family, table_of
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample

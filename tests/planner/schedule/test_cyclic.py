@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.cyclic_order import cyclic_order
-from tests.oracles.stage_costs import (
+from tests.examples.stage_costs import (
     drawn_costs,
     equal_stages,
     no_limit,
     tightest_limit,
     with_columns,
 )
+from tests.oracles.cyclic_order import cyclic_order
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link

@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from tests.oracles.stage_costs import equal_stages, no_limit
+from tests.examples.stage_costs import equal_stages, no_limit
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.schedule.gpipe import gpipe

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+from tests.examples.splits_backward import splits_backward
+from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit
 from tests.oracles.every_plan import every_padded_plan
 from tests.oracles.every_schedule import least_makespan_ms, tiny_costs
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
-from tests.oracles.splits_backward import splits_backward
-from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
 from tests.oracles.every_plan import every_padded_plan
 from tests.oracles.every_schedule import least_makespan_ms
-from tests.oracles.length_samples import samples_of
-from tests.oracles.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample

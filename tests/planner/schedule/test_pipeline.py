@@ -1,7 +1,7 @@
 """A replica's micro-batches, scheduled and refined."""
 
 import numpy as np
-from tests.oracles.linear_cost import LinearCost
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster

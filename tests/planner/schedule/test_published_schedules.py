@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.stage_costs import equal_stages, no_limit, with_columns
+from tests.examples.stage_costs import equal_stages, no_limit, with_columns
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples.stage_costs import drawn_costs, no_limit, tightest_limit
 from tests.oracles.every_schedule import least_makespan_ms
-from tests.oracles.stage_costs import drawn_costs, no_limit, tightest_limit
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit, with_columns
 from tests.oracles.event_simulation import EventSimulation
-from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit, with_columns
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link

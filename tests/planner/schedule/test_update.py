@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.linear_cost import LinearCost
-from tests.oracles.stage_costs import drawn_costs, equal_stages, no_limit
+from tests.examples.linear_cost import LinearCost
+from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit
 
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split

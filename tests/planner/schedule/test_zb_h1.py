@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from tests.oracles.stage_costs import equal_stages, no_limit, with_columns
+from tests.examples.stage_costs import equal_stages, no_limit, with_columns
 
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.stage_costs import equal_stages
+from tests.examples.stage_costs import equal_stages
 
 from dynapipe_hpc.planner.search.injection_orders import injection_orders, k_means
 

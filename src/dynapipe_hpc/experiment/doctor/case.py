@@ -5,8 +5,8 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.launch import Job
 from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.job.job import Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dynapipe_hpc.experiment.doctor.look_at_host import look_at_host
 from dynapipe_hpc.experiment.doctor.look_at_launch import look_at_launch, look_at_mpi
 from dynapipe_hpc.experiment.doctor.look_at_network import look_at_network
 from dynapipe_hpc.experiment.doctor.look_at_software import look_at_gpus, look_at_software
-from dynapipe_hpc.experiment.say import say
+from dynapipe_hpc.job.say import say
 
 Look = Callable[[Case], Iterable[Finding]]
 

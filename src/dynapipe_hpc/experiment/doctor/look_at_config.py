@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.describe_room import describe_room
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.doctor.look_at_software import circumstances_here
+from dynapipe_hpc.experiment.explain.describe_room import describe_room
 from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
 from dynapipe_hpc.experiment.source import open_source
 from dynapipe_hpc.plan.codec import encode_plans

@@ -5,18 +5,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynapipe_hpc.experiment.cores import crowded_hosts, shortage
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.experiment.mismatch import library_name
-from dynapipe_hpc.experiment.open_mpi.settings import (
+from dynapipe_hpc.job.cores import crowded_hosts, shortage
+from dynapipe_hpc.job.mismatch import library_name
+from dynapipe_hpc.job.open_mpi.settings import (
     OF_LAUNCHER,
     has_settings,
     is_own_open_mpi,
     permission_for_root,
 )
-from dynapipe_hpc.experiment.slurm import read_slurm_job
-from dynapipe_hpc.experiment.world import MPI, STARTED
+from dynapipe_hpc.job.slurm import read_slurm_job
+from dynapipe_hpc.job.world import MPI, STARTED
 
 _THREADS = {
     MPI.THREAD_SINGLE: "single",

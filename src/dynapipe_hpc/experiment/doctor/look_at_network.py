@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.experiment.world import STARTED
+from dynapipe_hpc.job.world import STARTED
 
 # NCCL takes the beginnings of names, the others take names or, in MPI, addresses.
 _EXACT = ("OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "FI_TCP_IFACE")

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import torch
 
-from dynapipe_hpc.experiment.circumstances import circumstances
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES
 
 __all__ = ["circumstances", "look_at_build", "look_at_devices", "uses_gpus"]

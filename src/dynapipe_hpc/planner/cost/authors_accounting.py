@@ -16,7 +16,6 @@ import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
-from dynapipe_hpc.planner.cost.profile_table import LayerProfile
 from dynapipe_hpc.planner.cost.stage_parts import (
     DECODER,
     DECODER_SIDE,
@@ -27,6 +26,7 @@ from dynapipe_hpc.planner.cost.stage_parts import (
     LAYER,
     STAGE,
 )
+from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
 
 # Weights and gradients, in units of weights; the rest is state of the optimizer.
 KEPT_BY_EVERY_REPLICA = 2

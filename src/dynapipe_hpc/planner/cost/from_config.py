@@ -7,8 +7,8 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, CostConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.load_table import load_table
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.load_table import load_table
 
 
 def costs_of(config: CostConfig, shape: ModelShape, cluster: Cluster) -> tuple[CostModel, Link]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
-from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerProfile
 from dynapipe_hpc.planner.cost.stage_parts import DECODER, HEAD, OF_PAIRS
+from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
 
 Axes = tuple[IntArray, IntArray, IntArray]
 ROWS, ROW_TOKENS, TARGET_TOKENS = range(3)

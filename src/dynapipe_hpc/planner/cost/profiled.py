@@ -31,7 +31,9 @@ from dynapipe_hpc.planner.cost.model_state import (
     untied_weights,
 )
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
-from dynapipe_hpc.planner.cost.profile_table import (
+from dynapipe_hpc.planner.cost.stage_grids import stage_grids
+from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
+from dynapipe_hpc.planner.cost.table.profile_table import (
     UNFINISHED,
     LayerKey,
     LayerProfile,
@@ -39,8 +41,6 @@ from dynapipe_hpc.planner.cost.profile_table import (
     UpdateProfile,
     check_model,
 )
-from dynapipe_hpc.planner.cost.stage_grids import stage_grids
-from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.weight_gradients import weight_ms
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone
-from dynapipe_hpc.planner.cost.profile_table import QUANTITIES, LayerProfile
+from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
 
 # Layers of a stage run one after the other and share what is only needed while they run.
 SHARED = ("forward_transient_bytes", "backward_transient_bytes")

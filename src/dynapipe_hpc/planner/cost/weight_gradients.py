@@ -5,7 +5,6 @@ import numpy as np
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.measured_axes import Axes
-from dynapipe_hpc.planner.cost.profile_table import LayerProfile
 from dynapipe_hpc.planner.cost.stage_parts import (
     DECODER,
     DECODER_SIDE,
@@ -14,6 +13,7 @@ from dynapipe_hpc.planner.cost.stage_parts import (
     HEAD,
     STAGE,
 )
+from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
 
 
 def weight_ms(

@@ -1,0 +1,1 @@
+"""In: an HDF5 file. Out: global batches of samples."""

@@ -1,0 +1,204 @@
+"""Reads a dataset. `docs/formats.md` describes the file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.dataset.dataset_header import INDEX_VERSION, read_header, strings
+from dynapipe_hpc.data.dataset.open_dataset import AGAIN, array_of, open_dataset
+from dynapipe_hpc.data.dataset.own_tokens import GROUPS, OwnTokens, offsets_of
+from dynapipe_hpc.data.dataset.shard_reader import ShardError, ShardReader
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.stored_attributes import StoredAttributes
+from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPart:
+    """Consecutive samples whose tokens are in one file.
+
+    Attributes:
+        path: The file.
+        first: The first sample.
+        end: The one behind the last.
+        content_sha256: `ContentHash` that the samples should have; empty if it is not known.
+    """
+
+    path: Path
+    first: int
+    end: int
+    content_sha256: str
+
+
+class DatasetFile:
+    """A dataset open for reading, by any number of processes at once.
+
+    Offsets are in memory, 16 bytes per sample; tokens are read when asked for, from the file or
+    from the shards that it is the index of.
+
+    Attributes:
+        path: The file, or the index.
+        header: Tokenizer, sources and time of creation.
+        task_ids: Task of every sample, shape (n_samples,).
+        task_names: Tasks by id.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens and checks a dataset.
+
+        Raises:
+            InputError: It is missing, not a dataset, of another schema version, incomplete,
+                or inconsistent; or one of its shards is missing or of another size.
+        """
+        self.path = path
+        self._file = open_dataset(path)
+        try:
+            self.header = read_header(StoredAttributes(self._file))
+            self._offsets = {group: offsets_of(self._file, group) for group in GROUPS}
+            self.task_ids: npt.NDArray[np.int32] = array_of(self._file, "task_ids", "i")[:]
+            self.task_names = strings(array_of(self._file, "task_names", "S")[:])
+            self._check_tasks_and_targets()
+            self._tokens = self._load_tokens()
+        except ShardError:
+            self._file.close()
+            raise
+        except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
+            self._file.close()
+            raise InputError(f"{path}: damaged dataset: {error}; {AGAIN}") from None
+
+    def __enter__(self) -> Self:
+        """Leaves the file open until the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; lengths and tasks stay usable."""
+        self._tokens.close()
+        self._file.close()
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return len(self.task_ids)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return self.header.vocab_size
+
+    @property
+    def eos_id(self) -> int:
+        """The token that ends every target."""
+        return self.header.eos_id
+
+    @property
+    def input_lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of every sample's input, shape (n_samples,)."""
+        return np.diff(self._offsets["inputs"])
+
+    @property
+    def target_lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of every sample's target, >= 1, shape (n_samples,)."""
+        return np.diff(self._offsets["targets"])
+
+    def read(
+        self, sample_id: int, input_tokens: int, target_tokens: int
+    ) -> tuple[TokenArray, TokenArray]:
+        """Reads the first tokens of a sample's input and target, and no others.
+
+        Args:
+            sample_id: Index of the sample.
+            input_tokens: Tokens of the input to read, at most its length.
+            target_tokens: Tokens of the target to read, at most its length.
+
+        Returns:
+            Input, shape (input_tokens,), and target, shape (target_tokens,).
+
+        Raises:
+            InputError: The file can no longer be read, or holds what is no token.
+        """
+        return (
+            self._read("inputs", sample_id, input_tokens),
+            self._read("targets", sample_id, target_tokens),
+        )
+
+    @property
+    def parts(self) -> list[DatasetPart]:
+        """The files that hold the tokens, in the order of the samples."""
+        if not isinstance(self._tokens, ShardReader):
+            return [DatasetPart(self.path, 0, self.n_samples, self.header.content_sha256)]
+        shards, starts = self._tokens, self._tokens.starts.tolist()
+        return [
+            DatasetPart(self.path.parent / name, first, end, sha256)
+            for name, first, end, sha256 in zip(
+                shards.names, starts, starts[1:], shards.sha256, strict=False
+            )
+        ]
+
+    def blocks(self, part: DatasetPart, n_samples: int) -> Iterator[TokenBlock]:
+        """All samples of a part, whole, `n_samples` at a time.
+
+        Raises:
+            InputError: The file can no longer be read.
+        """
+        for first in range(part.first, part.end, n_samples):
+            end = min(first + n_samples, part.end)
+            inputs, targets = (self._sequences(group, first, end) for group in GROUPS)
+            tasks = tuple(self.task_names[i] for i in self.task_ids[first:end])
+            yield TokenBlock(inputs, targets, tasks)
+
+    def _sequences(self, group: str, first: int, end: int) -> TokenSequences:
+        offsets = self._offsets[group][first : end + 1]
+        tokens = self._tokens_between(group, first, int(offsets[0]), int(offsets[-1]))
+        return TokenSequences(tokens, np.diff(offsets))
+
+    def _read(self, group: str, sample_id: int, n_tokens: int) -> TokenArray:
+        start, end = self._offsets[group][sample_id : sample_id + 2].tolist()
+        if not 0 <= n_tokens <= end - start:
+            raise ValueError(f"sequence {sample_id} has {end - start} tokens, not {n_tokens}")
+        tokens = self._tokens_between(group, sample_id, start, start + n_tokens)
+        # A device would stop at such a token, and say no more than that.
+        if n_tokens and tokens.max() >= self.vocab_size:
+            raise InputError(
+                f"{self.path}: sample {sample_id} holds token {tokens.max()}, but 'vocab_size' is "
+                f"{self.vocab_size}; {AGAIN}"
+            )
+        return tokens
+
+    def _tokens_between(self, group: str, sample_id: int, start: int, end: int) -> TokenArray:
+        try:
+            return self._tokens.read(group, sample_id, start, end)
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"{self.path}: cannot read sample {sample_id}: {error}") from None
+
+    def _load_tokens(self) -> OwnTokens | ShardReader:
+        if self._file.attrs["schema_version"] == INDEX_VERSION:
+            return ShardReader.load(self.path, self._file, self._offsets)
+        n_tokens = {group: int(offsets[-1]) for group, offsets in self._offsets.items()}
+        return OwnTokens.load(self._file, n_tokens)
+
+    def _check_tasks_and_targets(self) -> None:
+        n_samples = len(self.task_ids)
+        for group, offsets in self._offsets.items():
+            if len(offsets) != n_samples + 1:
+                raise InputError(
+                    f"'{group}/offsets' holds {len(offsets)} numbers, but 'task_ids' "
+                    f"has {n_samples} samples, which need {n_samples + 1}"
+                )
+        if n_samples and not 0 <= self.task_ids.min() <= self.task_ids.max() < len(self.task_names):
+            raise InputError(f"'task_ids' points past the {len(self.task_names)} 'task_names'")
+        if n_samples and self.target_lengths.min() < 1:
+            raise InputError(f"sample {self.target_lengths.argmin()} has an empty target")

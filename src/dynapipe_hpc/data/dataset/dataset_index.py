@@ -1,0 +1,77 @@
+"""Joins shards to one dataset: an index that names their files and keeps lengths and tasks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_header import (
+    INDEX_VERSION,
+    DatasetHeader,
+    fixed_length,
+    write_header,
+)
+from dynapipe_hpc.data.dataset.dataset_writer import creating
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.replacing import replacing
+
+Arrays = list[npt.NDArray[np.integer]]
+
+
+def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> None:
+    """Writes a dataset of the samples of all shards, in their order, which stay where they are.
+
+    Args:
+        output: The index. It appears when it is complete.
+        header: Of the dataset.
+        shards: Datasets in the index's folder or below.
+
+    Raises:
+        InputError: A shard cannot be read or is of another tokenizer, or there is no sample.
+        RunError: The file system refuses, as when the disk is full.
+    """
+    lengths: dict[str, Arrays] = {"inputs": [], "targets": []}
+    task_ids: Arrays = []
+    id_of_task: dict[str, int] = {}
+    sha256: list[str] = []
+    for path in shards:
+        with DatasetFile(path) as shard:
+            _check_tokenizer(shard, header)
+            lengths["inputs"].append(shard.input_lengths)
+            lengths["targets"].append(shard.target_lengths)
+            # A shard numbers its tasks by itself; the dataset as if there were no shards.
+            ids = [id_of_task.setdefault(task, len(id_of_task)) for task in shard.task_names]
+            task_ids.append(np.array(ids, np.int32)[shard.task_ids])
+            sha256.append(shard.header.content_sha256)
+    if sum(len(ids) for ids in task_ids) == 0:
+        raise InputError(f"{', '.join(header.sources)}: no sample to write")
+    with replacing(output) as beside, creating(beside) as file:
+        for group, parts in lengths.items():
+            file[f"{group}/offsets"] = _starts(np.concatenate(parts))
+        file["task_ids"] = np.concatenate(task_ids)
+        file["task_names"] = fixed_length(list(id_of_task))
+        file["shards/names"] = fixed_length(
+            [str(path.relative_to(output.parent)) for path in shards]
+        )
+        file["shards/sha256"] = fixed_length(sha256)
+        file["shards/sizes"] = np.array([path.stat().st_size for path in shards], np.int64)
+        file["shards/starts"] = _starts(np.array([len(ids) for ids in task_ids]))
+        write_header(file.attrs, header, INDEX_VERSION)
+        file.flush()
+
+
+def _starts(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    return np.insert(np.cumsum(lengths, dtype=np.int64), 0, 0)
+
+
+def _check_tokenizer(shard: DatasetFile, header: DatasetHeader) -> None:
+    found = shard.header.tokenizer_sha256, shard.vocab_size, shard.eos_id
+    differ = found != (header.tokenizer_sha256, header.vocab_size, header.eos_id)
+    if differ or shard.header.special_tokens != header.special_tokens:
+        raise InputError(
+            f"{shard.path}: its tokenizer is {shard.header.tokenizer_name} with sha256 "
+            f"{found[0][:12]}, that of the dataset {header.tokenizer_name} with "
+            f"{header.tokenizer_sha256[:12]}; the same files have to be on all hosts"
+        )

@@ -1,0 +1,110 @@
+"""Writes a dataset. `docs/formats.md` describes the file."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.dataset.content_hash import ContentHash
+from dynapipe_hpc.data.dataset.dataset_header import (
+    DatasetHeader,
+    fixed_length,
+    write_content_hash,
+    write_header,
+)
+from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences, token_type
+
+CHUNK_LENGTH = 1 << 13
+
+
+class DatasetWriter:
+    """Appends samples to a dataset that appears under its name only when it is complete."""
+
+    def __init__(self, file: h5py.File, header: DatasetHeader) -> None:
+        """Lays out an empty dataset in an open file; `create` is the way to get there."""
+        dtype = token_type(header.vocab_size)
+        self._inputs = _GrowingSequences.create(file, "inputs", dtype)
+        self._targets = _GrowingSequences.create(file, "targets", dtype)
+        self._task_ids = _growing(file, "task_ids", np.dtype(np.int32))
+        self._id_of_task: dict[str, int] = {}
+        self._content = ContentHash()
+        self._file = file
+        write_header(file.attrs, header)
+
+    @classmethod
+    @contextmanager
+    def create(cls, path: Path, header: DatasetHeader) -> Iterator[Self]:
+        """Writes beside `path` and moves the file there at the end; nothing stays otherwise.
+
+        Raises:
+            InputError: `path` cannot be a file.
+            RunError: The file system refuses, as when the disk is full.
+        """
+        with replacing(path) as beside, creating(beside) as file:
+            writer = cls(file, header)
+            yield writer
+            writer._finish()
+
+    def append(self, block: TokenBlock) -> None:
+        """Adds samples behind those already written."""
+        self._content.add(block)
+        self._inputs.append(block.inputs)
+        self._targets.append(block.targets)
+        ids = [self._id_of_task.setdefault(task, len(self._id_of_task)) for task in block.tasks]
+        _append(self._task_ids, np.array(ids, np.int32))
+
+    def _finish(self) -> None:
+        self._file["task_names"] = fixed_length(list(self._id_of_task))
+        write_content_hash(self._file.attrs, self._content.hexdigest())
+        self._file.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class _GrowingSequences:
+    """The datasets of one group, kept open: HDF5 would swallow the error of a late write."""
+
+    tokens: h5py.Dataset
+    offsets: h5py.Dataset
+
+    @classmethod
+    def create(cls, file: h5py.File, group: str, dtype: np.dtype[np.unsignedinteger]) -> Self:
+        offsets = _growing(file, f"{group}/offsets", np.dtype(np.int64))
+        _append(offsets, np.zeros(1, np.int64))
+        return cls(_growing(file, f"{group}/tokens", dtype), offsets)
+
+    def append(self, sequences: TokenSequences) -> None:
+        _append(self.offsets, len(self.tokens) + np.cumsum(sequences.lengths))
+        _append(self.tokens, sequences.tokens)
+
+
+@contextmanager
+def creating(path: Path) -> Iterator[h5py.File]:
+    # Without a chunk cache a write that fails does so at once. The version bounds allow
+    # attributes above 64 KiB: the names of many sources.
+    file = h5py.File(path, "w", libver=("v110", "v110"), rdcc_nbytes=0)
+    try:
+        yield file
+    except BaseException:
+        # HDF5 crashes if a full disk keeps it from flushing at close, so space is given back.
+        os.truncate(path, 0)
+        with suppress(RuntimeError):  # it cannot extend the file, which goes anyway
+            file.close()
+        raise
+    file.close()
+
+
+def _growing(file: h5py.File, name: str, dtype: np.dtype[np.integer]) -> h5py.Dataset:
+    return file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(CHUNK_LENGTH,))
+
+
+def _append(dataset: h5py.Dataset, values: npt.NDArray[np.integer]) -> None:
+    n_before = len(dataset)
+    dataset.resize((n_before + len(values),))
+    dataset[n_before:] = values

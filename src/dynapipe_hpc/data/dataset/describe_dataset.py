@@ -1,0 +1,75 @@
+"""What is in a dataset, as text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import escaped
+
+PERCENTILES = (50, 90, 99, 100)
+BAR_WIDTH = 50
+Lengths = npt.NDArray[np.int64]
+
+
+def describe_dataset(path: Path) -> str:
+    """Counts, length percentiles per task and a histogram of lengths, in tokens.
+
+    A length is that of input and target together.
+
+    Raises:
+        InputError: The file is not a dataset.
+    """
+    with DatasetFile(path) as dataset:
+        lengths = dataset.input_lengths + dataset.target_lengths
+        if not len(lengths):
+            return "\n".join(_summary(dataset))
+        return "\n".join(
+            [*_summary(dataset), "", *_table(dataset, lengths), "", *_histogram(lengths)]
+        )
+
+
+def _summary(dataset: DatasetFile) -> Iterator[str]:
+    header = dataset.header
+    named = (header.tokenizer_name, header.tokenizer_sha256[:12], header.created)
+    tokenizer, sha256, created = (escaped(text, keep="") for text in named)
+    inputs, targets = dataset.input_lengths.sum(), dataset.target_lengths.sum()
+    yield f"{dataset.path}: dataset of {created}"
+    yield f"samples    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
+    yield f"tokens     {inputs + targets:,} ({inputs:,} of inputs, {targets:,} of targets)"
+    special = ", text made special tokens" if header.special_tokens else ""
+    yield f"tokenizer  {tokenizer}, sha256 {sha256}{special}"
+    yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}"
+    yield f"sources    {', '.join(escaped(source, keep='') for source in header.sources)}"
+    if (n_files := len(dataset.parts)) > 1:
+        yield f"shards     {n_files:,} in {dataset.parts[0].path.parent}"
+
+
+def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:
+    names = [escaped(name, keep="") for name in dataset.task_names]
+    width = max(len("all tasks"), *map(len, names))
+    heads = (f"p{p}" if p < 100 else "longest" for p in PERCENTILES)
+    yield f"{'task':{width}} {'samples':>12} {'tokens':>15} " + " ".join(f"{h:>8}" for h in heads)
+    yield _row("all tasks", width, lengths)
+    used = set(np.unique(dataset.task_ids).tolist())
+    for task_id in filter(used.__contains__, np.argsort(dataset.task_names).tolist()):
+        yield _row(names[task_id], width, lengths[dataset.task_ids == task_id])
+
+
+def _row(name: str, width: int, lengths: Lengths) -> str:
+    # Of the samples' own lengths: a length in between would be nobody's.
+    percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf")
+    cells = " ".join(f"{p:8,.0f}" for p in percentiles)
+    return f"{name:{width}} {len(lengths):12,} {lengths.sum():15,} {cells}"
+
+
+def _histogram(lengths: Lengths) -> Iterator[str]:
+    """Samples by length; every class is twice as wide as the one before."""
+    classes = np.log2(lengths).astype(int)
+    counts = np.bincount(classes)
+    yield f"{'tokens':>17} {'samples':>12}"
+    for k in range(classes.min(), len(counts)):
+        bar = "#" * round(BAR_WIDTH * counts[k] / counts.max())
+        yield f"{2**k:>8,}-{2 ** (k + 1) - 1:<8,} {counts[k]:>12,} {bar}".rstrip()

@@ -1,0 +1,121 @@
+"""What becomes of samples that are longer than data.max_tokens."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.config import DataConfig
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.token_block import TokenArray
+
+Integers = npt.NDArray[np.integer]
+Tokens = npt.NDArray[np.int64]
+
+
+class UsedTokens(NamedTuple):
+    """What training uses of a dataset.
+
+    Attributes:
+        kept: Samples that are not left out, ascending, shape (n_kept,).
+        inputs: Tokens used of the input of every sample, shape (n_samples,).
+        targets: Tokens used of the target of every sample, shape (n_samples,).
+    """
+
+    kept: Tokens
+    inputs: Tokens
+    targets: Tokens
+
+
+def used_tokens(
+    input_lengths: Integers, target_lengths: Integers, config: DataConfig
+) -> UsedTokens:
+    """Tokens that are used of all samples, see `DataConfig.long_samples`.
+
+    Raises:
+        InputError: There are no samples, none is short enough, or one is to be refused.
+    """
+    _check(input_lengths + target_lengths, config)
+    targets: Tokens = np.minimum(target_lengths, config.max_tokens).astype(np.int64)
+    inputs: Tokens = np.minimum(input_lengths, config.max_tokens - targets).astype(np.int64)
+    match config.long_samples:
+        case "drop":
+            fits = input_lengths + target_lengths <= config.max_tokens
+        case "cut_targets":
+            fits = np.ones(len(targets), np.bool_)
+        case _:
+            fits = target_lengths <= config.max_tokens
+    if not fits.any():
+        raise InputError(
+            f"data.max_tokens = {config.max_tokens}: all {len(fits):,} samples of "
+            f"'{config.dataset}' are longer; raise it, or set data.long_samples"
+        )
+    return UsedTokens(np.flatnonzero(fits), inputs, targets)
+
+
+def _check(lengths: Integers, config: DataConfig) -> None:
+    if len(lengths) == 0:
+        raise InputError(f"data.dataset = '{config.dataset}': holds no samples")
+    too_long = np.flatnonzero(lengths > config.max_tokens)
+    if config.long_samples == "refuse" and too_long.size:
+        first = too_long[0]
+        raise InputError(
+            f"data.max_tokens = {config.max_tokens}: {too_long.size:,} of {len(lengths):,} samples "
+            f"of '{config.dataset}' are longer, the first is sample {first} of {lengths[first]:,} "
+            "tokens; raise it, or set data.long_samples to what is to become of them"
+        )
+
+
+def describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
+    """A line about the samples above data.max_tokens; none if all are used whole.
+
+    Raises:
+        InputError: As `used_tokens`.
+    """
+    inputs, targets = dataset.input_lengths, dataset.target_lengths
+    used = used_tokens(inputs, targets, config)
+    is_long = inputs + targets > config.max_tokens
+    if not is_long.any():
+        return
+    kept = np.zeros(len(inputs), np.bool_)
+    kept[used.kept] = True
+    end = "start" if config.long_samples == "cut_input_start" else "end"
+    left_out = "are left out"
+    if config.long_samples != "drop":
+        left_out += " as their target alone is longer"
+    counts = {
+        f"lose the {end} of their input": kept & (used.inputs < inputs),
+        "lose the end of their target": kept & (used.targets < targets),
+        left_out: ~kept,
+    }
+    shown = ", ".join(f"{n.sum():,} {what}" for what, n in counts.items() if n.any())
+    n_used = (used.inputs + used.targets)[used.kept].sum()
+    yield (
+        f"{is_long.sum():,} of {len(inputs):,} samples are longer than data.max_tokens "
+        f"({config.max_tokens:,}): {shown} (data.long_samples = '{config.long_samples}'); "
+        f"{(inputs + targets).sum() - n_used:,} of {(inputs + targets).sum():,} tokens are not used"
+    )
+
+
+class InputEnds:
+    """Reads the last tokens of inputs, where a dataset reads the first."""
+
+    def __init__(self, dataset: DatasetFile) -> None:
+        """Reads from `dataset`."""
+        self._dataset = dataset
+        self._lengths = dataset.input_lengths
+
+    def read(
+        self, sample_id: int, input_tokens: int, target_tokens: int
+    ) -> tuple[TokenArray, TokenArray]:
+        """See `DatasetFile.read`; reads whole inputs of which a part is asked for."""
+        whole = int(self._lengths[sample_id]) if input_tokens else 0
+        inputs, targets = self._dataset.read(sample_id, whole, target_tokens)
+        return inputs[whole - input_tokens :], targets
+
+
+def reader_of(dataset: DatasetFile, config: DataConfig) -> DatasetFile | InputEnds:
+    """What reads the tokens that are used of samples."""
+    return InputEnds(dataset) if config.long_samples == "cut_input_start" else dataset

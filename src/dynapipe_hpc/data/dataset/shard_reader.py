@@ -1,0 +1,146 @@
+"""Reads tokens from the shards of a dataset."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.dataset.dataset_header import read_header, strings
+from dynapipe_hpc.data.dataset.open_dataset import array_of, open_dataset
+from dynapipe_hpc.data.dataset.own_tokens import OwnTokens
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.stored_attributes import StoredAttributes
+from dynapipe_hpc.data.token_block import TokenArray
+
+
+class ShardError(InputError):
+    """A shard that a dataset needs cannot be used; names both and what to do."""
+
+
+MOST_OPEN = 64
+"""Shards that are kept open, far fewer than the files that a process may have open."""
+
+
+@dataclass(slots=True)
+class ShardReader:
+    """The tokens of a dataset whose index is open.
+
+    Attributes:
+        index: Path of the index.
+        names: Paths of the shards' files, relative to the index.
+        sha256: `ContentHash` of every shard.
+        starts: First sample of every shard, and the number of samples.
+        offsets: For inputs and targets, where every sample's tokens begin in the dataset.
+    """
+
+    index: Path
+    names: tuple[str, ...]
+    sha256: tuple[str, ...]
+    starts: npt.NDArray[np.int64]
+    offsets: dict[str, npt.NDArray[np.int64]]
+    _open: dict[int, OwnTokens] = field(default_factory=dict)
+
+    @classmethod
+    def load(
+        cls,
+        index: Path,
+        file: h5py.File,
+        offsets: dict[str, npt.NDArray[np.int64]],
+    ) -> Self:
+        """Reads the table of shards, and looks whether all are there in full size.
+
+        Raises:
+            InputError: The table is inconsistent.
+            ShardError: A shard is missing or of another size.
+        """
+        names = strings(array_of(file, "shards/names", "S")[:])
+        sha256 = strings(array_of(file, "shards/sha256", "S")[:])
+        sizes: npt.NDArray[np.int64] = array_of(file, "shards/sizes", "i")[:]
+        starts: npt.NDArray[np.int64] = array_of(file, "shards/starts", "i")[:]
+        n_samples = len(offsets["inputs"]) - 1
+        if len(starts) == 0 or starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
+            raise InputError("'shards/starts' does not rise from 0")
+        if starts[-1] != n_samples:
+            raise InputError(f"'shards/starts' ends at {starts[-1]} of {n_samples} samples")
+        if {len(names), len(sha256), len(sizes)} != {len(starts) - 1}:
+            raise InputError("the arrays of 'shards' are not of one length")
+        reader = cls(index, names, sha256, starts, offsets)
+        for k, n_bytes in enumerate(sizes.tolist()):
+            reader._check_size(k, n_bytes)
+        return reader
+
+    def read(self, group: str, sample_id: int, start: int, end: int) -> TokenArray:
+        """Tokens `start` to `end` of the dataset's inputs or targets, all of one shard.
+
+        Args:
+            group: `inputs` or `targets`.
+            sample_id: The first sample that they belong to.
+            start: Number of the first token in the dataset.
+            end: Number of the one behind the last.
+
+        Raises:
+            ShardError: The shard is damaged, or not the one that the index was made of.
+        """
+        k = int(np.searchsorted(self.starts, sample_id, side="right")) - 1
+        before = self.offsets[group][self.starts[k]]
+        try:
+            return self._shard(k).read(group, sample_id, start - before, end - before)
+        except OSError as error:
+            raise self._unusable(k, f"cannot be read: {error}") from None
+
+    def close(self) -> None:
+        """Closes the shards."""
+        for k in list(self._open):
+            self._close(k)
+
+    def _shard(self, k: int) -> OwnTokens:
+        if k not in self._open:
+            while len(self._open) >= MOST_OPEN:
+                # The oldest: samples come in random order, so none is likelier to be read next.
+                self._close(next(iter(self._open)))
+            self._open[k] = self._open_shard(k)
+        return self._open[k]
+
+    def _close(self, k: int) -> None:
+        self._open.pop(k).close()
+
+    def _open_shard(self, k: int) -> OwnTokens:
+        file: h5py.File | None = None
+        try:
+            file = open_dataset(self.index.parent / self.names[k])
+            return self._tokens_of(k, file)
+        except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
+            if file is not None:
+                file.close()
+            raise self._unusable(k, f"cannot be used: {error}") from None
+
+    def _tokens_of(self, k: int, file: h5py.File) -> OwnTokens:
+        header = read_header(StoredAttributes(file))
+        if header.content_sha256 != self.sha256[k]:
+            raise InputError(
+                f"it holds other samples (checksum {header.content_sha256[:12]}, not "
+                f"{self.sha256[k][:12]})"
+            )
+        first, end = self.starts[k], self.starts[k + 1]
+        return OwnTokens.load(
+            file, {group: int(at[end] - at[first]) for group, at in self.offsets.items()}
+        )
+
+    def _check_size(self, k: int, n_bytes: int) -> None:
+        try:
+            found = (self.index.parent / self.names[k]).stat().st_size
+        except OSError as error:
+            raise self._unusable(k, f"cannot be found: {error.strerror}") from None
+        if found != n_bytes:
+            raise self._unusable(k, f"has {found} bytes, not {n_bytes}")
+
+    def _unusable(self, k: int, reason: str) -> ShardError:
+        first, end = self.starts[k], self.starts[k + 1]
+        return ShardError(
+            f"{self.index}: its shard {self.names[k]} (samples {first} to {end - 1}) {reason}; put "
+            "it back, or start the same dynapipe-hpc preprocess again with --force: it makes only "
+            "what is missing or damaged"
+        )

@@ -1,0 +1,1 @@
+"""In: a seed. Out: a corpus to try things with."""

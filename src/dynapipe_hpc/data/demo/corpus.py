@@ -1,0 +1,110 @@
+"""A corpus of instruction tasks to try everything on, made from a seed."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from dynapipe_hpc.data.demo import documents as demo_documents
+from dynapipe_hpc.data.demo import tasks as demo_tasks
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.output_file import FileKind
+from dynapipe_hpc.data.replacing import replacing
+
+# Most samples are short and a few are very long, as in collections of instruction tasks: length
+# in bytes is log-normal with (share, median, sigma).
+LENGTHS = ((0.974, 105.0, 0.8), (0.026, 620.0, 1.0))
+# A family misses the length it aims at by no more than this.
+SLACK_BYTES = 64
+SMALLEST_MAX_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Tasks of one kind.
+
+    Attributes:
+        name: The task in the dataset.
+        shortest: Least length that it is asked for, in bytes.
+        longest: Length from which on it is no longer asked for.
+        make: Makes input and target of about a length.
+    """
+
+    name: str
+    shortest: float
+    longest: float
+    make: Callable[[Random, int], tuple[str, str]]
+
+
+FAMILIES = (
+    Family("question", 0, 64, demo_tasks.answer_question),
+    Family("arithmetic", 0, 300, demo_tasks.calculate),
+    Family("sorting", 32, 300, demo_tasks.sort_words),
+    Family("reversing", 32, 300, demo_tasks.reverse_words),
+    Family("counting", 32, 400, demo_tasks.count_words),
+    Family("copying", 64, 400, demo_tasks.copy_with_edits),
+    Family("entailment", 64, 400, demo_tasks.judge_entailment),
+    Family("finding", 64, 1000, demo_documents.find_place),
+    Family("dialogue", 200, 1500, demo_documents.talk),
+    Family("extraction", 200, math.inf, demo_documents.extract),
+    Family("summary", 200, math.inf, demo_documents.summarise),
+)
+NAMES = [family.name for family in FAMILIES]
+MOST_LINE_BYTES = 1 << 20
+
+
+def _is_demo_corpus(path: Path) -> bool:
+    """Whether the first line may be one of these samples."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(MOST_LINE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    fields = {"inputs", "targets", "task"}
+    return isinstance(first, dict) and first.keys() == fields and first["task"] in NAMES
+
+
+DEMO_CORPUS = FileKind("a demo corpus", _is_demo_corpus)
+
+
+def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str, str]]:
+    """Makes samples with `inputs`, `targets` and `task`.
+
+    Sample i depends on i, `seed` and `max_bytes` alone. Input and target have, with the end of
+    the sequence counted as one, at most `max_bytes` bytes.
+    """
+    for i in range(n_samples):
+        rng = Random(f"{seed}/{i}")  # noqa: S311 (not a secret)
+        n_bytes = min(_draw_length(rng), max_bytes - SLACK_BYTES)
+        family = rng.choice([f for f in FAMILIES if f.shortest <= n_bytes < f.longest])
+        inputs, targets = family.make(rng, n_bytes)
+        yield {"inputs": inputs, "targets": targets, "task": family.name}
+
+
+def write_demo_corpus(path: Path, n_samples: int, seed: int, max_bytes: int) -> None:
+    """Writes samples as JSONL; the file appears when it is complete.
+
+    Args:
+        path: The file, replaced if it exists.
+        n_samples: Number of samples.
+        seed: Another seed, another corpus.
+        max_bytes: Longest sample, in bytes of input, target and end of sequence.
+
+    Raises:
+        InputError: `n_samples` or `max_bytes` is too small, or there is no such folder.
+    """
+    if n_samples < 1:
+        raise InputError(f"--samples {n_samples}: must be at least 1")
+    if max_bytes < SMALLEST_MAX_BYTES:
+        raise InputError(f"--max-bytes {max_bytes}: must be at least {SMALLEST_MAX_BYTES}")
+    with replacing(path) as beside, beside.open("w", encoding="utf-8") as file:
+        for sample in demo_samples(n_samples, seed, max_bytes):
+            file.write(json.dumps(sample) + "\n")
+
+
+def _draw_length(rng: Random) -> int:
+    weights = [share for share, _, _ in LENGTHS]
+    [(_, median, sigma)] = rng.choices(LENGTHS, weights)
+    return round(rng.lognormvariate(math.log(median), sigma))

@@ -1,0 +1,1 @@
+"""In: JSONL text. Out: an HDF5 dataset."""

@@ -1,0 +1,113 @@
+"""The shards of a dataset that many processes make: which text goes into which file."""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset.dataset_header import SCHEMA_VERSION
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.text_part import TextPart, cut
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
+
+LEAST_PART_BYTES = 8 << 20
+MOST_PARTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A dataset made of one part of a text file.
+
+    Attributes:
+        part: The text.
+        n_bytes: Its size, give or take a line.
+        source_stamp: Size and time of change, in ns, of the whole text file.
+        fingerprint: 32 hexadecimal digits that change with the text file, the part, the tokenizer
+            or the settings.
+    """
+
+    part: TextPart
+    n_bytes: int
+    source_stamp: tuple[int, int]
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """Of the file: what is there under this name need not be made again."""
+        return f"{self.fingerprint}.h5"
+
+    def check_source(self) -> None:
+        """Notices a text file that is written to while it is read.
+
+        Raises:
+            InputError: It is not what it was when the shards were laid out.
+        """
+        if _stamp(self.part.path) != self.source_stamp:
+            raise InputError(
+                f"{self.part.path}: changed while it was read; start again when it is complete"
+            )
+
+
+def shard_folder(output: Path) -> Path:
+    """Where the shards of a dataset are: beside it."""
+    return output.with_name(f"{output.name}.shards")
+
+
+def lay_out_shards(sources: Sequence[Path], tokenizer: Tokenizer, skip_bad: bool) -> list[Shard]:
+    """Cuts the sources into shards, in their order.
+
+    A source makes at least one shard, and large ones several, so that the shards of all sources
+    can be balanced. It depends on the sources alone, not on the number of processes, so that any
+    number of them can go on with what others began.
+
+    Raises:
+        InputError: A source is missing or no regular file.
+    """
+    stamps = [_stamp(source) for source in sources]
+    part_bytes = max(LEAST_PART_BYTES, sum(n_bytes for n_bytes, _ in stamps) // MOST_PARTS)
+    settings = [
+        SCHEMA_VERSION,
+        tokenizer.sha256,
+        tokenizer.eos_id,
+        tokenizer.special_tokens,
+        skip_bad,
+    ]
+    return [
+        _shard(part, stamp, settings)
+        for source, stamp in zip(sources, stamps, strict=True)
+        for part in cut(source, stamp[0], part_bytes)
+    ]
+
+
+def share_out(shards: Sequence[Shard], n_ranks: int) -> list[list[Shard]]:
+    """Gives every rank about the same number of bytes: the largest first, to the least laden."""
+    shares: list[list[Shard]] = [[] for _ in range(n_ranks)]
+    loads = [0] * n_ranks
+    for shard in sorted(shards, key=lambda shard: shard.n_bytes, reverse=True):
+        rank = loads.index(min(loads))
+        shares[rank].append(shard)
+        loads[rank] += shard.n_bytes
+    return shares
+
+
+def _shard(part: TextPart, stamp: tuple[int, int], settings: list[object]) -> Shard:
+    start, end = part.start, stamp[0] if part.end is None else part.end
+    facts = [os.fsencode(part.path.resolve()).hex(), stamp, start, end, settings]
+    fingerprint = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    return Shard(part, end - start, stamp, fingerprint)
+
+
+def _stamp(source: Path) -> tuple[int, int]:
+    try:
+        found = source.stat()
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(
+            f"{source}: no regular file, so ranks cannot share it; start dynapipe-hpc preprocess "
+            "without mpiexec or srun"
+        )
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,119 @@
+"""Who tokenizes: this process, or several more, one per core."""
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from typing import Protocol
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.text.text_part import Lines
+from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
+
+
+class TokenizePool(Protocol):
+    """Tokenizes blocks of lines."""
+
+    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
+        """What becomes of each block, in their order; reads only a few blocks ahead."""
+
+
+@contextmanager
+def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
+    """Starts the workers, and ends them when the block ends, however it ends.
+
+    One worker is this process itself: with one core, another process would be in its way.
+
+    Raises:
+        RunError: A worker died.
+    """
+    if n_workers == 1:
+        _tokenize_with_one_thread()
+        yield _ThisProcess(tokenizer)
+        return
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    executor = ProcessPoolExecutor(n_workers, context, _prepare, (tokenizer,))
+    with _undisturbed():
+        executor.submit(int)  # the first task starts all workers
+    try:
+        yield _Workers(executor, most_waiting=2 * n_workers)
+    except BrokenProcessPool:
+        raise RunError(
+            "a worker process died, perhaps for lack of memory; try fewer: --workers N"
+        ) from None
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ThisProcess:
+    tokenizer: Tokenizer
+
+    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
+        return (tokenize_lines(lines, self.tokenizer) for lines in blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    executor: ProcessPoolExecutor
+    most_waiting: int
+
+    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
+        """Bounds what is under way; the executor alone would read all of the text at once."""
+        waiting: deque[Future[TokenizedLines]] = deque()
+        for lines in blocks:
+            waiting.append(self.executor.submit(_tokenize, lines))
+            if len(waiting) > self.most_waiting:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Holds signals back: a worker of which nobody knows yet would be waited for for ever.
+
+    Processes that start inside hold them back for good. Ctrl-C reaches every process of the
+    terminal, but the first one ends the others.
+    """
+    held_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held_before)
+
+
+# The one state of a worker, set as it starts: sending the vocabulary with every block is slow.
+_tokenizer: list[Tokenizer] = []
+
+
+def _prepare(tokenizer: Tokenizer) -> None:
+    threading.Thread(target=_end_with_the_first_process, daemon=True).start()
+    _tokenize_with_one_thread()
+    _tokenizer.append(tokenizer)
+
+
+def _tokenize_with_one_thread() -> None:
+    """Processes are the parallelism."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _end_with_the_first_process() -> None:
+    """A first process that was killed could not end its workers, which would wait for ever."""
+    first = parent_process()
+    if first is not None:
+        first.join()
+        os._exit(1)
+
+
+def _tokenize(lines: Lines) -> TokenizedLines:
+    [tokenizer] = _tokenizer
+    return tokenize_lines(lines, tokenizer)

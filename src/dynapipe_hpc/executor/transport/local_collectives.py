@@ -1,0 +1,137 @@
+"""Sums over the ranks of a `LocalWorld`."""
+
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.collectives import done
+
+
+class _Meeting:
+    """A group of ranks that show each other values, round after round."""
+
+    def __init__(self, world: LocalWorld, ranks: Sequence[int]) -> None:
+        self._world = world
+        self._ranks = ranks
+        self._n_rounds = dict.fromkeys(ranks, 0)
+        self._shown: dict[tuple[int, int], torch.Tensor] = {}  # by round and rank
+
+    def gather(self, rank: int, value: torch.Tensor) -> list[torch.Tensor]:
+        """The values of all ranks of the group in this round, by rank."""
+        number = self._n_rounds[rank]
+        self._n_rounds[rank] += 1
+        keys = [(number, member) for member in self._ranks]
+        with self._world.changing():
+            self._shown[number, rank] = value
+        what = f"a sum over ranks {list(self._ranks)}"
+        self._world.wait_until(rank, lambda: all(key in self._shown for key in keys), what)
+        with self._world.changing():  # all came to this round, so none still reads the last
+            self._shown.pop((number - 1, rank), None)
+            return [self._shown[key] for key in keys]
+
+
+class LocalSums:
+    """Where all ranks of a cluster, threads of one process, meet."""
+
+    def __init__(self, world: LocalWorld, cluster: Cluster) -> None:
+        """Prepares the groups of every rank."""
+        self.cluster = cluster
+        ranks, of = range(cluster.n_ranks), cluster
+        self.over_replicas: list[_Meeting] = _meetings(
+            world, [(of.stage_of(rank), of.shard_of(rank)) for rank in ranks]
+        )
+        self.over_shards: list[_Meeting] = _meetings(world, [of.plan_of(rank) for rank in ranks])
+        self._world = world
+        self._holders: dict[tuple[int, ...], _Meeting] = {}
+        self.within_replica: list[_Meeting] = _meetings(
+            world, [of.replica_of(rank) for rank in ranks]
+        )
+
+    def of_ranks(self, ranks: Sequence[int]) -> _Meeting:
+        """Where some ranks meet, whichever of them comes first."""
+        with self._world.changing():
+            key = tuple(ranks)
+            if key not in self._holders:
+                self._holders[key] = _Meeting(self._world, key)
+            return self._holders[key]
+
+
+def _meetings(world: LocalWorld, colours: Sequence[Hashable]) -> list[_Meeting]:
+    """By rank, where it meets the ranks of its colour."""
+    members = {c: [r for r, other in enumerate(colours) if other == c] for c in set(colours)}
+    of_colour: dict[Hashable, _Meeting] = {c: _Meeting(world, m) for c, m in members.items()}
+    return [of_colour[colour] for colour in colours]
+
+
+class LocalCollectives:
+    """A rank's `Collectives` in a `LocalWorld`; sums run in the order of ranks.
+
+    Nothing runs beside the work of a rank, but whoever would make use of it shall try it here.
+    """
+
+    sums_beside_work = True
+
+    def __init__(self, sums: LocalSums, rank: int) -> None:
+        """Takes part as `rank`."""
+        self._rank = rank
+        self._sums = sums
+        self.stage = sums.cluster.stage_of(rank)
+        self.n_stages = sums.cluster.n_stages
+        self.replica = sums.cluster.replica_of(rank)
+        self.n_replicas = sums.cluster.n_replicas
+        self.shard = sums.cluster.shard_of(rank)
+        self.n_shards = sums.cluster.n_shards
+        self._over_replicas = sums.over_replicas[rank]
+        self._over_shards = sums.over_shards[rank]
+        self._within_replica = sums.within_replica[rank]
+
+    def sum_over_replicas(self, values: torch.Tensor) -> None:
+        """Replaces `values` by their sum over replicas."""
+        shown = self._over_replicas.gather(self._rank, values.clone())
+        values.copy_(torch.stack(shown).sum(dim=0))
+
+    def start_sum_over_replicas(self, values: torch.Tensor) -> Callable[[], None]:
+        """Replaces `values` at once."""
+        self.sum_over_replicas(values)
+        return done
+
+    def sum_share_over_replicas(self, values: torch.Tensor) -> None:
+        """Replaces this replica's share of `values` by its sum over replicas, and no other."""
+        shown = self._over_replicas.gather(self._rank, values.clone())
+        total = torch.stack([self._share(each) for each in shown]).sum(dim=0)
+        self._share(values).copy_(total)
+
+    def gather_shares(self, values: torch.Tensor) -> None:
+        """Replaces every share of `values` by what its replica has there."""
+        shown = self._over_replicas.gather(self._rank, self._share(values).clone())
+        values.copy_(torch.cat(shown))
+
+    def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
+        shown = self._over_shards.gather(self._rank, values.clone())
+        wide = torch.promote_types(values.dtype, torch.float32)
+        return torch.stack(shown).sum(dim=0, dtype=wide).to(values.dtype)
+
+    def sum_within_replica(self, values: torch.Tensor) -> None:
+        """Replaces `values` by their sum over the ranks of this replica."""
+        shown = self._within_replica.gather(self._rank, values.clone())
+        values.copy_(torch.stack(shown).sum(dim=0))
+
+    def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
+        """Adds up copies of weights on the first stage that holds them."""
+        shown = self._holders_of(stages).gather(self._rank, values.clone())
+        if self.stage == stages[0]:
+            values.copy_(torch.stack(shown).sum(dim=0))
+
+    def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
+        """Replaces `values` by those of the first of `stages`."""
+        values.copy_(self._holders_of(stages).gather(self._rank, values.clone())[0])
+
+    def _holders_of(self, stages: Sequence[int]) -> _Meeting:
+        rank_of = self._sums.cluster.rank_of
+        return self._sums.of_ranks([rank_of(self.replica, s, self.shard) for s in stages])
+
+    def _share(self, values: torch.Tensor) -> torch.Tensor:
+        return values.view(self.n_replicas, -1)[self.replica]

@@ -1,0 +1,100 @@
+"""Transfers of CPU tensors over MPI."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from mpi4py import MPI
+from torch import Tensor
+
+from dynapipe_hpc.executor.transport.mpi_buffers import movable
+from dynapipe_hpc.executor.transport.transport import TransportError
+from dynapipe_hpc.plan.instruction import Payload
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Receive:
+    request: MPI.Request
+    peer: int
+    tensor: Tensor
+
+
+class MpiTransport:
+    """A rank's `Transport` over a communicator.
+
+    MPI matches messages of a pair in the order of sends and of receives. A message's tag
+    says what it is; receives take any and compare, so a disagreement is an error, not a
+    hang. Waiting releases the interpreter's lock.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, dtype: torch.dtype) -> None:
+        """Opens the transport on all ranks of `comm`, which plans number as it does.
+
+        Args:
+            comm: All ranks of the job; the transport uses a duplicate.
+            dtype: Of all tensors.
+        """
+        self._comm = comm.Dup()
+        self._dtype = dtype
+        self._sends: dict[int, MPI.Request] = {}
+        self._receives: dict[int, _Receive] = {}
+        self._slots: dict[int, Tensor] = {}
+
+    def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
+        """Starts sending a contiguous tensor, which is not changed until waited for."""
+        tag = _tag(microbatch, payload)
+        self._sends[tag] = self._comm.Isend(movable(tensor), dest=peer, tag=tag)
+
+    def wait_send(self, microbatch: int, payload: Payload) -> None:
+        """Waits until a send no longer needs its tensor."""
+        self._sends.pop(_tag(microbatch, payload)).Wait()
+
+    def start_receive(
+        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
+    ) -> None:
+        """Starts receiving into receive buffer `slot`."""
+        tensor = self._buffer(slot, math.prod(shape)).view(shape)
+        request = self._comm.Irecv(movable(tensor), source=peer, tag=MPI.ANY_TAG)
+        self._receives[_tag(microbatch, payload)] = _Receive(request, peer, tensor)
+
+    def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
+        """Waits for a tensor; it stays valid until its slot is received into again.
+
+        Raises:
+            TransportError: What arrived is not what was expected.
+        """
+        expected = _tag(microbatch, payload)
+        receive = self._receives.pop(expected)
+        status = MPI.Status()
+        try:
+            receive.request.Wait(status)
+        except MPI.Exception as error:
+            raise TransportError(self._disagreement(expected, receive, str(error))) from error
+        _, mpi_type = movable(receive.tensor)
+        n_bytes = status.Get_count(mpi_type) * receive.tensor.element_size()
+        arrived = f"{_name(status.tag)} of {n_bytes} bytes"
+        if arrived != f"{_name(expected)} of {receive.tensor.nbytes} bytes":
+            raise TransportError(self._disagreement(expected, receive, arrived))
+        return receive.tensor
+
+    def _buffer(self, slot: int, n_numbers: int) -> Tensor:
+        """The first numbers of a receive buffer, which is grown on demand."""
+        buffer = self._slots.get(slot)
+        if buffer is None or buffer.numel() < n_numbers:
+            buffer = self._slots[slot] = torch.empty(n_numbers, dtype=self._dtype)
+        return buffer[:n_numbers]
+
+    def _disagreement(self, expected: int, receive: _Receive, arrived: str) -> str:
+        return (
+            f"rank {self._comm.Get_rank()} expected {_name(expected)} of "
+            f"{receive.tensor.nbytes} bytes from rank {receive.peer}, but got {arrived}"
+        )
+
+
+def _tag(microbatch: int, payload: Payload) -> int:
+    return len(Payload) * microbatch + payload
+
+
+def _name(tag: int) -> str:
+    microbatch, payload = divmod(tag, len(Payload))
+    return f"{Payload(payload).name.lower()} {microbatch}"

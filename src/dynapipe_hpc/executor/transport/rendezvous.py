@@ -1,0 +1,136 @@
+"""Rendezvous of torch.distributed over MPI: no port, no file."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from mpi4py import MPI
+from torch._C._distributed_c10d import Store
+
+from dynapipe_hpc.executor.transport.rendezvous_server import REQUEST, RendezvousServer
+from dynapipe_hpc.executor.transport.transport import TransportError
+
+_N_REPLY_TAGS = 30_000  # MPI promises tags up to 32,767
+_LONGEST_PAUSE_S = 2e-3
+
+
+class Rendezvous(Store):
+    """Key-value store in which ranks leave their addresses for each other; the first keeps it.
+
+    Process groups of NCCL and gloo ask it while they connect. C++ holds it for as long as the
+    groups exist, but without this object it could not call it.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, timeout_s: float) -> None:
+        """Opens the store on all ranks of `comm` together.
+
+        Args:
+            comm: The ranks; the store uses a duplicate.
+            timeout_s: Longest wait for a key that no rank has set.
+        """
+        super().__init__()
+        self._comm = comm.Dup()
+        self._timeout_s = timeout_s
+        self._requests = count()
+        self._server = RendezvousServer(self._comm) if comm.Get_rank() == 0 else None
+        self._is_open = True
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Sets a key."""
+        self._ask("set", key, value.encode() if isinstance(value, str) else value)
+
+    def get(self, key: str) -> bytes:
+        """Value of a key, once a rank has set it.
+
+        Raises:
+            TransportError: No rank did.
+        """
+        return bytes(self._ask("get", key))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Waits until all keys are set.
+
+        Raises:
+            TransportError: One of them was not.
+        """
+        for key in keys:
+            self._ask("get", key, timeout_s=timeout.total_seconds() if timeout else None)
+
+    def add(self, key: str, value: int) -> int:
+        """Adds to a counter, which begins at 0; returns the sum."""
+        return int(self._ask("add", key, value))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are set; false when the rendezvous is over.
+
+        NCCL's monitor, where it is on, goes on to ask for the key that announces a failure.
+        """
+        return self._is_open and all(self._ask("check", key) for key in keys)
+
+    def deleteKey(self, key: str) -> bool:  # noqa: N802 - the name that torch calls
+        """Forgets a key; returns whether it was set."""
+        return bool(self._ask("delete", key))
+
+    def getNumKeys(self) -> int:  # noqa: N802 - the name that torch calls
+        """Number of keys that are set."""
+        return int(self._ask("count", ""))
+
+    def clone(self) -> "Rendezvous":
+        """The store itself: threads may share it."""
+        return self
+
+    def leave(self) -> None:
+        """Says that this rank has connected; the first waits until all have.
+
+        Raises:
+            TransportError: One of them has not.
+        """
+        ranks = range(self._comm.Get_size())
+        said = [f"rank {rank} has connected" for rank in ranks]
+        self.set(said[self._comm.Get_rank()], b"")
+        if self._server:
+            self.wait(said)
+
+    def close(self) -> None:
+        """Ends the rendezvous for this rank, and for all if it is the first."""
+        self._is_open = False
+        if self._server:
+            self._server.stop()
+
+    def _ask(
+        self, what: str, key: str, value: bytes | int = b"", timeout_s: float | None = None
+    ) -> Any:
+        if not self._is_open:
+            raise TransportError(f"ranks have met already: too late for {what} {key!r}")
+        tag = REQUEST + 1 + next(self._requests) % _N_REPLY_TAGS
+        self._comm.send((tag, what, key, value), dest=0, tag=REQUEST)
+        limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        start_s = time.monotonic()
+        while (reply := self._comm.improbe(source=0, tag=tag)) is None:
+            waited_s = time.monotonic() - start_s
+            if waited_s > limit_s:
+                raise TransportError(
+                    f"ranks did not connect: rank {self._comm.Get_rank()} waited {limit_s:g} s "
+                    f"for {key!r} from another rank, which hangs or has not got this far"
+                )
+            time.sleep(min(waited_s / 10, _LONGEST_PAUSE_S))
+        return reply.recv()
+
+
+@contextmanager
+def rendezvous(comm: MPI.Intracomm, timeout_s: float) -> Iterator[Rendezvous]:
+    """A store for the ranks of `comm` while they connect; all ranks together.
+
+    Args:
+        comm: The ranks.
+        timeout_s: Longest wait of one rank for another.
+    """
+    store = Rendezvous(comm, timeout_s)
+    try:
+        yield store
+        store.leave()
+    finally:
+        store.close()

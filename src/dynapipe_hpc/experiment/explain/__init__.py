@@ -1,0 +1,1 @@
+"""In: an experiment or a file. Out: text about it; nothing runs."""

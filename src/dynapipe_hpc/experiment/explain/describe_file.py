@@ -1,0 +1,64 @@
+"""Any file of ours, as text."""
+
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset import dataset_header
+from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
+from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.file_format import format_of
+from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.explain.describe_room import describe_room
+from dynapipe_hpc.experiment.use_profile import with_profile
+from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.table import profile_file
+from dynapipe_hpc.planner.cost.table.describe_table import describe_table
+
+
+def describe_file(path: Path) -> str:
+    """Describes a dataset, a cost table, or what an interrupted profile keeps beside one.
+
+    Raises:
+        InputError: The file is none of them, or damaged.
+    """
+    match format_of(path):
+        case dataset_header.FORMAT:
+            return describe_dataset(path)
+        case profile_file.FORMAT:
+            return describe_table(profile_file.read_table(path), path)
+        case profile_file.ROUNDS_FORMAT:
+            return (
+                f"{path}: what an interrupted profile has measured of a mode of recomputation; "
+                "start the same 'dynapipe-hpc profile' again, and it goes on with it"
+            )
+        case _:
+            raise InputError(
+                f"{path}: neither a dataset nor a cost table; dynapipe-hpc preprocess makes "
+                "the former and dynapipe-hpc profile the latter"
+            )
+
+
+def describe_for(config: ExperimentConfig, path: Path) -> str:
+    """What a dataset or a cost table is for an experiment.
+
+    Raises:
+        InputError: The file cannot be used for it.
+    """
+    if format_of(path) != profile_file.FORMAT:
+        return describe_room(config, path)
+    config = with_profile(config, path)
+    warning = check_costs(config, configured(config))
+    cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
+    return "\n".join([f"can be used: costs {cost.description}", *([warning] if warning else ())])
+
+
+def verify_file(path: Path) -> str:
+    """Compares all numbers of a dataset or a cost table with their checksum, and says so.
+
+    Raises:
+        InputError: They differ, or there is no checksum.
+    """
+    if format_of(path) != profile_file.FORMAT:
+        return f"verified, sha256 of the samples {verify_dataset(path)}"
+    return f"verified, checksum of the costs {profile_file.verify_table(path)}"

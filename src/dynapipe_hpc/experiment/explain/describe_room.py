@@ -1,0 +1,75 @@
+"""Which samples fit into the memory of an experiment's stages, as text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.long_samples import describe_long
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
+from dynapipe_hpc.planner.batch.longest_sample import Side, longest_row
+from dynapipe_hpc.planner.batch.row_length import RowLengths
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.from_config import costs_of
+
+
+def describe_room(config: ExperimentConfig, dataset: Path) -> str:
+    """How many samples are cut, and the longest that fits, by mode of recomputation.
+
+    Lengths are those of padded rows. Of an encoder-decoder model, the longest input beside the
+    dataset's longest target, and the longest target beside its longest input.
+
+    Args:
+        config: Model, cluster and costs; its dataset is not read.
+        dataset: Whose samples are to be used.
+
+    Raises:
+        InputError: Dataset or costs cannot be read.
+    """
+    data = config.data.model_copy(update={"dataset": str(dataset)})
+    config = placed(config.model_copy(update={"data": data}))
+    cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
+    with DatasetFile(dataset) as opened:
+        room = _Room(config, cost, rows_of_dataset(config, opened))
+        cut = list(describe_long(opened, data))
+    return "\n".join([*cut, f"longest rows that fit, costs {cost.description}", *room.lines()])
+
+
+class _Room:
+    """What fits, side by side."""
+
+    def __init__(self, config: ExperimentConfig, cost: CostModel, rows: RowLengths) -> None:
+        self._config = config
+        self._cost = cost
+        self._longest = {"row_tokens": int(rows.row_tokens.max())}
+        self._longest["target_tokens"] = int(rows.target_tokens.max())
+
+    def lines(self) -> Iterator[str]:
+        """One per side of the model."""
+        inputs, targets = self._longest["row_tokens"], self._longest["target_tokens"]
+        if not self._cost.is_encoder_decoder:
+            yield self._line("samples", "row_tokens", 0)
+            return
+        yield self._line(f"inputs, beside targets of {targets:,} tokens", "row_tokens", targets)
+        yield self._line(f"targets, beside inputs of {inputs:,} tokens", "target_tokens", inputs)
+
+    def _line(self, what: str, side: Side, other_tokens: int) -> str:
+        found = ", ".join(
+            f"{mode.text} {self._longest_row(mode, side, other_tokens):,}"
+            for mode in self._cost.recompute_modes
+        )
+        return (
+            f"{what}: {found} tokens of at most {self._config.model.max_tokens:,}; "
+            f"the dataset's longest {self._longest[side]:,}"
+        )
+
+    def _longest_row(self, mode: Recompute, side: Side, other_tokens: int) -> int:
+        return longest_row(
+            self._cost,
+            self._config.cluster,
+            mode,
+            self._config.model.max_tokens,
+            side=side,
+            other_tokens=other_tokens,
+        )

@@ -1,0 +1,126 @@
+"""Plans batches of sample lengths, and writes what is planned for others to check."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.output_file import FileKind, check_output
+from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.explain.show_plan import prediction_text
+from dynapipe_hpc.experiment.placed import placed_for_lengths
+from dynapipe_hpc.plan.codec import encode_plans
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.text import format_schedule
+
+Record = dict[str, Any]
+
+
+def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Iterator[str]:
+    """Plans every batch of a file of lengths, without the configured dataset.
+
+    Args:
+        config: Model, cluster and planner.
+        lengths: See `read_lengths`.
+        output: The JSON file to write, see docs/formats.md; it appears when all is planned, in
+            place of former plans of lengths.
+
+    Yields:
+        A line about each batch, after a warning if the costs were measured elsewhere.
+
+    Raises:
+        InputError: A file cannot be used, or a sample cannot run; names file and batch. Or the
+            output is the file of lengths, or exists and holds something else.
+    """
+    check_output(output, [lengths], PLANS, force=True)  # they can be planned again
+    if warning := check_costs(config, configured(config)):
+        yield f"warning: {warning}"
+    batches = read_lengths(lengths, needs_targets=config.model.is_encoder_decoder)
+    config = placed_for_lengths(config, batches)
+    planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
+    records: list[Record] = []
+    with replacing(output) as beside:
+        for number, batch in enumerate(batches):
+            try:
+                _check_rows(batch, config.model)
+                records.append(_plan(planner, number, batch))
+            except InputError as error:
+                raise InputError(f"{lengths}: batch {number}: {error}") from error
+            yield f"batch {number}: {len(batch)} samples, {_describe(records[-1])}"
+        content = {"lengths": lengths.name, "batches": records}
+        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _holds_plans(path: Path) -> bool:
+    """Whether a file was written by `plan_lengths`."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.keys() == {"lengths", "batches"}
+
+
+PLANS = FileKind("a file of plans", _holds_plans)
+
+
+def _check_rows(batch: Lengths, shape: ModelShape) -> None:
+    rows = np.stack(row_lengths(samples_of_lengths(batch), shape.is_encoder_decoder))
+    too_long = np.flatnonzero((rows > shape.max_tokens).any(axis=0))
+    if too_long.size:
+        inputs, targets = batch[too_long[0]]
+        raise InputError(
+            f"sample {too_long[0]} of {inputs} input + {targets} target tokens needs rows of up "
+            f"to {rows[:, too_long[0]].max()}, but model.max_tokens is {shape.max_tokens}; raise "
+            "it, or cut long samples"
+        )
+
+
+def _plan(planner: Planner, number: int, batch: Lengths) -> Record:
+    started_s = time.thread_time()
+    samples = samples_of_lengths(batch)
+    choice = planner.choose(samples)
+    plans = planner.write(number, choice)
+    encode_plans(plans)
+    planning_ms = 1e3 * (time.thread_time() - started_s)
+    return {
+        "predicted_iteration_ms": plans[0].prediction.iteration_ms,
+        "planning_ms": planning_ms,
+        "lower_bound_ms": planner.lower_bound_ms(choice, samples),
+        "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
+    }
+
+
+def _replica(pipeline: Pipeline) -> Record:
+    return {
+        "makespan_ms": pipeline.timeline.makespan_ms,
+        "peak_bytes": pipeline.timeline.peak_bytes.tolist(),
+        "microbatches": [_microbatch(m) for m in pipeline.microbatches],
+        "orders": format_schedule(pipeline.schedule).split("\n"),
+    }
+
+
+def _microbatch(microbatch: MicroBatch) -> Record:
+    is_padded = all(len(row) == 1 for row in microbatch.rows)
+    return {
+        "samples": list(microbatch.sample_ids),
+        "input_tokens": microbatch.row_tokens,
+        "target_tokens": microbatch.target_tokens,
+        "layout": "padded" if is_padded else "packed",
+        "recompute": microbatch.recompute.text,
+    }
+
+
+def _describe(record: Record) -> str:
+    told = prediction_text(record["predicted_iteration_ms"], record["lower_bound_ms"])
+    return f"{told}, planned in {record['planning_ms']:,.1f} ms"

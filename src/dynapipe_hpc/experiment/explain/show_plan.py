@@ -1,0 +1,119 @@
+"""A plan as text, to look at before anything runs."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dynapipe_hpc.data.dataset.long_samples import describe_long
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.explain.explain_plan import explain_choice, explain_gain, explain_split
+from dynapipe_hpc.experiment.placed import placed
+from dynapipe_hpc.experiment.source import open_source
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.planner.choice import Choice
+from dynapipe_hpc.planner.make_plans import Planner
+
+
+def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -> str:
+    """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
+
+    Args:
+        config: Of the run.
+        iteration: Which one, from 0.
+        explain: Whether to list what the plan was chosen from.
+
+    Raises:
+        InputError: A file cannot be used, or a sample cannot run.
+    """
+    warning = check_costs(config, configured(config))
+    config = placed(config)
+    if iteration >= config.training.iterations:
+        raise InputError(
+            f"--iteration {iteration}: training.iterations is {config.training.iterations}; "
+            "iterations count from 0"
+        )
+    source = open_source(config)
+    planner = source.planner
+    samples = source.sampler.iteration(iteration)
+    choice = planner.choose(samples)
+    plans = planner.write(iteration, choice)
+    bound_ms = planner.lower_bound_ms(choice, samples)
+    return "\n".join(
+        [
+            f"costs {planner.cost.description}",
+            *([f"warning: {warning}"] if warning else ()),
+            _layers(config),
+            *describe_long(source.dataset, config.data),
+            *_summary(samples, plans),
+            prediction_text(plans[0].prediction.iteration_ms, bound_ms),
+            *(_explanation(planner, choice, samples) if explain else ()),
+            *_microbatches(plans),
+            *_ranks(plans, choice, config.cluster),
+            grid(plans),
+        ]
+    )
+
+
+def _explanation(planner: Planner, choice: Choice, samples: Sequence[Sample]) -> Iterator[str]:
+    yield from explain_choice(choice)
+    yield explain_gain(choice, planner.cost, planner.cluster)
+    yield from explain_split(samples, planner.cost, planner.cluster)
+
+
+def prediction_text(iteration_ms: float, bound_ms: float) -> str:
+    """The predicted time of an iteration, and by how much it exceeds its lower bound."""
+    gap = 100 * (iteration_ms / bound_ms - 1)
+    return f"predicted {iteration_ms:,.1f} ms, lower bound {bound_ms:,.1f} ms, gap {gap:z.1f} %"
+
+
+def _layers(config: ExperimentConfig) -> str:
+    counts = config.model.layers_per_stage or config.model.equal_shares(config.cluster.n_stages)
+    return f"layers per stage {', '.join(map(str, counts))}"
+
+
+def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[str]:
+    real = sum(sample.tokens for sample in samples)
+    padded = sum(m.padded_tokens for plan in plans if plan.stage == 0 for m in plan.microbatches)
+    yield f"iteration {plans[0].iteration}: {len(samples)} samples, {real:,} real tokens"
+    yield f"padding efficiency {100 * real / padded:.1f} %"
+
+
+def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:
+    for plan in plans:
+        if plan.stage == 0:
+            shapes = "  ".join(f"{i}:{_shape(m)}" for i, m in enumerate(plan.microbatches))
+            yield f"replica {plan.replica}, micro-batches (rows x tokens): {shapes}"
+
+
+def _shape(microbatch: MicroBatch) -> str:
+    mode = microbatch.recompute
+    recompute = "" if mode is Recompute.NONE else f" {mode.text}"
+    targets = f"+{microbatch.target_tokens}" if microbatch.target_tokens else ""
+    return f"{microbatch.n_rows}x{microbatch.row_tokens}{targets}{recompute}"
+
+
+def _ranks(plans: Sequence[RankPlan], choice: Choice, cluster: Cluster) -> Iterator[str]:
+    """A rank is idle while it runs no pass until the slowest replica ends."""
+    for plan in plans:
+        timeline, stage = choice.pipelines[plan.replica].timeline, plan.stage
+        busy_ms = timeline.busy_ms[stage]
+        sending_ms = np.nansum(timeline.send_end_ms[stage] - timeline.send_start_ms[stage])
+        yield (
+            f"rank {plan.rank} ({_place(plan, cluster)}): {busy_ms:,.1f} ms busy, "
+            f"{choice.best.makespan_ms - busy_ms:,.1f} ms idle, {sending_ms:,.1f} ms sending, "
+            f"peak {timeline.peak_bytes[stage] / 1e6:,.1f} MB of {plan.memory.limit / 1e6:,.1f} MB"
+        )
+
+
+def _place(plan: RankPlan, cluster: Cluster) -> str:
+    place = f"replica {plan.replica}, stage {plan.stage}"
+    if cluster.n_shards == 1:
+        return place
+    first = cluster.rank_of(plan.replica, plan.stage)
+    return f"{place}, on ranks {first} to {first + cluster.n_shards - 1} of the job"

@@ -1,0 +1,1 @@
+"""In: a job and text. Out: a dataset."""

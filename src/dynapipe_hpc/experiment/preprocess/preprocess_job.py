@@ -1,0 +1,157 @@
+"""Preprocesses with all ranks of a job, and goes on where an earlier job was ended."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_index import write_index
+from dynapipe_hpc.data.dataset.open_dataset import DATASET
+from dynapipe_hpc.data.dataset.verify_dataset import is_intact
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.output_file import check_output
+from dynapipe_hpc.data.replacing import remove_left_over, writing
+from dynapipe_hpc.data.text.preprocess import (
+    PreprocessOptions,
+    PreprocessTotals,
+    header_of,
+)
+from dynapipe_hpc.data.text.shard import Shard, lay_out_shards, shard_folder, share_out
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
+from dynapipe_hpc.experiment.preprocess.shard_maker import Made, OnShare, ShardMaker, workers_of
+from dynapipe_hpc.job.end_stopped import end_stopped
+from dynapipe_hpc.job.fail_together import fail_together
+from dynapipe_hpc.job.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessed:
+    """What a job has made.
+
+    Attributes:
+        n_samples: Samples of the dataset; 0 but on the first rank.
+        n_shards: Shards of the dataset.
+        n_reused: Those of them that an earlier job had made.
+        totals: What this job did for the others.
+    """
+
+    n_samples: int
+    n_shards: int
+    n_reused: int
+    totals: PreprocessTotals
+
+
+def preprocess_together(
+    job: Job,
+    sources: Sequence[Path],
+    output: Path,
+    tokenizer: Tokenizer,
+    options: PreprocessOptions,
+    on_share: OnShare = lambda _: None,
+) -> Preprocessed:
+    """Tokenizes the lines of all sources into shards, and joins them to one dataset.
+
+    Every rank makes shards of about as much text as the others. The samples are those that
+    `preprocess` writes, in the same order. A shard that is there and intact is not made again.
+
+    Args:
+        job: The ranks; all together.
+        sources: JSONL files, as `preprocess` takes them.
+        output: The index to write. It appears when all shards are complete; they are beside it.
+        tokenizer: Makes the tokens; the same on all ranks.
+        options: As for `preprocess`, the number of workers per rank.
+        on_share: Called now and then.
+
+    Returns:
+        What was made; the totals on the first rank, zeros elsewhere.
+
+    Raises:
+        SystemExit: The output exists, a source cannot be read or changed, a line is bad, no line
+            is left, a file cannot be written, a worker died, or a rank was asked to stop; the
+            first rank has said so.
+    """
+    with job.stop.observed():
+        return _preprocess(job, sources, output, tokenizer, options, on_share)
+
+
+def _preprocess(
+    job: Job,
+    sources: Sequence[Path],
+    output: Path,
+    tokenizer: Tokenizer,
+    options: PreprocessOptions,
+    on_share: OnShare,
+) -> Preprocessed:
+    folder = shard_folder(output)
+    shards: list[Shard] = []
+    with job.agreeing():
+        if job.is_first:
+            check_output(output, sources, DATASET, options.force)
+            remove_left_over(output)
+            shards = lay_out_shards(sources, tokenizer, options.skip_bad)
+            _begin(folder)
+    shards = job.broadcast(shards)
+    distinct = list(dict.fromkeys(shards))  # a source may be named twice
+    missing = _missing(job, folder, distinct)
+    _stop_if_asked(job)
+    mine = share_out(missing, job.size)[job.rank]
+    maker = ShardMaker(folder, tokenizer, options.skip_bad, workers_of(job, options.n_workers))
+    with job.agreeing(), fail_together(job) as check_peers:
+        made = maker.make(mine, check_peers, on_share)
+    _stop_if_asked(job)
+    made_by_rank = job.gather(made)
+    n_samples = 0
+    with job.agreeing():
+        if job.is_first:
+            header = header_of(tokenizer, sources)
+            write_index(output, header, [folder / shard.name for shard in shards])
+            _remove(folder, keep={shard.name for shard in shards})
+            with DatasetFile(output) as dataset:
+                n_samples = dataset.n_samples
+    n_reused = len(distinct) - len(missing)
+    return Preprocessed(n_samples, len(distinct), n_reused, _sum(distinct, made_by_rank))
+
+
+def _stop_if_asked(job: Job) -> None:
+    """Ends all ranks, or none: a signal may reach one before the others, or alone."""
+    if asked := job.largest(job.stop.asked):
+        raise SystemExit(end_stopped(job, asked))
+
+
+def _begin(folder: Path) -> None:
+    with writing(folder):
+        if folder.exists() and not folder.is_dir():
+            raise InputError(
+                f"{folder}: is in the way of the shards; move it, or name another output"
+            )
+        folder.mkdir(exist_ok=True)
+        for left in folder.glob(".*.partial"):  # of a job that was killed
+            left.unlink()
+
+
+def _missing(job: Job, folder: Path, shards: Sequence[Shard]) -> list[Shard]:
+    """The shards that are not there or damaged; every rank looks at some."""
+    # A list and not questions: a file system may remember for a while that a file was not there.
+    names = {path.name for path in folder.iterdir()} if job.is_first else set()
+    names = job.broadcast(names)
+    present = [shard for shard in shards if shard.name in names]
+    mine = present[job.rank :: job.size]
+    intact = {s.name for s in mine if not job.stop.asked and is_intact(folder / s.name)}
+    of_all: set[str] = job.broadcast(set().union(*job.gather(intact)))
+    return [shard for shard in shards if shard.name not in of_all]
+
+
+def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTotals:
+    """In the order of the shards, so that the first bad line is that of the text."""
+    made = {name: totals for of_rank in made_by_rank for name, totals in of_rank.items()}
+    total = PreprocessTotals()
+    for shard in shards:
+        total.add_totals(made.get(shard.fingerprint, PreprocessTotals()))
+    return total
+
+
+def _remove(folder: Path, keep: set[str]) -> None:
+    """Removes what earlier jobs made of other text or with other settings."""
+    for path in folder.iterdir():
+        if path.suffix in {".h5", ".partial"} and path.name not in keep:
+            path.unlink()

@@ -1,0 +1,1 @@
+"""In: a worker per rank. Out: a cost table."""

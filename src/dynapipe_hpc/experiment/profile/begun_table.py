@@ -1,0 +1,54 @@
+"""A cost table that a profile goes on with."""
+
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.stage_parts import DECODER, LAYER
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable, check_model
+
+# Measurements with others would not go together in one table.
+SETTINGS = ("processor", "ranks", "threads", "dtype", "zero_stage", "microbatches")
+_WAY_OUT = "name another output, or measure all of it again: --force"
+
+
+def begun_table(
+    path: Path, config: ExperimentConfig, grid: ProfileGrid, n_ranks: int
+) -> ProfileTable | None:
+    """The table at `path`, to add to it; None if there is no file.
+
+    Raises:
+        InputError: It is no table, or was not measured as now.
+    """
+    if not path.exists():
+        return None
+    table = read_table(path)
+    check_model(table.model, config.model, path)
+    now = measured_with(config, grid, n_ranks)
+    for name in SETTINGS:
+        if table.provenance.get(name) != now[name]:
+            raise InputError(
+                f"{path}: was measured with {name} {table.provenance.get(name)}; this run "
+                f"uses {now[name]}; {_WAY_OUT}"
+            )
+    return table
+
+
+def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
+    """Facts about a measurement, for the table's provenance."""
+    return circumstances(config, n_ranks) | {"microbatches": str(grid)}
+
+
+def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Recompute]:
+    """The modes of recomputation that plans may use and a table lacks."""
+    cost = config.planner.cost
+    modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
+    known = {} if begun is None else begun.layers
+    n_shards = config.cluster.n_shards
+    kind = DECODER if config.model.is_encoder_decoder else LAYER
+    return [mode for mode in modes if LayerKey(n_shards, mode.text, kind) not in known]

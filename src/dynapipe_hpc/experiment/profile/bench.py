@@ -1,0 +1,105 @@
+"""Stacks of layers on the ranks of a profile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.rounds import (
+    OnProgress,
+    StackRounds,
+    measure_rounds,
+    share_of,
+)
+from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
+from dynapipe_hpc.experiment.profile.stack import (
+    DECODER_STACKS,
+    ENCODER_STACKS,
+    STACKS,
+    Stack,
+    StackShape,
+)
+from dynapipe_hpc.experiment.rank.channels import Channels
+from dynapipe_hpc.experiment.rank.devices import Place
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.stage_parts import DECODER, ENCODER, LAYER
+from dynapipe_hpc.training.token_loader import TokenLoader
+
+
+class StackGroup(NamedTuple):
+    """Stacks that are measured with the same micro-batches.
+
+    Attributes:
+        kind: Of their layers.
+        shapes: Of the stacks.
+        microbatches: Smallest first.
+    """
+
+    kind: str
+    shapes: Sequence[StackShape]
+    microbatches: Sequence[MicroBatch]
+
+
+def stack_groups(shape: ModelShape, grid: ProfileGrid) -> list[StackGroup]:
+    """What has to be measured of a model."""
+    if not shape.is_encoder_decoder:
+        return [StackGroup(LAYER, STACKS, grid.microbatches())]
+    return [
+        StackGroup(ENCODER, ENCODER_STACKS, grid.microbatches()),
+        StackGroup(DECODER, DECODER_STACKS, grid.pairs()),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What measures stacks of layers on this rank, together with all others.
+
+    Attributes:
+        kept: On the first rank, rounds that were measured before.
+    """
+
+    job: Job
+    config: ExperimentConfig
+    loader: TokenLoader[Any]
+    channels: Channels
+    place: Place
+    repetition_s: float
+    kept: RoundsFile | None
+
+    def measure(
+        self, mode: Recompute, grid: ProfileGrid, on_progress: OnProgress
+    ) -> dict[str, FloatArray]:
+        """By kind of layer, what `layer_profiles` takes; nothing but on the first rank."""
+        groups = stack_groups(self.config.model, grid)
+        measured = {}
+        for k, group in enumerate(groups):
+            known = self._rounds(group, mode, share_of(on_progress, k, len(groups)))
+            if self.job.is_first:
+                measured[group.kind] = known.typical()
+        return measured
+
+    def forget(self) -> None:
+        """Drops what was kept of a mode."""
+        if self.kept is not None:
+            self.kept.clear()
+
+    def _rounds(self, group: StackGroup, mode: Recompute, on_progress: OnProgress) -> StackRounds:
+        name = f"{mode.text} {group.kind}"
+        begun = None if self.kept is None else self.kept.get(name)
+        microbatches = [replace(m, recompute=mode) for m in group.microbatches]
+        rounds = measure_rounds(
+            self.job, self._stacks(group), microbatches, self.repetition_s, on_progress, begun
+        )
+        for known in rounds:
+            with self.job.agreeing():
+                if self.kept is not None:
+                    self.kept.put(name, known)
+        return known
+
+    def _stacks(self, group: StackGroup) -> list[Stack]:
+        shards, device = self.channels.collectives, self.place.device
+        return [Stack(self.config, shape, self.loader, shards, device) for shape in group.shapes]

@@ -1,0 +1,76 @@
+"""From measured stacks to the layers of a cost table."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
+from dynapipe_hpc.experiment.rank.assemble import dtype_of
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
+from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER,
+    DECODER_SIDE,
+    ENCODER,
+    LAYER,
+    parameters_of,
+)
+from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, LayerProfile
+
+
+def layer_profiles(
+    stacks: Mapping[str, FloatArray],
+    grid: ProfileGrid,
+    config: ExperimentConfig,
+    recompute: Recompute,
+) -> dict[LayerKey, LayerProfile]:
+    """Tells layers from stacks, and puts them on the grid.
+
+    Args:
+        stacks: By kind of their layers, the `QUANTITIES` of the first micro-batches of the grid
+            (of a decoder, of its pairs), shape (n_points, n_stacks, 5).
+        grid: Where they were measured.
+        config: The model, and over how many shards its layers were cut.
+        recompute: Of the micro-batches.
+    """
+    n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
+    parameters = parameters_of(config.model, n_shards)
+    profiles = {}
+    for kind, costs in _separate(stacks, grid, config).items():
+        of_pairs = kind in (DECODER, DECODER_SIDE)
+        axes, places = _pairs_of(grid) if of_pairs else _rows_of(grid)
+        grids = np.full((len(QUANTITIES), *map(len, axes)), np.nan)
+        grids[:, *places[:, : len(costs)]] = costs.T
+        key = LayerKey(n_shards, recompute.text, kind)
+        profiles[key] = LayerProfile(parameters.get(kind, 0) * element_bytes, axes, *grids)
+    return profiles
+
+
+def _separate(
+    stacks: Mapping[str, FloatArray], grid: ProfileGrid, config: ExperimentConfig
+) -> dict[str, FloatArray]:
+    if LAYER in stacks:
+        return separate_layers(stacks[LAYER])
+    token_bytes = config.model.hidden_size * dtype_of(config).itemsize
+    tokens = [m.n_rows * m.row_tokens for m in grid.microbatches()][: len(stacks[ENCODER])]
+    return separate_sides(stacks[ENCODER], stacks[DECODER], token_bytes * np.array(tokens))
+
+
+def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
+    """The axes of a grid, and where on them its micro-batches are, shape (2, n)."""
+    axes = (np.array(grid.rows), np.array(grid.row_tokens))
+    return axes, _places(axes, [(m.n_rows, m.row_tokens) for m in grid.microbatches()])
+
+
+def _pairs_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
+    """As `_rows_of` with a third axis, of targets."""
+    axes = (np.array(grid.rows), np.array(grid.row_tokens), np.array(grid.row_tokens))
+    sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in grid.pairs()]
+    return axes, _places(axes, sizes)
+
+
+def _places(axes: Sequence[IntArray], sizes: Sequence[tuple[int, ...]]) -> IntArray:
+    columns = np.array(sizes).T
+    return np.stack([np.searchsorted(axis, c) for axis, c in zip(axes, columns, strict=True)])

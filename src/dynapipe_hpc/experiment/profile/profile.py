@@ -1,0 +1,105 @@
+"""Measures what a run's layers, links and updates take on this machine."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.profile.begun_table import measured_with, modes_to_measure
+from dynapipe_hpc.experiment.profile.bench import Bench
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
+from dynapipe_hpc.experiment.profile.link import measure_link
+from dynapipe_hpc.experiment.profile.rounds import OnProgress, share_of
+from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
+from dynapipe_hpc.experiment.profile.stack import sample_loader
+from dynapipe_hpc.experiment.profile.update import measure_update
+from dynapipe_hpc.experiment.rank.assemble import connect, dtype_of
+from dynapipe_hpc.experiment.rank.channels import Channels
+from dynapipe_hpc.experiment.rank.devices import Place, find_place
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, fingerprint_of
+from dynapipe_hpc.training.optimizer import state_factor
+
+
+def profile(
+    job: Job,
+    config: ExperimentConfig,
+    grid: ProfileGrid,
+    repetition_s: float,
+    on_progress: OnProgress,
+    begun: ProfileTable | None = None,
+    beside: Path | None = None,
+) -> Iterator[ProfileTable | None]:
+    """Measures what the ranks of a run would execute; all ranks together.
+
+    All ranks measure the same micro-batch at the same time, so that they compete for cores
+    and memory as they do in a run; the shards of a stage measure together.
+
+    Args:
+        job: The ranks, after `check_profile`.
+        config: The model and how it is trained.
+        grid: The micro-batches to measure.
+        repetition_s: Time, per mode of recomputation, for the rounds over the grid after the
+            first, which warms up.
+        on_progress: Called with the share that is done.
+        begun: On the first rank, a table to add to.
+        beside: Where the table is; the rounds of a mode that is interrupted are kept beside it.
+
+    Yields:
+        The table so far on the first rank, None elsewhere: without layers, unless it was begun, and
+        after each mode of recomputation, whose rounds are not kept any longer then.
+    """
+    torch.set_num_threads(config.training.threads)
+    modes = job.broadcast(modes_to_measure(config, begun))
+    with job.agreeing():
+        place = find_place(job, config)
+    channels = connect(config, job, place)
+    is_begun = job.broadcast(begun is not None)
+    table = begun if is_begun else _without_layers(job, config, grid, channels, place)
+    if not is_begun:
+        yield table
+    kept = None if table is None or beside is None else RoundsFile(beside, table.created)
+    with sample_loader(grid.samples, config.model) as loader:
+        bench = Bench(job, config, loader, channels, place, repetition_s, kept)
+        for k, mode in enumerate(modes):
+            stacks = bench.measure(mode, grid, share_of(on_progress, k, len(modes)))
+            if table is not None:
+                new = layer_profiles(stacks, grid, config, mode)
+                table = replace(table, layers={**table.layers, **new})
+            yield table
+            bench.forget()
+    channels.close()
+
+
+def _without_layers(
+    job: Job, config: ExperimentConfig, grid: ProfileGrid, channels: Channels, place: Place
+) -> ProfileTable | None:
+    """The rest of a table, on the first rank."""
+    dtype = dtype_of(config)
+    same_shard = job.divide(channels.collectives.shard)
+    update = measure_update(job, config, channels.collectives, place.device)
+    link = measure_link(
+        job, same_shard, channels.transport, dtype, place.device, config.cluster.link.full_duplex
+    )
+    if not job.is_first:
+        return None
+    return ProfileTable(
+        model=fingerprint_of(config.model),
+        layers={},
+        element_bytes=dtype.itemsize,
+        state_factor=state_factor(dtype),
+        update=update,
+        link=link,
+        provenance=_provenance(job, config, grid),
+    )
+
+
+def _provenance(job: Job, config: ExperimentConfig, grid: ProfileGrid) -> dict[str, str]:
+    return measured_with(config, grid, job.size) | {
+        "source": "measured; transient bytes without a kernel's own, except on GPUs",
+        "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+    }

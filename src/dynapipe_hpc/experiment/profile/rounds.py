@@ -1,0 +1,155 @@
+"""Measures stacks of layers over a grid of micro-batches, round after round."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
+from dynapipe_hpc.experiment.profile.stack import Stack
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+
+MIN_ROUNDS, MAX_ROUNDS = 2, 8
+QUICKER_ROUNDS = 0.25
+
+OnProgress = Callable[[float], None]
+Measure = Callable[[Stack, MicroBatch], tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackRounds:
+    """What all ranks measured so far; arrays are empty on all ranks but the first.
+
+    Attributes:
+        n_rounds: Rounds of times to be measured in all.
+        memory: Shape (n_ranks, n_microbatches, n_stacks, 3), the fields of `StackMemory`.
+        times_ms: Per round, (n_ranks, n_microbatches, n_stacks, 2), those of `StackTimes`. A
+            round that ran out of memory has fewer micro-batches, and so do those behind it.
+    """
+
+    n_rounds: int
+    memory: FloatArray
+    times_ms: tuple[FloatArray, ...] = ()
+
+    @property
+    def n_microbatches(self) -> int:
+        """Those that fitted into memory every time."""
+        latest = self.times_ms[-1] if self.times_ms else self.memory
+        return int(latest.shape[1]) if latest.size else 0
+
+    def with_round(self, times_ms: FloatArray) -> "StackRounds":
+        """One round more."""
+        return replace(self, times_ms=(*self.times_ms, times_ms))
+
+    def typical(self) -> FloatArray:
+        """Shape (n_microbatches, n_stacks, 5): what `separate_layers` takes.
+
+        Disturbances only ever add time, so the quicker rounds are the typical ones.
+        """
+        n = self.n_microbatches
+        times_ms = np.stack([of_round[:, :n] for of_round in self.times_ms])
+        by_rank = np.quantile(times_ms, QUICKER_ROUNDS, axis=0)
+        costs: FloatArray = np.concatenate([by_rank, self.memory[:, :n]], axis=-1)
+        return np.median(costs, axis=0)
+
+
+def measure_rounds(
+    job: Job,
+    stacks: Sequence[Stack],
+    microbatches: Sequence[MicroBatch],
+    repetition_s: float,
+    on_progress: OnProgress,
+    begun: StackRounds | None = None,
+) -> Iterator[StackRounds]:
+    """Measures every micro-batch several times; all ranks together, the same at a time.
+
+    Rounds over all micro-batches are repeated rather than single ones, so that what disturbs
+    the machine for a while spreads over all of them.
+
+    Args:
+        job: The ranks.
+        stacks: What to measure.
+        microbatches: Smallest first; from the first on that runs out of memory on any rank,
+            they are left out.
+        repetition_s: Time for the rounds after the first, which measures memory and warms up.
+        on_progress: Called with the share that is done.
+        begun: On the first rank, what was yielded before, to go on with.
+
+    Yields:
+        All that is known, before the first round of times and after each.
+
+    Raises:
+        RunError: No micro-batch fits into memory.
+    """
+    known = begun
+    if not job.broadcast(begun is not None):
+        known = _begin(job, stacks, microbatches, repetition_s, on_progress)
+    known = known or StackRounds(0, np.zeros(0))
+    yield known
+    state = known.n_rounds, len(known.times_ms), known.n_microbatches
+    n_rounds, n_done, n_feasible = job.broadcast(state)
+    for k in range(n_done, n_rounds):
+        part = share_of(on_progress, 1 + k, 1 + n_rounds)
+        times_ms = _round(job, stacks, Stack.times_ms, microbatches[:n_feasible], part)
+        n_feasible = len(times_ms)
+        known = known.with_round(np.array(job.gather(times_ms)))
+        yield known
+
+
+def share_of(on_progress: OnProgress, n_done: int, n_parts: int) -> OnProgress:
+    """Maps the progress of one part to that of all."""
+    return lambda share: on_progress((n_done + share) / n_parts)
+
+
+def _begin(
+    job: Job,
+    stacks: Sequence[Stack],
+    microbatches: Sequence[MicroBatch],
+    repetition_s: float,
+    on_progress: OnProgress,
+) -> StackRounds:
+    """Measures memory, and decides by the time that this took how many rounds there will be."""
+    start_s = time.perf_counter()
+    # As if there were as many rounds as there can be, so that progress never falls.
+    part = share_of(on_progress, 0, 1 + MAX_ROUNDS)
+    memory = _round(job, stacks, Stack.memory, microbatches, part)
+    if not len(memory):
+        raise RunError(f"not even {microbatches[0].padded_tokens} tokens fit into memory")
+    n_affordable = int(repetition_s / (time.perf_counter() - start_s))
+    n_rounds = job.broadcast(min(MAX_ROUNDS, max(MIN_ROUNDS, n_affordable)))
+    return StackRounds(n_rounds, np.array(job.gather(memory)))
+
+
+def _round(
+    job: Job,
+    stacks: Sequence[Stack],
+    measure: Measure,
+    microbatches: Sequence[MicroBatch],
+    on_progress: OnProgress,
+) -> FloatArray:
+    measured: list[list[tuple[float, ...]]] = []
+    n_tokens = sum(microbatch.padded_tokens for microbatch in microbatches)
+    n_done = 0
+    for microbatch in microbatches:
+        costs = _on_all(stacks, measure, microbatch)
+        # Also keeps the ranks side by side.
+        if job.comm.allreduce(not costs):
+            break
+        measured.append(costs)
+        n_done += microbatch.padded_tokens
+        on_progress(n_done / n_tokens)
+    return np.array(measured)
+
+
+def _on_all(
+    stacks: Sequence[Stack], measure: Measure, microbatch: MicroBatch
+) -> list[tuple[float, ...]]:
+    """What is measured on every stack; nothing if one of them runs out of memory."""
+    try:
+        return [measure(stack, microbatch) for stack in stacks]
+    except OutOfMemoryError:
+        return []

@@ -1,0 +1,221 @@
+"""Layers alone on a rank, run and measured as the executor runs a stage."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.profile.agreeing_shards import AgreeingShards, OutOfMemoryError
+from dynapipe_hpc.experiment.rank.assemble import dtype_of
+from dynapipe_hpc.experiment.rank.devices import CPU, wait_for
+from dynapipe_hpc.models.collate import collate
+from dynapipe_hpc.models.collate_pairs import collate_pairs
+from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.plan.boundary import Boundary
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.allocated_memory import LiveAllocations
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.live_memory import LiveMemory
+from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.token_loader import Collate, TokenLoader
+
+
+class StackShape(NamedTuple):
+    """What a stack holds."""
+
+    n_layers: int
+    first: bool = False
+    last: bool = False
+    boundary: Boundary = Boundary.ROWS
+
+    def layers(self, shape: ModelShape) -> range:
+        """Of a model; those of a decoder are behind its first, where another embedding is."""
+        start = shape.n_layers + 1 if self.boundary is Boundary.PAIR else 0
+        return range(start, start + self.n_layers)
+
+
+# One and two layers tell a layer from what a stage takes besides; the others add one part each.
+STACKS = (
+    StackShape(n_layers=1),
+    StackShape(n_layers=2),
+    StackShape(n_layers=0, first=True),
+    StackShape(n_layers=0, last=True),
+)
+# The same for a T5, whose decoder is measured apart.
+ENCODER_STACKS = (*STACKS[:3], StackShape(n_layers=0, last=True, boundary=Boundary.PAIR))
+DECODER_STACKS = (
+    StackShape(n_layers=1, boundary=Boundary.PAIR),
+    StackShape(n_layers=2, boundary=Boundary.PAIR),
+)
+DEEP_ENOUGH = 4  # so that no stack of an encoder is at its end
+
+
+class StackTimes(NamedTuple):
+    """Of one micro-batch; see `StageCosts`."""
+
+    forward_ms: float
+    backward_ms: float
+
+
+class StackMemory(NamedTuple):
+    """Of one micro-batch; see `StageCosts`."""
+
+    stored_bytes: float
+    forward_transient_bytes: float
+    backward_transient_bytes: float
+
+
+class Stack:
+    """Some layers, with the embedding or the head, as a stage of their own."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        stack: StackShape,
+        loader: TokenLoader[Any],
+        shards: Shards = ONE_SHARD,
+        device: torch.device = CPU,
+    ) -> None:
+        """Builds a shard of the layers; `loader` must have been started with samples to load.
+
+        The shards of a stack measure together.
+        """
+        self._shape = stack
+        self._shards = AgreeingShards(shards, device)
+        self._width = config.model.hidden_size
+        self._dtype = dtype_of(config)
+        self._loader = loader
+        self._device = device
+        model = config.model.model_copy(update={"n_layers": DEEP_ENOUGH})
+        self._module = family_of(model)(
+            model,
+            stack.layers(model),
+            first=stack.first,
+            last=stack.last,
+            shards=self._shards,
+            dtype=self._dtype,
+            device=device,
+        )
+        self._optimizer = Optimizer(self._module, config.training, SingleRankCollectives())
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the weights."""
+        return self._optimizer.parameters.weight_bytes
+
+    def times_ms(self, microbatch: MicroBatch) -> StackTimes:
+        """Passes a micro-batch forward, reading its tokens included, and backward.
+
+        Raises:
+            OutOfMemoryError: The micro-batch is too large; smaller ones can still run.
+            RunError: The same, but other shards may be waiting for this one.
+        """
+        with self._shards.not_waiting(), _naming_out_of_memory():
+            stage, activation, gradient = self._prepared(microbatch)
+            start_s = self._moment_s()
+            stage.load(0, microbatch)
+            stage.forward(0, activation)
+            turn_s = self._moment_s()
+            stage.backward(0, gradient)
+            end_s = self._moment_s()
+        return StackTimes(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s))
+
+    def memory(self, microbatch: MicroBatch) -> StackMemory:
+        """Passes a micro-batch forward and backward under watch.
+
+        Raises:
+            OutOfMemoryError: The micro-batch is too large for any of the shards.
+        """
+        with self._shards.agreeing(), _naming_out_of_memory():
+            stage, activation, gradient = self._prepared(microbatch)
+            stage.load(0, microbatch)
+            with LiveMemory() if self._device == CPU else LiveAllocations(self._device) as live:
+                sent = stage.forward(0, activation)
+                forward_bytes, kept_bytes = live.peak_bytes, live.live_bytes
+                live.restart()
+                stage.backward(0, gradient)
+                del sent
+        return StackMemory(
+            self._stored_bytes(stage, kept_bytes, activation),
+            forward_bytes - kept_bytes,
+            live.peak_bytes - kept_bytes,
+        )
+
+    def _moment_s(self) -> float:
+        wait_for(self._device)
+        return time.perf_counter()
+
+    def _stored_bytes(
+        self, stage: ModuleStage[Any], kept_bytes: int, activation: Tensor | None
+    ) -> int:
+        """What autograd keeps; a GPU's allocator tells what was added to what arrived."""
+        if self._device == CPU:
+            return stage.finish_iteration().peak_bytes
+        return kept_bytes + (0 if activation is None else activation.nbytes)
+
+    def _prepared(
+        self, microbatch: MicroBatch
+    ) -> tuple[ModuleStage[Any], Tensor | None, Tensor | None]:
+        """A stage, and what its neighbours would send."""
+        tokens = self._shape.boundary.tokens_of(microbatch)
+        shape = (microbatch.n_rows, tokens, self._width)
+        activation = None if self._shape.first else self._random(shape)
+        gradient = None if self._shape.last else self._random(shape)
+        # Whatever a micro-batch that ran out of memory left behind does not count any more.
+        stage: ModuleStage[Any] = ModuleStage(self._module, self._loader, self._optimizer)
+        self._optimizer.parameters.gradients.zero_()
+        return stage, activation, gradient
+
+    def _random(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, dtype=self._dtype, device=self._device)
+
+
+@contextmanager
+def _naming_out_of_memory() -> Iterator[None]:
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except (RuntimeError, MemoryError) as error:
+        # Only GPUs have an exception of their own for this, which says the same.
+        if "memory" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        raise OutOfMemoryError(str(error)) from error
+
+
+@contextmanager
+def sample_loader(
+    samples: Sequence[tuple[int, int]], shape: ModelShape
+) -> Iterator[TokenLoader[Any]]:
+    """Reads samples of random tokens from a dataset on disk, as a run does.
+
+    Args:
+        samples: Input and target tokens, by sample id.
+        shape: The model that reads them.
+    """
+    random, vocab_size = np.random.default_rng(0), shape.vocab_size
+    texts = [[random.integers(0, vocab_size, n).tolist() for n in sizes] for sizes in samples]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "samples.h5"
+        with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0)) as writer:
+            writer.append(TokenBlock.of([(i, t, "profile") for i, t in texts], vocab_size))
+        with DatasetFile(path) as dataset:
+            lay_out: Collate[Any] = collate_pairs if shape.is_encoder_decoder else collate
+            loader = TokenLoader(dataset, dataset.eos_id, "token", lay_out)
+            loader.start_iteration([Sample(i, *sizes) for i, sizes in enumerate(samples)])
+            yield loader

@@ -1,0 +1,52 @@
+"""Measures the end of an iteration."""
+
+import time
+from statistics import median
+
+import torch
+
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
+from dynapipe_hpc.experiment.rank.devices import wait_for
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.planner.cost.table.profile_table import UpdateProfile
+from dynapipe_hpc.training.collectives import Collectives
+from dynapipe_hpc.training.optimizer import Optimizer
+
+REPETITIONS = 7
+
+
+def measure_update(
+    job: Job, config: ExperimentConfig, collectives: Collectives, device: torch.device
+) -> UpdateProfile:
+    """Reduces gradients and steps the optimizer on this rank's stage; all ranks together.
+
+    A stage alone reduces nothing, so a table that it measured knows of no time for that.
+
+    Returns:
+        The median over ranks and repetitions on the first rank, zeros elsewhere.
+    """
+    module = build_module(config, config.cluster.stage_of(job.rank), collectives, device)
+    optimizer = build_optimizer(config, module, collectives)
+    times = [_update_ms(job, optimizer) for _ in range(1 + REPETITIONS)][1:]
+    n_bytes = optimizer.parameters.weight_bytes
+    per_byte = [median(column) / n_bytes for column in zip(*times, strict=True)]
+    by_rank = job.gather(per_byte)
+    if not by_rank:
+        return UpdateProfile()
+    reduce, step = (median(column) for column in zip(*by_rank, strict=True))
+    return UpdateProfile(reduce_ms_per_byte=reduce, optimizer_ms_per_byte=step)
+
+
+def _update_ms(job: Job, optimizer: Optimizer) -> tuple[float, float]:
+    gradients = optimizer.parameters.gradients.fill_(1e-3)
+    wait_for(gradients.device)
+    job.barrier()
+    start_s = time.perf_counter()
+    optimizer.reduce_gradients()
+    wait_for(gradients.device)
+    reduced_s = time.perf_counter()
+    optimizer.step()
+    wait_for(gradients.device)
+    end_s = time.perf_counter()
+    return 1e3 * (reduced_s - start_s), 1e3 * (end_s - reduced_s)

@@ -1,0 +1,1 @@
+"""In: a job and an experiment. Out: the worker of one rank."""

@@ -1,0 +1,103 @@
+"""Puts the parts of one rank together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from dynapipe_hpc.data.dataset.long_samples import reader_of
+from dynapipe_hpc.executor.clock import Clock, HostClock
+from dynapipe_hpc.executor.cuda_clock import CudaClock
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.rank.channels import Channels, open_channels
+from dynapipe_hpc.experiment.rank.devices import CPU, Place, reserve_memory
+from dynapipe_hpc.experiment.source import Source
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.collectives import Collectives
+from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.token_loader import Collate, TokenLoader
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What executes plans on this rank.
+
+    Attributes:
+        loader: Reader of the tokens of the iteration that it was started with.
+        stage: The layers.
+        state: State of their training.
+        channels: Channels to the other ranks.
+        clock: Clock of the device.
+    """
+
+    loader: TokenLoader[Any]
+    stage: ModuleStage[Any]
+    state: TrainingState
+    channels: Channels
+    clock: Clock[Any]
+
+
+def build_worker(config: ExperimentConfig, source: Source, job: Job, place: Place) -> Worker:
+    """Builds the stage of this rank on its device; all ranks together."""
+    torch.set_num_threads(config.training.threads)
+    channels = connect(config, job, place)
+    stage_number = config.cluster.stage_of(job.rank)
+    module = build_module(config, stage_number, channels.collectives, place.device)
+    weighting = config.training.loss_weighting
+    collate: Collate[Any] = module.collate
+    reader = reader_of(source.dataset, config.data)
+    loader = TokenLoader(reader, source.dataset.eos_id, weighting, collate)
+    optimizer = build_optimizer(config, module, channels.collectives)
+    stage = ModuleStage(module, loader, optimizer)
+    state = TrainingState(module, optimizer, channels.collectives)
+    clock = HostClock() if place.device.type == "cpu" else CudaClock()
+    with job.agreeing():
+        reserve_memory(place, config)
+    return Worker(loader, stage, state, channels, clock)
+
+
+def connect(config: ExperimentConfig, job: Job, place: Place) -> Channels:
+    """Of a job with all ranks, or with those of one stage alone; all ranks together."""
+    one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
+    cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
+    holders = tuple(tied_weights(config.model, cluster.n_stages).values())
+    timeout_s = config.executor.timeout_s
+    return open_channels(job, cluster, place, dtype_of(config), holders, timeout_s)
+
+
+def build_optimizer(
+    config: ExperimentConfig, module: nn.Module, collectives: Collectives
+) -> Optimizer:
+    """What updates the weights of a stage, together with the other ranks of `collectives`."""
+    shares_state = config.cluster.zero_stage == 1
+    tied = tied_weights(config.model, collectives.n_stages)
+    return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
+
+
+def build_module(
+    config: ExperimentConfig, stage: int, shards: Shards, device: torch.device = CPU
+) -> StageOfFamily:
+    """A shard of the layers of a stage, with the weights that training starts from."""
+    n_stages = config.cluster.n_stages
+    return family_of(config.model)(
+        config.model,
+        config.model.layers_of_stage(stage, n_stages),
+        first=stage == 0,
+        last=stage == n_stages - 1,
+        shards=shards,
+        seed=config.training.seed,
+        dtype=dtype_of(config),
+        device=device,
+    )
+
+
+def dtype_of(config: ExperimentConfig) -> torch.dtype:
+    """The configured type of weights and activations."""
+    dtype: torch.dtype = getattr(torch, config.training.dtype)
+    return dtype

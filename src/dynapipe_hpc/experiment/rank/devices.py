@@ -1,0 +1,92 @@
+"""Where a rank computes."""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.started import device_index
+from dynapipe_hpc.job.world import STARTED
+from dynapipe_hpc.training.allocated_memory import reserve
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The device of a rank.
+
+    Attributes:
+        device: The processor, or a GPU of the rank's host.
+        is_shared: Whether any two ranks of the job share a GPU; the same on all ranks.
+    """
+
+    device: torch.device
+    is_shared: bool = False
+
+
+def find_place(job: Job, config: ExperimentConfig) -> Place:
+    """Deals out the GPUs of every host to its ranks in turn; all ranks together.
+
+    Raises:
+        InputError: GPUs are asked for, and this rank sees none.
+    """
+    wanted = config.training.device
+    n_devices = torch.cuda.device_count() if wanted != "cpu" else 0
+    counts = job.numbers_of_all(n_devices)
+    if wanted == "cuda" and not n_devices:
+        raise InputError(
+            f"training.device is 'cuda', but rank {job.rank} sees no GPU{_visible()}; start the "
+            "job where there are some (sbatch --gpus-per-node=N), with a build of torch for them, "
+            "or set it to 'cpu'"
+        )
+    if not all(counts):
+        return Place(CPU)
+    on_host = job.on_this_host()
+    device = torch.device("cuda", device_index(on_host.rank, n_devices))
+    torch.cuda.set_device(device)
+    seen = on_host.numbers_of_all(_identity(device))
+    shares = job.numbers_of_all(len(seen) - len(set(seen)))
+    return Place(device, is_shared=any(shares))
+
+
+def reserve_memory(place: Place, config: ExperimentConfig) -> None:
+    """Takes the memory of a GPU that the configuration allows, before training.
+
+    Raises:
+        InputError: The GPU has less.
+    """
+    if place.device.type == "cpu":
+        return
+    try:
+        reserve(place.device, config.cluster.device_memory_bytes)
+    except MemoryError as error:
+        raise InputError(f"cluster.device_memory_bytes: {error}; lower it") from error
+
+
+def gpu_name(config: ExperimentConfig) -> str | None:
+    """The kind of GPU that this host's ranks compute on; None if they compute on processors."""
+    if config.training.device == "cpu" or not torch.cuda.device_count():
+        return None
+    return torch.cuda.get_device_name(0)
+
+
+def wait_for(device: torch.device) -> None:
+    """Waits until a device has done all that was launched: for measuring."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _visible() -> str:
+    if STARTED.devices is None:
+        return ""
+    return f" (CUDA_VISIBLE_DEVICES is '{','.join(STARTED.devices)}')"
+
+
+def _identity(device: torch.device) -> int:
+    """A number that no other GPU of the host has, under whichever index a rank sees it."""
+    name = str(torch.cuda.get_device_properties(device).uuid)
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])

@@ -1,0 +1,55 @@
+"""Whether a run that is asked to stop has the time for a last checkpoint."""
+
+from collections import deque
+from statistics import median
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+
+_N_COUNTED = 9
+
+
+class CheckpointTime:
+    """Compares what a checkpoint takes with the time that there is for it."""
+
+    def __init__(self, config: CheckpointConfig) -> None:
+        """Knows the interval, and the time from a request to stop to the end by force."""
+        self._config = config
+        self._iterations_s: deque[float] = deque(maxlen=_N_COUNTED)
+        self._checkpoint_s = 0.0
+        self._has_warned = False
+
+    def check(self, last_iteration_s: float, checkpoint_s: float) -> None:
+        """To be called after every iteration.
+
+        Looks where a checkpoint has been completed since: little is lost then. One iteration
+        that took long is not enough.
+
+        Args:
+            last_iteration_s: How long it took.
+            checkpoint_s: How long the last checkpoint took; 0 before.
+
+        Raises:
+            RunError: A run that is asked to stop would be ended before it has stopped.
+        """
+        self._iterations_s.append(last_iteration_s)
+        if checkpoint_s == self._checkpoint_s:
+            return
+        self._checkpoint_s = checkpoint_s
+        iteration_s = median(self._iterations_s)
+        grace_s = self._config.grace_s
+        if 0 < grace_s < iteration_s + checkpoint_s:
+            raise RunError(
+                f"checkpoint.grace_s is {grace_s:g}, but an iteration takes {iteration_s:.1f} s "
+                f"and a checkpoint {checkpoint_s:.1f} s: a run that is asked to stop would be "
+                "ended before it has stopped; ask earlier (--signal=USR1@SECONDS) and raise it"
+            )
+        interval_s = self._config.every * iteration_s
+        if checkpoint_s > interval_s and not self._has_warned:
+            self._has_warned = True
+            warn(
+                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = "
+                f"{self._config.every} iterations only {interval_s:.1f} s, so training waits; "
+                "raise it"
+            )

@@ -1,0 +1,201 @@
+"""Writes checkpoints beside training: all ranks agree on what is complete."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from dynapipe_hpc.data.errors import RunError, escaped
+from dynapipe_hpc.executor.position import Phase, Position
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+from dynapipe_hpc.training.checkpoint.description import Description, Facts
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.checkpoint.transfer import write_parts
+from dynapipe_hpc.training.optimizer_state import Counters
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of a rank's parts: their checksum, or an error; and how long that took."""
+
+    took_s: float
+    checksum: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A checkpoint of which some rank may still be writing its parts."""
+
+    n_done: int
+    counters: Counters
+    outcome: Future[_Outcome]
+
+
+class Checkpoints:
+    """Checkpoints of a run, one at a time. All ranks call every method alike.
+
+    Training stops only to copy the state; a thread writes the copy. While it does, the ranks
+    tell each other after every iteration, in one number each, whether they have finished; when
+    all have, the first completes the checkpoint. One that cannot be written is given up with a
+    warning: those before it are kept, and training goes on.
+
+    Attributes:
+        took_s: On the first rank, how long the last complete checkpoint took to write, on the
+            slowest rank, and to complete; 0 before.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        config: CheckpointConfig,
+        folder: CheckpointFolder,
+        state: TrainingState,
+        facts: Facts,
+        position: Position,
+        check_lock: Callable[[], None],
+    ) -> None:
+        """Checkpoints `state` into `folder`.
+
+        Args:
+            job: The ranks.
+            config: How often.
+            folder: Where to.
+            state: Of this rank.
+            facts: What must be the same when it is loaded.
+            position: Told when this rank waits for a checkpoint, which takes its time.
+            check_lock: Raises RunError if this run may not write any more, on the first rank.
+        """
+        self._job, self._config, self._folder = job, config, folder
+        self._position, self._check_lock = position, check_lock
+        self._state, self._facts = state, facts
+        self._writer = ThreadPoolExecutor(1, "checkpoints")
+        self._n_bytes = sum(job.numbers_of_all(state.n_bytes)) if self.is_on else 0
+        self._pending: _Pending | None = None
+        self._n_begun = -1
+        self._error: Future[str] = Future()
+        self._error.set_result("")
+        self.took_s = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are any."""
+        return self._config.every > 0 or self._config.last
+
+    def after_iteration(self, n_done: int) -> None:
+        """Begins a checkpoint if it is time for one; to be called when `n_done` are done."""
+        pending = self._pending
+        if pending and all(self._job.numbers_of_all(int(pending.outcome.done()))):
+            self._conclude(pending)
+        if self._config.every and n_done % self._config.every == 0:
+            self._begin(n_done)
+
+    def save_now(self, n_done: int) -> None:
+        """Returns when there is a complete checkpoint; does nothing if there are to be none.
+
+        Raises:
+            SystemExit: It cannot be written; the first rank has said why.
+            RunError: The lock on the run folder is gone.
+        """
+        if not self.is_on:
+            return
+        if self._n_begun != n_done:
+            self._begin(n_done)
+        error = self.finish()
+        with self._job.agreeing():
+            if error:
+                raise RunError(f"the last checkpoint could not be written: {error}")
+
+    def end(self, n_done: int, *, stopped: bool) -> None:
+        """Returns when the state is written that the run leaves; all others are complete, too.
+
+        Args:
+            n_done: Iterations that are done.
+            stopped: Whether the run was asked to stop, and is to go on later.
+
+        Raises:
+            SystemExit: The state cannot be written; the first rank has said why.
+        """
+        if stopped or self._config.last:
+            self.save_now(n_done)
+        else:
+            self.finish()
+
+    def finish(self) -> str:
+        """Returns when the checkpoint that was begun last is complete: nothing, or an error."""
+        self._position.enter(Phase.SAVES, max(self._n_begun, 0))
+        if self._pending:
+            self._conclude(self._pending)
+        return self._job.broadcast(self._error.result() if self._job.is_first else "")
+
+    def _begin(self, n_done: int) -> None:
+        if self._pending:
+            self._conclude(self._pending)
+        self._n_begun = n_done
+        if self._job.broadcast(self._lacks_room(n_done) if self._job.is_first else False):
+            return
+        parts, counters = self._state.snapshot(), self._state.counters
+        outcome = self._writer.submit(self._write, n_done, parts)
+        self._pending = _Pending(n_done, counters, outcome)
+
+    def _lacks_room(self, n_done: int) -> bool:
+        try:
+            self._folder.check_room(self._n_bytes)
+        except RunError as error:
+            self._error = Future()
+            self._error.set_result(self._give_up(n_done, str(error)))
+            return True
+        return False
+
+    def _write(self, n_done: int, parts: list[Part]) -> _Outcome:
+        started_s = time.perf_counter()
+        try:
+            folder = self._folder.begin(n_done)
+            checksum = write_parts(folder, self._job.rank, parts)
+        except RunError as error:
+            return _Outcome(time.perf_counter() - started_s, error=str(error))
+        return _Outcome(time.perf_counter() - started_s, checksum)
+
+    def _conclude(self, pending: _Pending) -> None:
+        """Waits for all ranks' parts; the first goes on to complete the checkpoint."""
+        self._pending = None
+        self._position.enter(Phase.SAVES, pending.n_done)
+        outcomes = self._job.gather(pending.outcome.result())
+        # Together: a rank that went on would wait for the others in an instruction.
+        self._job.barrier()
+        if self._job.is_first:
+            if self._error.done():
+                self._error.result()  # raises what nobody expected
+            self._error = self._writer.submit(self._complete, pending, outcomes)
+
+    def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:
+        """Returns an error, or nothing.
+
+        Raises:
+            RunError: The lock on the run folder is gone, and what is there is another run's.
+        """
+        self._check_lock()
+        started_s = time.perf_counter()
+        errors = dict.fromkeys(outcome.error for outcome in outcomes if outcome.error)
+        checksums = tuple(outcome.checksum for outcome in outcomes)
+        if errors:
+            return self._give_up(pending.n_done, "; ".join(errors))
+        whole = Description(pending.n_done, pending.counters, self._facts, checksums)
+        try:
+            path = self._folder.finish(whole)
+        except RunError as error:
+            return self._give_up(pending.n_done, str(error))
+        slowest_s = max(outcome.took_s for outcome in outcomes)
+        self.took_s = slowest_s + time.perf_counter() - started_s
+        told = f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s\n"
+        print(escaped(told), end="", flush=True)
+        return ""
+
+    def _give_up(self, n_done: int, error: str) -> str:
+        self._folder.discard(n_done)
+        warn(f"no checkpoint after {n_done} iterations, those before it are kept: {error}")
+        return error

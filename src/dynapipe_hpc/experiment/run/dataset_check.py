@@ -1,0 +1,117 @@
+"""Compares the samples of a run's dataset with their checksums, beside training."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.verify_dataset import SamplesDifferError, verify_dataset
+from dynapipe_hpc.data.errors import InputError, RunError, escaped, printable
+
+# Python itself exits with 1 or 2.
+_ORPHANED, _UNREADABLE, _DIFFERS = 3, 4, 5
+_LOWEST_PRIORITY = 19
+# Nobody may take the process for a rank.
+_OF_RANKS = ("PMIX_", "PMI_", "OMPI_", "MPI_", "SLURM_")
+
+
+class DatasetCheck:
+    """A process of low priority that reads all samples once, and a thread that hears of it.
+
+    A process, as a thread would hold up this one's: Python runs one at a time, and so does HDF5.
+    It ends with this process, however that ends.
+    """
+
+    def __init__(self, dataset: DatasetFile, *, wanted: bool = True) -> None:
+        """Starts reading; says so if it does not.
+
+        Args:
+            dataset: The dataset; it is opened again.
+            wanted: Whether it is to be read, if there is something to compare with.
+        """
+        self._path = dataset.path
+        self._is_closed = False
+        self._process: subprocess.Popen[str] | None = None
+        if not wanted:
+            self._say("its samples are not compared with their checksums (data.verify = false)")
+            return
+        if not all(part.content_sha256 for part in dataset.parts):
+            self._say("has no checksums, so that its samples are not compared with them")
+            return
+        try:
+            self._process = _start(self._path)
+        except OSError as error:
+            self._say_not_all(f"no process for that: {error.strerror}")
+            return
+        self._listening = threading.Thread(
+            target=self._listen, args=(self._process,), name="dataset check", daemon=True
+        )
+        self._listening.start()
+
+    def close(self) -> None:
+        """Ends the reading; says so if it was not done."""
+        if self._process is None:
+            return
+        self._is_closed = True
+        self._process.kill()
+        self._listening.join()
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        """Raises what the process found, which ends the job as any error of a thread does."""
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101 - types
+        with process.stdin, process.stdout:
+            told = process.stdout.read()
+            exit_code = process.wait()
+        if exit_code == _DIFFERS:
+            raise RunError(f"data.dataset: {told}")
+        if exit_code == 0:
+            self._say("all samples are what was written, by their checksums")
+            return
+        ended = "the run ended first" if self._is_closed else "it was ended"
+        self._say_not_all(told.strip() or ended)
+
+    def _say_not_all(self, reason: str) -> None:
+        self._say(
+            f"not all samples were compared with their checksums ({reason}); dynapipe-hpc inspect "
+            "--verify does"
+        )
+
+    def _say(self, what: str) -> None:
+        # A line in one piece, as the loop of training prints, too.
+        print(escaped(f"dataset {self._path}: {what}\n"), end="", flush=True)
+
+
+def _start(path: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(  # noqa: S603 - this program
+        # -P: nothing is imported from the folder where the job was started.
+        [sys.executable, "-P", "-m", __name__, str(path)],
+        env={k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def main(path: Path) -> int:
+    """Compares a dataset; prints what is wrong with it."""
+    os.nice(_LOWEST_PRIORITY)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        verify_dataset(path)
+    except InputError as error:
+        print(printable(str(error)))
+        # What cannot be read, training meets by itself, and says where.
+        return _DIFFERS if isinstance(error, SamplesDifferError) else _UNREADABLE
+    return 0
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the other end closes, as when its process is killed
+    os._exit(_ORPHANED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

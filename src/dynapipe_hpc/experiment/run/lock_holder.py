@@ -1,0 +1,78 @@
+"""Who holds the lock on a run folder, as its file says."""
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_input
+from dynapipe_hpc.job.process_identity import ProcessIdentity
+
+_MOST_BYTES = 4096
+_MOST_PROCESSES = 2**22  # of Linux
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """A process that holds a lock.
+
+    Attributes:
+        host: Name of its host.
+        job: Its batch job; empty if there is none.
+        since: Time at which it took the lock, in UTC.
+        process: The process; None if the file does not say.
+    """
+
+    host: str
+    job: str
+    since: str
+    process: ProcessIdentity | None
+
+    @classmethod
+    def this_process(cls, job: str) -> Self:
+        """This process, from now on."""
+        since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return cls(platform.node(), job, since, ProcessIdentity.of_this_process())
+
+    def __str__(self) -> str:
+        """Names host, job and start for a message."""
+        if self.process is None:
+            return "which does not say who it is"
+        job = f", {self.job}" if self.job else ""
+        return f"process {self.process.pid} on {self.host}{job}, since {self.since}"
+
+    def is_alive(self) -> bool | None:
+        """Whether the process lives; None if that cannot be seen from here."""
+        return None if self.process is None else self.process.is_alive()
+
+    def write(self, path: Path) -> None:
+        """Writes a file that is whole on disk before anybody sees it."""
+        with path.open("x", encoding="utf-8") as file:
+            json.dump(asdict(self), file)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+_UNKNOWN = LockHolder("", "", "", None)
+
+
+def read_holder(path: Path) -> LockHolder:
+    """Reads the file of a lock; from one that cannot be read, nothing is known."""
+    try:
+        facts = json.loads(read_input(path, _MOST_BYTES))
+        process = facts["process"]
+        identity = ProcessIdentity(
+            str(process["boot"]),
+            str(process["names"]),
+            int(process["pid"]),
+            str(process["started"]),
+        )
+        if not 0 < identity.pid <= _MOST_PROCESSES:
+            return _UNKNOWN
+        return LockHolder(str(facts["host"]), str(facts["job"]), str(facts["since"]), identity)
+    except (InputError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return _UNKNOWN

@@ -1,0 +1,39 @@
+"""The lock on a run folder for a whole job."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dynapipe_hpc.experiment.run.run_lock import RunLock
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.slurm import read_slurm_job
+
+
+@contextmanager
+def locked(job: Job, output: Path) -> Iterator[RunLock]:
+    """Locks a run folder while the block runs; all ranks together, the first holds the lock.
+
+    The lock is given back when all ranks leave the block together. After an error of one rank the
+    others may still be writing: the lock then stays until the job has ended, and the next start
+    sees that its holder is gone.
+
+    Raises:
+        SystemExit: Another run holds the lock, or the folder cannot be written; the first rank
+            has said so.
+    """
+    slurm_job = read_slurm_job(os.environ)
+    lock = RunLock(output, f"Slurm job {slurm_job.name}" if slurm_job else "")
+    with job.agreeing():
+        if job.is_first:
+            lock.acquire()
+    is_together = False
+    try:
+        yield lock
+        is_together = True
+    except SystemExit:
+        is_together = True
+        raise
+    finally:
+        if job.is_first and is_together:
+            lock.release()

@@ -1,0 +1,147 @@
+"""Trains: every rank executes its plans, and makes its share of the coming ones."""
+
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset.long_samples import describe_long
+from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.open_experiment import Experiment
+from dynapipe_hpc.experiment.rank.assemble import build_worker
+from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.experiment.rank.devices import find_place
+from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
+from dynapipe_hpc.experiment.run.locked import locked
+from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
+from dynapipe_hpc.experiment.run.resume import (
+    facts_of,
+    find_resume_point,
+    samples_of,
+)
+from dynapipe_hpc.experiment.run.run_lock import RunLock
+from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.experiment.run.train import RankAtWork, train
+from dynapipe_hpc.experiment.source import Source
+from dynapipe_hpc.experiment.watch.watchdog import Watchdog
+from dynapipe_hpc.job.end_stopped import end_stopped
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.store.config import StoreConfig
+from dynapipe_hpc.store.mpi import MpiPlanStore
+from dynapipe_hpc.store.plan_store import PlanStore
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.learning_rate import describe_longer
+
+
+def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
+    """Trains as a configuration says; all ranks together.
+
+    Args:
+        job: The ranks, as many as the configuration needs.
+        experiment: What to train, from `open_experiment`.
+        output: The run folder to create, or to go on with from its newest checkpoint.
+
+    Returns:
+        The exit code: 0, or 75 if the run was asked to stop before its end.
+
+    Raises:
+        SystemExit: Costs were measured on another kind of device, the device cannot be used,
+            another run writes the folder, or a planner failed; the first rank has said why.
+        RunError: Training cannot go on.
+    """
+    with job.agreeing():
+        if job.is_first:
+            _warn_of_costs(experiment.config, job.size)
+    with locked(job, output) as lock:
+        asked = _run(job, experiment, output, lock)
+    return end_stopped(job, asked) if asked else 0
+
+
+def _warn_of_costs(config: ExperimentConfig, n_ranks: int) -> None:
+    if warning := check_costs(config, circumstances(config, n_ranks)):
+        warn(warning)
+
+
+def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
+    """Trains in a run folder that is locked; returns the signal that stopped the run, or 0."""
+    config, source = experiment
+    folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
+    facts = {**facts_of(config), **samples_of(source)}
+    point = find_resume_point(job, folder, facts)
+    n_done = point.description.n_done if point else 0
+    if n_done >= config.training.iterations:
+        _say_complete(job, output, config.training)
+        return 0
+    with job.agreeing():
+        place = find_place(job, config)
+    with job.agreeing():
+        log = RunLog(config, output, job.size, n_done, lock) if job.is_first else None
+    for line in describe_long(source.dataset, config.data) if job.is_first else ():
+        print(escaped(line), flush=True)
+    worker = build_worker(config, source, job, place)
+    if point:
+        point.restore(job, worker.state)
+    store = _open_store(job, config.store, n_done)
+    watchdog = Watchdog(job, config)
+    position = watchdog.position
+    checkpoints = Checkpoints(
+        job, config.checkpoint, folder, worker.state, facts, position, lock.check
+    )
+    with job.stop.observed() if checkpoints.is_on else nullcontext():
+        with (
+            _planning(config, source, store, job, n_done) as planning,
+            closing(log) if log is not None else nullcontext(),
+            _checking(job, config, source),
+            watchdog,
+        ):
+            rank = RankAtWork(job, config, worker, store, planning, position)
+            asked = train(rank, source.sampler, checkpoints, log, n_done)
+        # Not after an error: closing takes all ranks, and the others may be elsewhere.
+        watchdog.close()
+        store.close()
+        worker.channels.close()
+    return asked
+
+
+def _checking(
+    job: Job, config: ExperimentConfig, source: Source
+) -> AbstractContextManager[DatasetCheck | None]:
+    """The first rank compares the dataset with its checksums meanwhile."""
+    if not job.is_first:
+        return nullcontext()
+    return closing(DatasetCheck(source.dataset, wanted=config.data.verify))
+
+
+def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:
+    if job.is_first:
+        told = (
+            f"{output}: all {config.iterations} iterations are done; to go on, raise "
+            f"training.iterations: {describe_longer(config)}"
+        )
+        print(escaped(told), flush=True)
+
+
+def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:
+    """Opens the plan store and says how it works; all ranks together."""
+    store = MpiPlanStore(
+        job.comm, config.look_ahead, config.plan_bytes, first_iteration, config.progress
+    )
+    if job.is_first:
+        print(store.progress, flush=True)
+    return store
+
+
+def _planning(
+    config: ExperimentConfig, source: Source, store: PlanStore, job: Job, n_done: int
+) -> PlanAhead:
+    def make_plans(iteration: int) -> list[RankPlan]:
+        return source.planner.make_plans(iteration, source.sampler.iteration(iteration))
+
+    iterations = range(n_done, config.training.iterations)
+    mine = [k for k in iterations if store.planner_of(k) == job.rank]
+    plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
+    return PlanAhead(make_plans, store, mine, plan_of_rank)

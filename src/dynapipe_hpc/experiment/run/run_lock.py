@@ -1,0 +1,160 @@
+"""The lock on a run folder: one run at a time writes there."""
+
+import errno
+import os
+import shutil
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.experiment.run.lock_holder import LockHolder, read_holder
+from dynapipe_hpc.experiment.run.signs_of_life import BEAT_S, PATIENCE_S, gives_sign
+from dynapipe_hpc.report.run_folder import LOCK
+
+_PAUSE_S = 0.05
+_NOT_TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}
+
+
+class RunLock:
+    """A folder with one file, whose name no other lock ever has and which says who holds it.
+
+    Renaming a folder takes the lock: that fails where another one with a file in it is, and
+    succeeds for one process only, also over NFS. A file whose process is gone is removed by its
+    name, which cannot hit the lock of another run. The holder touches its file every `BEAT_S`, so
+    that processes which cannot see it, on other hosts, know that it lives.
+    """
+
+    def __init__(self, folder: Path, job: str = "", patience_s: float = PATIENCE_S) -> None:
+        """Prepares to lock a run folder.
+
+        Args:
+            folder: The run folder, which need not exist yet.
+            job: Name of the batch job that this process belongs to; empty if there is none.
+            patience_s: Time without a sign of life after which a holder out of sight is gone.
+        """
+        self._folder, self._lock = folder, folder / LOCK
+        self._holder = LockHolder.this_process(job)
+        self._own = self._lock / f"{uuid4().hex}.json"
+        self._patience_s = patience_s
+        self._is_new_folder = False
+        self._released = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="run lock", daemon=True)
+
+    def acquire(self) -> None:
+        """Takes the lock, and creates the folder if there is none.
+
+        Raises:
+            InputError: Another run holds the lock, or the folder cannot be written.
+        """
+        self._is_new_folder = not os.path.lexists(self._folder)
+        try:
+            self._take_when_free()
+        except OSError as error:
+            raise InputError(
+                f"{self._folder}: cannot be written: {error.strerror}; choose another folder"
+            ) from None
+        finally:
+            if not self._is_held():
+                self._remove_new_folder()
+        self._beating.start()
+
+    def release(self) -> None:
+        """Gives the lock back, and removes the folder if this made it and nothing is in it."""
+        self._released.set()
+        self._beating.join()
+        with suppress(OSError):
+            self._own.unlink()
+            self._lock.rmdir()
+        self._remove_new_folder()
+
+    def check(self) -> None:
+        """Checks that the lock is still held, before something is written.
+
+        Raises:
+            RunError: It is gone: this process gave no sign of life for so long that another run
+                took over, or somebody removed it.
+        """
+        if not self._is_held():
+            raise RunError(
+                f"{self._folder}: the lock of this run is gone: it gave no sign of life for "
+                f"{self._patience_s:g} s and another run took over, or somebody removed it"
+            )
+
+    def _is_held(self) -> bool:
+        try:
+            return self._own.exists()
+        except OSError:  # a file system that fails now lets nobody else take it
+            return self._beating.is_alive()
+
+    def _take_when_free(self) -> None:
+        end_s = time.monotonic() + 2 * self._patience_s
+        while not self._take():
+            others = self._files()
+            for other in others:
+                self._remove_if_gone(other)
+            if time.monotonic() > end_s:
+                raise InputError(
+                    f"{self._lock}: cannot be taken; remove it if no run uses the folder"
+                )
+            if not others:
+                time.sleep(_PAUSE_S)
+        for left in self._folder.glob(f"{LOCK}.*"):  # of a start that was killed just then
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _take(self) -> bool:
+        # Again each time: who made the folder removes it when its start fails.
+        self._folder.mkdir(parents=True, exist_ok=True)
+        beside = self._folder / f"{LOCK}.{self._own.name}"
+        try:
+            beside.mkdir()
+            self._holder.write(beside / self._own.name)
+            beside.rename(self._lock)
+        except NotADirectoryError:
+            raise InputError(f"{self._lock}: is in the way of the lock; remove it") from None
+        except OSError as error:
+            if error.errno not in _NOT_TAKEN:
+                raise
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        # Asked for, as the answer of a file server may get lost.
+        return self._is_held()
+
+    def _files(self) -> list[Path]:
+        try:
+            return [path for path in self._lock.iterdir() if not path.name.startswith(".nfs")]
+        except FileNotFoundError:
+            return []
+
+    def _remove_if_gone(self, other: Path) -> None:
+        holder = read_holder(other)
+        is_alive = holder.is_alive()
+        if is_alive is None:
+            is_alive = gives_sign(other, f"{self._folder}: {holder}", self._patience_s)
+        if is_alive:
+            raise InputError(
+                f"{self._folder}: another run is writing it, {holder}; wait for its end, stop it, "
+                "or name another folder"
+            )
+        other.unlink(missing_ok=True)
+
+    def _beat(self) -> None:
+        """Shows that this process lives, and ends it if that was not seen."""
+        while not self._released.wait(BEAT_S):
+            # Whatever keeps this from showing, to have lost the lock is what counts.
+            with suppress(OSError):
+                os.utime(self._own)
+            self.check()
+
+    def _remove_new_folder(self) -> None:
+        if self._is_new_folder:
+            with suppress(OSError):
+                self._folder.rmdir()
+
+
+def writer_of(folder: Path) -> LockHolder | None:
+    """The run that holds the lock on a folder; None if none does, or its process is gone."""
+    holders = map(read_holder, (folder / LOCK).glob("*.json"))
+    return next((holder for holder in holders if holder.is_alive() is not False), None)

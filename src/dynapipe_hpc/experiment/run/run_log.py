@@ -1,0 +1,57 @@
+"""What the first rank keeps of a run, and prints."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.rank.devices import gpu_name
+from dynapipe_hpc.experiment.run.record import Execution, line_of
+from dynapipe_hpc.experiment.run.resume import n_repeatable
+from dynapipe_hpc.experiment.run.run_lock import RunLock
+from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.training.learning_rate import describe_change
+
+
+class RunLog:
+    """The run folder of a run that is under way."""
+
+    def __init__(
+        self, config: ExperimentConfig, output: Path, n_ranks: int, n_done: int, lock: RunLock
+    ) -> None:
+        """Begins a folder, or goes on with that of a run of which `n_done` iterations are done."""
+        self._lock = lock
+        machine = machine_facts(n_ranks) | {"device": gpu_name(config) or "cpu"}
+        facts = (output, to_toml(config), machine)
+        if n_done:
+            told = f"{output}: goes on after {n_done} iterations"
+            print(escaped(told + _changed_rate(output, config, n_done)), flush=True)
+            self._folder = RunFolder.resume(*facts, n_done)
+        else:
+            self._folder = RunFolder.create(*facts, n_repeatable(output, config))
+
+    def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
+        """Adds an iteration, with plans and traces of the first shard's ranks or of none."""
+        self._lock.check()
+        self._folder.add(record)
+        if traced:
+            self._folder.add_trace([e.plan for e in traced], [e.trace for e in traced])
+        # A line in one piece, as the writer of checkpoints prints, too.
+        print(f"{line_of(record)}\n", end="", flush=True)
+
+    def close(self) -> None:
+        """Ends the run folder."""
+        self._folder.close()
+
+
+def _changed_rate(output: Path, config: ExperimentConfig, n_done: int) -> str:
+    """What the configuration makes of the rate of the next step, if not what it was to be."""
+    try:
+        earlier = load_config(output / "config.toml")
+    except InputError:
+        return ""
+    change = describe_change(n_done, earlier.training, config.training)
+    return f"; {change}" if change else ""

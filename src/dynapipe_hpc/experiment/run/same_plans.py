@@ -1,0 +1,31 @@
+"""Whether all ranks are about to execute plans that belong together."""
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.job.job import Job
+
+
+def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
+    """Compares the hash over the plans of all ranks that every rank's plan holds.
+
+    Ranks that execute plans of different plannings would wait for each other for ever, or
+    compute something else without a word. So this comes before the first instruction; all
+    ranks together, and it costs one small message each.
+
+    Args:
+        job: The ranks.
+        iteration: Which is to be executed.
+        plans_hash: From this rank's plan.
+
+    Raises:
+        SystemExit: On every rank, if any two differ; the first has named one such rank.
+    """
+    hashes = job.numbers_of_all(plans_hash)
+    differing = [rank for rank, number in enumerate(hashes) if number != hashes[0]]
+    if differing:
+        rank = differing[0]
+        with job.agreeing():
+            raise RunError(
+                f"iteration {iteration}: the plan of rank {rank} belongs to plans with hash "
+                f"{hashes[rank]:016x}, that of rank 0 to plans with hash {hashes[0]:016x}; they "
+                "cannot be executed together, start the run again"
+            )

@@ -1,0 +1,106 @@
+"""The loop of training on one rank."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.position import Phase, Position
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.rank.assemble import Worker
+from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
+from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
+from dynapipe_hpc.experiment.run.record import Execution, RankReport, record_of
+from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.experiment.run.same_plans import check_same_plans
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.codec import decode, plans_hash
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
+
+
+@dataclass(frozen=True, slots=True)
+class RankAtWork:
+    """What one rank needs to take plans and execute them."""
+
+    job: Job
+    config: ExperimentConfig
+    worker: Worker
+    store: PlanStore
+    planning: PlanAhead
+    position: Position
+
+    def run(self, iteration: int, samples: Sequence[Sample]) -> Execution:
+        """Takes the plan of an iteration and executes it."""
+        started_s = time.perf_counter()
+        self.position.enter(Phase.WAITS_FOR_PLAN, iteration)
+        data = self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
+        waited_ms = 1e3 * (time.perf_counter() - started_s)
+        self.position.enter(Phase.COMPARES_PLANS, iteration)
+        check_same_plans(self.job, iteration, plans_hash(data))
+        plan = decode(data)
+        plans_ahead = self.store.plans_ahead(self.job.rank)
+        self.worker.loader.start_iteration(samples)
+        self.position.start_plan(iteration, data)
+        trace = self._execute(plan)
+        self.position.enter(Phase.REPORTS, iteration)
+        planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
+        return Execution(plan, trace, waited_ms, planning_ms, plans_ahead)
+
+    def _execute(self, plan: RankPlan) -> IterationTrace:
+        worker = self.worker
+        transport = worker.channels.transport
+        return run_plan(plan, worker.stage, transport, worker.clock, self.position)
+
+
+def train(
+    rank: RankAtWork,
+    sampler: TokenBudgetSampler,
+    checkpoints: Checkpoints,
+    log: RunLog | None,
+    n_done: int,
+) -> int:
+    """Executes the iterations that are left; all ranks together.
+
+    Args:
+        rank: This one.
+        sampler: Of all iterations.
+        checkpoints: Written as configured, and at the end.
+        log: On the first rank.
+        n_done: Iterations that earlier runs did.
+
+    Returns:
+        The signal that stopped the run before its end; 0 if none did.
+    """
+    checkpoint_time = CheckpointTime(rank.config.checkpoint)
+    for iteration in range(n_done, rank.config.training.iterations):
+        started_s = time.perf_counter()
+        samples = sampler.iteration(iteration)
+        try:
+            execution = rank.run(iteration, samples)
+        except PlannerFailedError:
+            # `PlanAhead` fails an iteration for all ranks or none: they can end in good order.
+            checkpoints.finish()
+            with rank.job.agreeing():
+                raise
+        reports = rank.job.gather(RankReport.of(execution))
+        measured_ms = 1e3 * (time.perf_counter() - started_s)
+        is_traced = iteration < rank.config.report.trace_iterations
+        traced = rank.job.gather(execution) if is_traced else []
+        n_shards = rank.config.cluster.n_shards
+        if log is not None:
+            # The shards of a stage go through their plan side by side: one stands for all.
+            log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])
+        checkpoints.after_iteration(iteration + 1)
+        rank.position.enter(Phase.REPORTS, iteration)
+        # One rank may have been asked earlier than others, or alone: all stop together.
+        if asked := rank.job.largest(rank.job.stop.asked):
+            break
+        if log is not None:
+            checkpoint_time.check(1e-3 * measured_ms, checkpoints.took_s)
+    checkpoints.end(iteration + 1, stopped=bool(asked))
+    return asked if iteration + 1 < rank.config.training.iterations else 0

@@ -1,0 +1,1 @@
+"""In: positions of ranks in their plans. Out: the rank that hangs, and the end of the job."""

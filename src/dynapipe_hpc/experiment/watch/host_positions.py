@@ -1,0 +1,66 @@
+"""The positions of the ranks on this host, in memory that they share."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.executor.position import HEAD_BYTES, Position
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.world import MPI
+
+_WORD_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A process on this host.
+
+    Attributes:
+        rank: In the job.
+        pid: Its process id.
+        names: Where that id is valid: the name space of process ids.
+    """
+
+    rank: int
+    pid: int
+    names: str
+
+
+class HostPositions:
+    """Every rank of the host reads where the others are, without their help.
+
+    Attributes:
+        host: Its name.
+        neighbours: The ranks of the host, this one included.
+        own: To be written by this rank.
+    """
+
+    def __init__(self, job: Job, plan_bytes: int) -> None:
+        """Shares positions of plans of at most `plan_bytes`; all ranks of `job` together."""
+        self.host = MPI.Get_processor_name()
+        local = job.on_this_host()
+        n_bytes = HEAD_BYTES + -(-plan_bytes // _WORD_BYTES) * _WORD_BYTES
+        self._window = MPI.Win.Allocate_shared(n_bytes, 1, comm=local.comm)
+        memories = [_memory_of(self._window, i) for i in range(local.size)]
+        memories[local.rank][:HEAD_BYTES] = bytes(HEAD_BYTES)
+        names = str(Path("/proc/self/ns/pid").readlink())
+        self.neighbours = local.comm.allgather(Neighbour(job.rank, os.getpid(), names))
+        ranks = [neighbour.rank for neighbour in self.neighbours]
+        positions = map(Position, memories)
+        self._positions: dict[int, Position] = dict(zip(ranks, positions, strict=True))
+        self.own = self._positions[job.rank]
+
+    def __getitem__(self, rank: int) -> Position:
+        """The position of a rank of this host."""
+        return self._positions[rank]
+
+    def close(self) -> None:
+        """Releases the memory; all ranks together."""
+        self._positions.clear()
+        self._window.Free()
+
+
+def _memory_of(window: MPI.Win, owner: int) -> memoryview:
+    memory: Any = window.Shared_query(owner)[0]
+    return memoryview(memory)

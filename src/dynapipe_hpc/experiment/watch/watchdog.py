@@ -1,0 +1,152 @@
+"""Ends a job in which a rank hangs or has gone, and says where every rank was."""
+
+import math
+import os
+import select
+import threading
+import time
+from collections.abc import Mapping
+from typing import NoReturn, Self
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.executor.position import Phase, Standing
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.watch.host_positions import HostPositions, Neighbour
+from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
+from dynapipe_hpc.experiment.watch.whereabouts import (
+    Whereabouts,
+    suspect_of,
+    table_of,
+    whereabouts_of,
+)
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.process_state import state_of
+
+_TICK_S = 0.25
+_LONGEST_TICK_S = 1.0
+_LONGEST_ANSWER_S = 3.0
+
+
+class Watchdog:
+    """A thread beside the execution.
+
+    It looks a few times per second where the ranks of this host are. If this rank has been at one
+    place for too long, it asks the other hosts, prints where every rank is, and ends the job. A
+    rank of this host whose process ends before its time ends the job at once.
+    """
+
+    def __init__(self, job: Job, config: ExperimentConfig) -> None:
+        """Prepares to watch; all ranks together.
+
+        Args:
+            job: The ranks.
+            config: How they are numbered, and how long they may be at one place.
+        """
+        self._job, self._cluster = job, config.cluster
+        self._limits = _limits(config)
+        plan_bytes = config.store.plan_bytes
+        self._positions = HostPositions(job, plan_bytes)
+        self.position = self._positions.own
+        self._others = OtherHosts(job, [n.rank for n in self._positions.neighbours])
+        self._since: dict[int, tuple[Standing, float]] = {}
+        self._awake_s = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Starts watching."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stops watching."""
+        self._stopped.set()
+        self._thread.join()
+
+    def close(self) -> None:
+        """Releases the memory; all ranks together."""
+        self._positions.close()
+        self._others.close()
+
+    def _watch(self) -> None:
+        neighbours = _open_processes(self._positions.neighbours)
+        processes = select.poll()
+        for process in neighbours:
+            processes.register(process, select.POLLIN)
+        while not self._stopped.is_set():
+            started_s = time.monotonic()
+            gone = processes.poll(1e3 * _TICK_S)
+            # Time in which this process was stopped as well says nothing about the others.
+            self._awake_s += min(time.monotonic() - started_s, _LONGEST_TICK_S)
+            self._look()
+            if gone and not self._stopped.is_set():
+                self._end_because_of(neighbours[gone[0][0]])
+            self._others.answer(self._here)
+            if self._is_late():
+                self._end_because_of_time()
+        for process in neighbours:
+            os.close(process)
+
+    def _is_late(self) -> bool:
+        standing, since_s = self._since[self._job.rank]
+        limit_s, _ = self._limits[standing.phase]
+        return self._awake_s - since_s > limit_s
+
+    def _look(self) -> None:
+        for neighbour in self._positions.neighbours:
+            standing = self._positions[neighbour.rank].look()
+            known = self._since.get(neighbour.rank)
+            if known is None or known[0] != standing:
+                self._since[neighbour.rank] = (standing, self._awake_s)
+
+    def _here(self) -> list[Whereabouts]:
+        """Where the ranks of this host are."""
+        return [self._whereabouts(neighbour) for neighbour in self._positions.neighbours]
+
+    def _whereabouts(self, neighbour: Neighbour) -> Whereabouts:
+        for_s = self._awake_s - self._since[neighbour.rank][1]
+        position, process = self._positions[neighbour.rank], state_of(neighbour.pid)
+        host = self._positions.host
+        return whereabouts_of(neighbour.rank, host, process, for_s, position, self._cluster)
+
+    def _end_because_of(self, neighbour: Neighbour) -> NoReturn:
+        where = self._whereabouts(neighbour)
+        error = RunError(
+            f"rank {where.rank} on {where.host} was killed, or crashed, at {where.place} (its "
+            f"process was {neighbour.pid})"
+        )
+        self._job.ending.end(error)
+
+    def _end_because_of_time(self) -> NoReturn:
+        found = self._here() + self._others.ask(self._here, _LONGEST_ANSWER_S)
+        last = suspect_of(found)
+        limit_s, key = self._limits[self._since[self._job.rank][0].phase]
+        error = RunError(
+            f"no progress here for {limit_s:g} s ({key}); rank {last.rank} on {last.host} (process "
+            f"{last.process}) has for {last.for_s:.0f} s been at {last.place}\n"
+            f"{table_of(found, self._job.size)}"
+        )
+        self._job.ending.end(error)
+
+
+def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:
+    """The longest time in a phase, and its key; waiting for a plan has a limit of its own."""
+    executor = (config.executor.timeout_s, "executor.timeout_s")
+    limits: dict[Phase, tuple[float, str]] = dict.fromkeys(Phase, executor)
+    limits[Phase.SAVES] = (config.checkpoint.timeout_s, "checkpoint.timeout_s")
+    limits[Phase.WAITS_FOR_PLAN] = (math.inf, "")
+    return limits
+
+
+def _open_processes(neighbours: list[Neighbour]) -> dict[int, Neighbour]:
+    """The other processes of this host by descriptors, which can be read when they have ended.
+
+    Empty where the system has no such descriptors; and of processes in other containers, whose
+    numbers mean nothing here.
+    """
+    (own,) = [n for n in neighbours if n.pid == os.getpid()]
+    others = [n for n in neighbours if n.names == own.names and n is not own]
+    try:
+        return {os.pidfd_open(other.pid): other for other in others}
+    except OSError:
+        return {}

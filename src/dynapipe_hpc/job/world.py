@@ -1,0 +1,66 @@
+"""MPI, after a look at how this process was started.
+
+Importing this module starts MPI, as importing mpi4py would. But processes that were meant to be
+one job and are not end here, before anything else is loaded.
+"""
+
+import os
+import signal
+import time
+import warnings
+from typing import NoReturn
+
+import mpi4py
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.job.mismatch import check_interface, check_world
+from dynapipe_hpc.job.one_host import prefer_loopback, shared_memory_only
+from dynapipe_hpc.job.open_mpi.settings import is_own_open_mpi, open_mpi_settings
+from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.started import read_started
+
+__all__ = ["MPI", "STARTED"]
+
+PATIENCE_S = 3.0
+
+mpi4py.rc.initialize = False
+mpi4py.rc.finalize = True
+# Of a launcher that does not fit, on every rank: our own message says more, once.
+warnings.filterwarnings("ignore", "suspicious MPI execution environment", RuntimeWarning)
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:
+    reason = str(error).partition("\n")[0]
+    raise InputError(
+        f"there is no MPI library ({reason}); load the site's module, name a libmpi.so in "
+        "MPI4PY_LIBMPI, or install the extra [local]"
+    ) from error
+
+STARTED = read_started(os.environ, len(os.sched_getaffinity(0)))
+
+
+def _start() -> None:
+    prefer_loopback(STARTED, os.environ)
+    version = MPI.Get_library_version()
+    try:
+        if not MPI.Is_initialized():
+            check_interface(STARTED, version)
+            own = open_mpi_settings(is_own=is_own_open_mpi())
+            with own, shared_memory_only(STARTED, os.environ):
+                MPI.Init_thread(MPI.THREAD_MULTIPLE)
+        check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)
+    except InputError as error:
+        _refuse(str(error))
+
+
+def _refuse(message: str) -> NoReturn:
+    if STARTED.rank == 0:
+        say(message)
+    # Launchers end all processes when one ends: by then the first must have spoken, and all of
+    # them end with the same exit code.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(PATIENCE_S)
+    raise SystemExit(2)
+
+
+_start()

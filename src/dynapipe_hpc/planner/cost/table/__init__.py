@@ -1,0 +1,1 @@
+"""In: a file of measured costs. Out: a checked table of them."""

@@ -1,0 +1,34 @@
+"""Tells whether a cost table is still what was written."""
+
+import hashlib
+import json
+
+import numpy as np
+
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
+
+
+def checksum_of(table: ProfileTable) -> str:
+    """BLAKE2b, 8 bytes long, of all that a table holds, in whichever order."""
+    found = hashlib.blake2b(digest_size=8)
+    facts = {
+        "model": dict(table.model),
+        "element_bytes": int(table.element_bytes),
+        "state_factor": float(table.state_factor),
+        "update": [float(value) for value in table.update],
+        "link": table.link and table.link.model_dump(),
+        "provenance": dict(table.provenance),
+    }
+    found.update(_text(facts))
+    for key, layer in sorted(table.layers.items()):
+        names = {"parameter_bytes": float(layer.parameter_bytes), "grids": [*layer.grids]}
+        found.update(_text({**key._asdict(), **names}))
+        for axis in layer.axes:
+            found.update(np.ascontiguousarray(axis, "<i8").data)
+        for grid in layer.grids.values():
+            found.update(np.ascontiguousarray(grid, "<f8").data)
+    return found.hexdigest()
+
+
+def _text(facts: dict[str, object]) -> bytes:
+    return json.dumps(facts, sort_keys=True, default=str).encode()

@@ -1,0 +1,28 @@
+"""Measured costs from whatever file holds them."""
+
+from pathlib import Path
+
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.table.import_csv import import_csv
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
+
+
+def load_table(path: Path, shape: ModelShape) -> ProfileTable:
+    """A cost table (HDF5), or measurements as CSV with their parameters beside them.
+
+    Args:
+        path: Its suffix says which.
+        shape: The model that was measured.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    if path.suffix.lower() == ".csv":
+        return import_csv(path, parameters_beside(path), shape)
+    return read_table(path)
+
+
+def parameters_beside(profile: Path) -> Path:
+    """Where the sizes of weights are expected that belong to measurements."""
+    return profile.with_name(f"{profile.stem}_parameters.csv")

@@ -1,0 +1,192 @@
+"""The HDF5 file that holds a cost table; docs/formats.md describes it."""
+
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from pydantic import ValidationError
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.file_format import has_format
+from dynapipe_hpc.data.input_file import why_unreadable
+from dynapipe_hpc.data.output_file import FileKind
+from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.data.stored_array import (
+    holds,
+    open_stored,
+    stored_array,
+    stored_group,
+    stored_groups,
+)
+from dynapipe_hpc.data.stored_attributes import StoredAttributes
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.table.check_table import check_table
+from dynapipe_hpc.planner.cost.table.checksum import checksum_of
+from dynapipe_hpc.planner.cost.table.profile_table import (
+    OPTIONAL_QUANTITIES,
+    QUANTITIES,
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    UpdateProfile,
+)
+
+FORMAT = "dynapipe-hpc cost table"
+ROUNDS_FORMAT = "dynapipe-hpc rounds of a profile"
+"""Of the file beside a table whose profile was interrupted."""
+SCHEMA_VERSION = 1
+_AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
+TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
+AXES = ("rows", "row_tokens", "target_tokens")
+
+
+class NotATableError(InputError):
+    """A file of another kind or version."""
+
+
+def write_table(table: ProfileTable, path: Path) -> None:
+    """Writes a table, whole or not at all.
+
+    Raises:
+        InputError: There is no folder to write it into.
+        RunError: The file system refuses, as when the disk is full.
+    """
+    # In memory first: HDF5 does not survive a disk that is full when it closes the file.
+    image = BytesIO()
+    with h5py.File(image, "w") as file:
+        _put(file, format=FORMAT, schema_version=SCHEMA_VERSION, checksum=checksum_of(table))
+        _put(file, element_bytes=table.element_bytes, state_factor=table.state_factor)
+        _put(file.create_group("model"), **table.model)
+        _put(file.create_group("provenance"), **table.provenance)
+        _put(file.create_group("update"), **table.update._asdict())
+        if table.link is not None:
+            _put(file.create_group("link"), **table.link.model_dump())
+        file.create_group("layers")
+        for key, layer in table.layers.items():
+            _write_layer(file.create_group(f"layers/{key}"), key, layer)
+    with replacing(path) as beside:
+        beside.write_bytes(image.getvalue())
+
+
+def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
+    _put(group, **key._asdict(), parameter_bytes=layer.parameter_bytes)
+    for name, axis in zip(AXES, layer.axes, strict=False):
+        group[name] = axis
+    for quantity, grid in layer.grids.items():
+        group[quantity] = grid
+
+
+def _put(group: h5py.Group, **attributes: Any) -> None:
+    """Texts get a fixed length: for others HDF5 takes memory before it has looked at them."""
+    for name, value in attributes.items():
+        text = value.encode() if isinstance(value, str) else None
+        group.attrs[name] = value if text is None else np.array(text, f"S{max(1, len(text))}")
+
+
+def read_table(path: Path) -> ProfileTable:
+    """Reads a table.
+
+    Raises:
+        InputError: The file is missing, is not a table of this version, or is damaged.
+    """
+    with _open(path) as file:
+        try:
+            _check_format(file, path)
+            table = _read(file)
+            check_table(table)
+            _check_checksum(file, table)
+        except NotATableError:
+            raise
+        except KeyError as error:
+            raise InputError(f"{path}: damaged cost table: no {error}; {_AGAIN}") from None
+        except ValidationError as error:
+            reason = "; ".join(f"link: {d['loc'][0]}: {d['msg']}" for d in error.errors())
+            raise InputError(f"{path}: damaged cost table: {reason}; {_AGAIN}") from None
+        except (ValueError, TypeError, AttributeError, OSError, RuntimeError) as error:
+            raise InputError(f"{path}: damaged cost table: {error}; {_AGAIN}") from None
+    return table
+
+
+def verify_table(path: Path) -> str:
+    """Reads a table that has a checksum, and returns that.
+
+    Raises:
+        InputError: As `read_table`, or it has none.
+    """
+    table = read_table(path)
+    with _open(path) as file:
+        if "checksum" not in file.attrs:
+            raise InputError(f"{path}: has no checksum, as tables of older versions; {_AGAIN}")
+    return checksum_of(table)
+
+
+def _open(path: Path) -> h5py.File:
+    if reason := why_unreadable(path):
+        raise InputError(f"{path}: not a cost table: {reason}; {_AGAIN}")
+    try:
+        return open_stored(path)
+    except OSError:
+        raise InputError(f"{path}: not a cost table: not a complete HDF5 file; {_AGAIN}") from None
+
+
+def _check_format(file: h5py.File, path: Path) -> None:
+    attributes = StoredAttributes(file)
+    name: Any = attributes.get("format")
+    version: Any = attributes.get("schema_version")
+    if name is None:
+        raise NotATableError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
+    if name != FORMAT:
+        raise NotATableError(f"{path}: is a {name}, not a cost table; {_AGAIN}")
+    if np.ndim(version) or version != SCHEMA_VERSION:
+        raise NotATableError(
+            f"{path}: is a cost table of version {version}, but this dynapipe-hpc reads "
+            f"{SCHEMA_VERSION}; {_AGAIN}"
+        )
+
+
+def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
+    """Of files that have one: those of older versions do not."""
+    written, found = StoredAttributes(file).get("checksum"), checksum_of(table)
+    if written is not None and written != found:
+        raise InputError(
+            f"its numbers are not those that were written: their checksum is {found}, not "
+            f"{quoted(written)}; if they were changed on purpose, remove the attribute 'checksum'"
+        )
+
+
+def _read(file: h5py.File) -> ProfileTable:
+    attributes, update = _plain(file), _plain(stored_group(file, "update"))
+    return ProfileTable(
+        model=_plain(stored_group(file, "model")),
+        layers=dict(_read_layers(stored_group(file, "layers"))),
+        element_bytes=int(attributes["element_bytes"]),
+        state_factor=float(attributes["state_factor"]),
+        update=UpdateProfile(*(update[name] for name in UpdateProfile._fields)),
+        link=Link(**_plain(stored_group(file, "link"))) if holds(file, "link") else None,
+        provenance=_plain(stored_group(file, "provenance")),
+    )
+
+
+def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
+    for mode in (mode for degree in stored_groups(layers) for mode in stored_groups(degree)):
+        for group in stored_groups(mode):
+            attributes = _plain(group)
+            key = LayerKey(*(attributes[name] for name in LayerKey._fields))
+            axes = tuple(_array(group, n, "iu") for n in AXES if holds(group, n) or n in AXES[:2])
+            names = [*QUANTITIES, *(name for name in OPTIONAL_QUANTITIES if holds(group, name))]
+            grids = {name: _array(group, name, "f") for name in names}
+            yield key, LayerProfile(float(attributes["parameter_bytes"]), axes, **grids)
+
+
+def _array(group: h5py.Group, name: str, kinds: str) -> Any:
+    found = stored_array(group, name)
+    if found.dtype.kind not in kinds or not found.ndim:
+        raise InputError(f"{group.name}/{name} has shape {found.shape} and type {found.dtype}")
+    return found[:]
+
+
+def _plain(group: h5py.Group) -> dict[str, Any]:
+    return dict(StoredAttributes(group))

@@ -1,0 +1,1 @@
+"""In: costs of layers. Out: the layers of every stage."""

@@ -1,0 +1,119 @@
+"""Samples longer than data.max_tokens are used as configured, and counted where they matter."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from tests.examples.tokenized import write_samples
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.config import DataConfig, LongSamples
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, reader_of, used_tokens
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.load import to_toml
+
+EOS = 9
+SAMPLES = [
+    ([1, 2, 3], [4, EOS], "short"),
+    ([1, 2, 3, 4, 5, 6, 7], [8, EOS], "long input"),
+    ([1, 2], [3, 4, 5, 6, 7, 8, 7, 6, EOS], "long target"),
+]
+LIMIT = 6
+WHOLE = ([1, 2, 3], [4, EOS])
+USED: dict[LongSamples, dict[int, tuple[list[int], list[int]]]] = {
+    "cut_input_end": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS])},
+    "cut_input_start": {0: WHOLE, 1: ([4, 5, 6, 7], [8, EOS])},
+    "cut_targets": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS]), 2: ([], [3, 4, 5, 6, 7, 8])},
+    "drop": {0: WHOLE},
+}
+LINES: dict[LongSamples, str] = {
+    "cut_input_end": "1 lose the end of their input, 1 are left out as their target alone is "
+    "longer (data.long_samples = 'cut_input_end'); 14 of 25 tokens are not used",
+    "cut_input_start": "1 lose the start of their input, 1 are left out as their target alone is "
+    "longer (data.long_samples = 'cut_input_start'); 14 of 25 tokens are not used",
+    "cut_targets": "2 lose the end of their input, 1 lose the end of their target "
+    "(data.long_samples = 'cut_targets'); 8 of 25 tokens are not used",
+    "drop": "2 are left out (data.long_samples = 'drop'); 20 of 25 tokens are not used",
+}
+
+
+def config_of(choice: LongSamples, max_tokens: int = LIMIT) -> DataConfig:
+    return DataConfig(
+        dataset="x.h5", max_tokens=max_tokens, tokens_per_batch=100, long_samples=choice
+    )
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    return write_samples(tmp_path / "x.h5", SAMPLES)
+
+
+@pytest.mark.parametrize("choice", USED)
+def test_a_choice_says_what_is_read_of_long_samples(dataset: Path, choice: LongSamples) -> None:
+    config = config_of(choice)
+    with DatasetFile(dataset) as opened:
+        lengths = opened.input_lengths, opened.target_lengths
+        sampler = TokenBudgetSampler(*lengths, opened.task_ids, config)
+        reader = reader_of(opened, config)
+        found = {
+            s.sample_id: tuple(
+                side.tolist() for side in reader.read(s.sample_id, s.input_tokens, s.target_tokens)
+            )
+            for s in sampler.iteration(0)
+        }
+    assert found == USED[choice]
+
+
+def test_no_target_loses_its_end_unless_asked_for() -> None:
+    asked = {
+        choice
+        for choice, used in USED.items()
+        if any(target[-1] != EOS for _, target in used.values())
+    }
+    assert asked == {"cut_targets"}
+    assert DataConfig(dataset="x", max_tokens=1, tokens_per_batch=1).long_samples not in asked
+    assert set(get_args(LongSamples)) == USED.keys() | {"refuse"}
+
+
+@pytest.mark.parametrize("choice", LINES)
+def test_samples_beyond_the_limit_are_counted(dataset: Path, choice: LongSamples) -> None:
+    with DatasetFile(dataset) as opened:
+        (line,) = describe_long(opened, config_of(choice))
+        assert line == f"2 of 3 samples are longer than data.max_tokens (6): {LINES[choice]}"
+        assert not list(describe_long(opened, config_of(choice, max_tokens=11)))
+
+
+def test_long_samples_can_be_refused() -> None:
+    config = config_of("refuse")
+    assert used(config, [3, 2], [3, 1]).kept.tolist() == [0, 1]
+    with pytest.raises(
+        InputError,
+        match=r"data.max_tokens = 6: 2 of 3 samples of 'x.h5' are longer, the first is sample 1 of "
+        "9 tokens; raise it, or set data.long_samples",
+    ):
+        used(config, [3, 7, 2], [2, 2, 9])
+
+
+def test_a_dataset_of_which_nothing_is_left_is_named() -> None:
+    with pytest.raises(InputError, match=r"= 6: all 2 samples of 'x.h5' are longer; raise it, or"):
+        used(config_of("drop"), [6, 7], [2, 2])
+
+
+def used(config: DataConfig, inputs: Sequence[int], targets: Sequence[int]) -> UsedTokens:
+    return used_tokens(np.array(inputs), np.array(targets), config)
+
+
+def test_inspect_and_plan_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset, config = tmp_path / "long.h5", tmp_path / "config.toml"
+    write_samples(dataset, [([1] * 20, [9], "whole"), ([1] * 40, [9], "long")])
+    config.write_text(to_toml(tiny_experiment()).replace("none.h5", str(dataset)))
+    line = "1 of 2 samples are longer than data.max_tokens (32): 1 lose the end of their input"
+    assert main(["inspect", str(dataset), "--config", str(config)]) == 0
+    assert line in capsys.readouterr().out
+    assert main(["plan", str(config)]) == 0
+    assert line in capsys.readouterr().out

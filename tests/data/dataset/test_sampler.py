@@ -1,0 +1,184 @@
+"""Global batches by token budget."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.jobs.shared_folder import shared_folder
+
+from dynapipe_hpc.data.config import DataConfig
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
+
+
+def sampler_of(
+    lengths: list[tuple[int, int]], max_tokens: int = 16, budget: int = 32, seed: int = 0
+) -> TokenBudgetSampler:
+    inputs, targets = np.array(lengths, np.int64).reshape(-1, 2).T
+    config = DataConfig(
+        dataset="x.h5",
+        max_tokens=max_tokens,
+        long_samples="cut_targets",
+        tokens_per_batch=budget,
+        seed=seed,
+    )
+    return TokenBudgetSampler(inputs, targets, np.arange(len(lengths)) % 3, config)
+
+
+def fill_batches(samples: list[Sample], budget: int) -> list[list[Sample]]:
+    """The definition, sample by sample; a last batch with room left counts only alone."""
+    batches: list[list[Sample]] = [[]]
+    for sample in samples:
+        if sum(s.tokens for s in batches[-1]) + sample.tokens > budget:
+            batches.append([])
+        batches[-1].append(sample)
+    is_full = sum(sample.tokens for sample in batches[-1]) == budget
+    return batches if is_full or len(batches) == 1 else batches[:-1]
+
+
+LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=60)
+
+
+@given(LENGTHS, st.integers(1, 16), st.integers(0, 40), st.integers(0, 3))
+def test_batches_agree_with_filling_them_one_by_one(
+    lengths: list[tuple[int, int]], max_tokens: int, more: int, seed: int
+) -> None:
+    budget = max_tokens + more
+    # A batch that holds everything shows the order of its epoch.
+    whole = sampler_of(lengths, max_tokens, max_tokens * len(lengths), seed)
+    expected = [batch for k in range(3) for batch in fill_batches(whole.iteration(k), budget)]
+    sampler = sampler_of(lengths, max_tokens, budget, seed)
+    assert [sampler.iteration(k) for k in range(len(expected))] == expected
+
+
+@given(LENGTHS, st.integers(1, 16), st.integers(0, 40), st.integers(1, 6), st.integers(1, 40))
+def test_the_first_iteration_with_few_samples_is_found_ahead(
+    lengths: list[tuple[int, int]], max_tokens: int, more: int, n_samples: int, n_iterations: int
+) -> None:
+    sampler = sampler_of(lengths, max_tokens, max_tokens + more)
+    sizes = [len(sampler.iteration(k)) for k in range(n_iterations)]
+    expected = next((k for k, size in enumerate(sizes) if size < n_samples), None)
+    assert sampler.first_below(n_samples, n_iterations) == expected
+
+
+@given(LENGTHS, st.integers(1, 16))
+def test_an_epoch_visits_every_sample_and_cuts_it(
+    lengths: list[tuple[int, int]], max_tokens: int
+) -> None:
+    epoch = sampler_of(lengths, max_tokens, max_tokens * len(lengths)).iteration(0)
+    assert sorted(sample.sample_id for sample in epoch) == list(range(len(lengths)))
+    for sample in epoch:
+        expected = truncated(lengths[sample.sample_id], max_tokens)
+        assert (sample.input_tokens, sample.target_tokens) == expected
+
+
+def truncated(lengths: tuple[int, int], max_tokens: int) -> tuple[int, int]:
+    target = min(lengths[1], max_tokens)
+    return min(lengths[0], max_tokens - target), target
+
+
+@pytest.mark.parametrize(
+    ("lengths", "cut"),
+    [
+        ((5, 5), (5, 5)),
+        ((20, 5), (11, 5)),
+        ((20, 16), (0, 16)),
+        ((3, 40), (0, 16)),
+        ((0, 1), (0, 1)),
+    ],
+)
+def test_the_input_gives_way_to_the_target(lengths: tuple[int, int], cut: tuple[int, int]) -> None:
+    [sample] = sampler_of([lengths], max_tokens=16).iteration(0)
+    assert (sample.input_tokens, sample.target_tokens) == cut
+
+
+def test_a_batch_is_full_to_the_token() -> None:
+    sampler = sampler_of([(7, 1)] * 10, budget=32)
+    assert [len(sampler.iteration(k)) for k in range(4)] == [4, 4, 4, 4]
+
+
+def test_a_last_batch_without_room_left_is_kept() -> None:
+    sampler = sampler_of([(9, 1)] * 20, budget=50)
+    visited = [sample.sample_id for k in range(4) for sample in sampler.iteration(k)]
+    assert sorted(visited) == list(range(20))
+
+
+def test_a_dataset_smaller_than_a_batch_is_one_batch() -> None:
+    sampler = sampler_of([(1, 1)] * 3)
+    assert [sorted(s.sample_id for s in sampler.iteration(k)) for k in range(3)] == [[0, 1, 2]] * 3
+
+
+def test_iterations_can_be_asked_for_in_any_order() -> None:
+    lengths = [(i % 13, 1 + i % 5) for i in range(100)]
+    one, other = sampler_of(lengths), sampler_of(lengths)
+    forwards = [one.iteration(k) for k in range(200)]
+    assert sum(map(len, forwards)) > 2 * len(lengths)
+    assert [other.iteration(k) for k in reversed(range(200))] == forwards[::-1]
+
+
+def test_threads_get_the_same_iterations() -> None:
+    lengths = [(i % 13, 1 + i % 5) for i in range(100)]
+    alone, shared = sampler_of(lengths), sampler_of(lengths)
+    asked = [7 * k % 150 for k in range(150)]
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(shared.iteration, asked, timeout=30))
+    assert found == [alone.iteration(k) for k in asked]
+
+
+def test_epochs_and_seeds_differ() -> None:
+    lengths = [(1, 1)] * 16
+    batch = [
+        [s.sample_id for s in sampler_of(lengths, seed=seed).iteration(epoch)]
+        for seed in range(2)
+        for epoch in range(2)
+    ]
+    assert all(sorted(ids) == list(range(16)) for ids in batch)
+    assert len({tuple(ids) for ids in batch}) == 4
+
+
+def test_a_seed_beyond_32_bits_has_orders_of_its_own() -> None:
+    lengths, large = [(1, 1)] * 16, 2**32
+    seeds = [5, 6, 5 + large, 6 + large, 5 + 2 * large, 5 * large, 2**63 - 1]
+    orders = [
+        tuple(s.sample_id for s in sampler_of(lengths, seed=seed).iteration(epoch))
+        for seed in seeds
+        for epoch in range(8)
+    ]
+    assert len(set(orders)) == len(orders)
+
+
+def test_the_order_of_an_epoch_stays_what_it_was() -> None:
+    """Runs that go on after an upgrade must see the samples in the order they began with."""
+    [first, second] = [
+        [s.sample_id for s in sampler_of([(1, 1)] * 8, seed=5).iteration(k)] for k in range(2)
+    ]
+    assert first == [3, 6, 2, 4, 5, 7, 0, 1]
+    assert second == [2, 0, 6, 1, 5, 7, 4, 3]
+
+
+def test_tasks_come_along() -> None:
+    assert all(s.task_id == s.sample_id % 3 for s in sampler_of([(1, 1)] * 9).iteration(0))
+
+
+def test_an_empty_dataset_is_refused() -> None:
+    with pytest.raises(InputError, match=r"data.dataset = 'x.h5': holds no samples"):
+        sampler_of([])
+
+
+def test_iterations_count_from_zero() -> None:
+    with pytest.raises(ValueError, match="iterations count from 0, got -1"):
+        sampler_of([(1, 1)]).iteration(-1)
+
+
+def test_real_lengths_fill_the_budget() -> None:
+    batches = json.loads((shared_folder("lengths") / "gpt_max2048_gbs65536.json").read_text())[
+        "batches"
+    ]
+    lengths = [(n - 1, 1) for batch in batches for n in batch]
+    sampler = sampler_of(lengths, max_tokens=2048, budget=16384)
+    for k in range(100):
+        assert 16384 - 2048 < sum(sample.tokens for sample in sampler.iteration(k)) <= 16384

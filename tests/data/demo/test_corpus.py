@@ -1,0 +1,148 @@
+"""The demo corpus."""
+
+import hashlib
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from dynapipe_hpc.data.demo.corpus import (
+    FAMILIES,
+    SLACK_BYTES,
+    Family,
+    demo_samples,
+    write_demo_corpus,
+)
+from dynapipe_hpc.data.errors import InputError
+
+# Enough for the last percentile to be within a third, three standard errors.
+N_SAMPLES = 40_000
+
+
+def n_bytes(sample: dict[str, str]) -> int:
+    return len(sample["inputs"].encode()) + len(sample["targets"].encode()) + 1
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[dict[str, str]]:
+    return list(demo_samples(N_SAMPLES, seed=7, max_bytes=8192))
+
+
+@pytest.mark.parametrize(
+    ("percent", "known", "within"),
+    [(50, 107, 0.08), (90, 318, 0.08), (99, 1035, 0.12), (99.9, 3621, 0.33)],
+)
+def test_lengths_are_those_of_instruction_collections(
+    samples: list[dict[str, str]], percent: float, known: int, within: float
+) -> None:
+    assert np.percentile([n_bytes(s) for s in samples], percent) == pytest.approx(known, rel=within)
+
+
+def test_there_are_at_least_eight_families(samples: list[dict[str, str]]) -> None:
+    counts = Counter(sample["task"] for sample in samples)
+    assert set(counts) == {family.name for family in FAMILIES}
+    assert len(counts) >= 8
+    assert min(counts.values()) > N_SAMPLES / 100
+
+
+def test_long_documents_are_extracted_from_and_summarised(samples: list[dict[str, str]]) -> None:
+    longest = sorted(samples, key=n_bytes)[-20:]
+    assert {sample["task"] for sample in longest} == {"extraction", "summary"}
+
+
+@pytest.mark.parametrize("max_bytes", [256, 512, 2048])
+def test_no_sample_is_longer_than_asked_for(max_bytes: int) -> None:
+    assert max(map(n_bytes, demo_samples(5000, 3, max_bytes))) <= max_bytes
+
+
+def test_a_sample_depends_on_its_index_and_the_seed_alone() -> None:
+    first = list(islice(demo_samples(1000, 0, 2048), 50))
+    assert list(demo_samples(50, 0, 2048)) == first
+    assert list(demo_samples(50, 1, 2048)) != first
+
+
+def test_the_corpus_stays_what_it_was() -> None:
+    texts = "".join(json.dumps(sample) for sample in demo_samples(200, 0, 2048))
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "fff2b811093194a6"
+
+
+def answers_of(task: str, samples: list[dict[str, str]]) -> list[tuple[str, str]]:
+    found = [(s["inputs"], s["targets"]) for s in samples if s["task"] == task]
+    assert found
+    return found
+
+
+def test_words_are_sorted(samples: list[dict[str, str]]) -> None:
+    for inputs, targets in answers_of("sorting", samples):
+        assert targets.split() == sorted(inputs.removeprefix("Sort: ").split())
+
+
+def test_words_are_turned_round(samples: list[dict[str, str]]) -> None:
+    for inputs, targets in answers_of("reversing", samples):
+        assert targets.split() == inputs.removeprefix("Turn round: ").split()[::-1]
+
+
+def test_words_are_counted(samples: list[dict[str, str]]) -> None:
+    for inputs, targets in answers_of("counting", samples):
+        question, _, words = inputs.partition(": ")
+        assert words.split().count(question.removeprefix("Count ")) == int(targets)
+
+
+def test_sums_are_right(samples: list[dict[str, str]]) -> None:
+    for inputs, targets in answers_of("arithmetic", samples):
+        for step in targets.split():
+            left, right = step.split("=")
+            assert sum(map(int, left.split("+"))) == int(right)
+        assert int(right) == sum(map(int, inputs.removesuffix("=?").split("+")))
+
+
+def test_the_document_holds_what_is_extracted(samples: list[dict[str, str]]) -> None:
+    for inputs, targets in answers_of("extraction", samples):
+        document, _, question = inputs.rpartition(" What is in room ")
+        assert f"Room {question.removesuffix('?')}: {targets.removeprefix('A ')}" in document
+
+
+def test_the_summary_opens_the_paragraphs(samples: list[dict[str, str]]) -> None:
+    for inputs, targets in answers_of("summary", samples):
+        paragraphs = inputs.removesuffix("\nSummary:").split("\n")
+        assert " ".join(p[: p.index(".") + 1] for p in paragraphs) == targets
+
+
+def test_entailment_follows_from_the_statements(samples: list[dict[str, str]]) -> None:
+    for inputs, targets in answers_of("entailment", samples):
+        statements, _, question = inputs.partition(" So ")
+        said = question.removesuffix("?") in statements
+        denied = f"{question.split()[0]} has only" in statements
+        assert targets == ("yes" if said else "no" if denied else "unknown")
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])
+def test_a_family_aims_well(family: Family) -> None:
+    rng = Random(1)  # noqa: S311 (not a secret)
+    shortest, longest = max(40, int(family.shortest)), int(min(family.longest, 3000))
+    lengths = [rng.randrange(shortest, longest) for _ in range(500)]
+    missed = [len(i) + len(t) + 1 - n for n in lengths for i, t in [family.make(rng, n)]]
+    assert abs(np.mean(missed)) < 6
+    assert max(missed) < SLACK_BYTES
+
+
+def test_the_file_is_jsonl(tmp_path: Path) -> None:
+    write_demo_corpus(tmp_path / "d.jsonl", 20, seed=0, max_bytes=512)
+    records = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
+    assert records == list(demo_samples(20, 0, 512))
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "max_bytes", "message"),
+    [
+        (0, 512, "--samples 0: must be at least 1"),
+        (1, 255, "--max-bytes 255: must be at least 256"),
+    ],
+)
+def test_limits_are_named(tmp_path: Path, n_samples: int, max_bytes: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        write_demo_corpus(tmp_path / "d.jsonl", n_samples, 0, max_bytes)

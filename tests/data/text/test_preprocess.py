@@ -1,0 +1,165 @@
+"""From JSONL files to a dataset."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.preprocess import PreprocessOptions, PreprocessTotals, preprocess
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+
+ONE = PreprocessOptions(n_workers=1)
+
+
+def write_lines(path: Path, n_lines: int, task: str = "t") -> Path:
+    records = (
+        {"inputs": f"{path.stem} {i}", "targets": "x" * (i % 7 + 1), "task": task}
+        for i in range(n_lines)
+    )
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def texts(path: Path) -> list[str]:
+    with DatasetFile(path) as dataset:
+        return [
+            bytes(dataset.read(i, int(dataset.input_lengths[i]), 0)[0].tolist()).decode()
+            for i in range(dataset.n_samples)
+        ]
+
+
+def test_samples_keep_the_order_of_the_lines(tmp_path: Path) -> None:
+    sources = [
+        write_lines(tmp_path / "a.jsonl", 5000, "a"),
+        write_lines(tmp_path / "b.jsonl", 9, "b"),
+    ]
+    seen: list[int] = []
+    totals = preprocess(
+        sources,
+        tmp_path / "x.h5",
+        ByteTokenizer(),
+        PreprocessOptions(n_workers=2),
+        on_progress=lambda done: seen.append(done.n_bytes),
+    )
+    assert texts(tmp_path / "x.h5") == [
+        *(f"a {i}" for i in range(5000)),
+        *(f"b {i}" for i in range(9)),
+    ]
+    with DatasetFile(tmp_path / "x.h5") as dataset:
+        assert dataset.task_names == ("a", "b")
+        assert dataset.header.sources == tuple(map(str, sources))
+        lengths = dataset.input_lengths.sum() + dataset.target_lengths.sum()
+    assert totals.n_samples == 5009
+    assert totals.n_tokens == lengths
+    assert totals.n_bytes == seen[-1] == sum(source.stat().st_size for source in sources)
+    assert len(seen) > 2
+
+
+def test_all_cores_are_used_by_default(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 3)
+    assert (
+        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), PreprocessOptions()).n_samples == 3
+    )
+
+
+def test_a_bad_line_leaves_no_file(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 5000)
+    with source.open("a") as file:
+        file.write("{}\n")
+    with pytest.raises(InputError, match=r"a\.jsonl:5001: field 'inputs' is missing.*--skip-bad"):
+        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_bad_lines_are_counted(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 10)
+    source.write_text("{}\n" + source.read_text() + "[]\n")
+    options = PreprocessOptions(skip_bad=True, n_workers=1)
+    totals = preprocess([source], tmp_path / "x.h5", ByteTokenizer(), options)
+    assert (totals.n_samples, totals.n_skipped) == (10, 2)
+    assert "a.jsonl:1: field 'inputs' is missing" in totals.first_skipped
+
+
+@pytest.mark.parametrize(("content", "reason"), [("", ""), ("{}\n", r" \(.*a\.jsonl:1: field")])
+def test_a_dataset_without_samples_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+    (tmp_path / "a.jsonl").write_text(content)
+    options = PreprocessOptions(skip_bad=True, n_workers=1)
+    with pytest.raises(InputError, match=rf"a\.jsonl: no sample to write{reason}"):
+        preprocess([tmp_path / "a.jsonl"], tmp_path / "x.h5", ByteTokenizer(), options)
+    assert not (tmp_path / "x.h5").exists()
+
+
+def interrupt(_: PreprocessTotals) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interruption_leaves_no_file(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 20_000)
+    with pytest.raises(KeyboardInterrupt):
+        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE, on_progress=interrupt)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_an_existing_output_is_replaced_only_by_force(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 3)
+    output = tmp_path / "x.h5"
+    preprocess([write_lines(tmp_path / "b.jsonl", 1)], output, ByteTokenizer(), ONE)
+    before = output.read_bytes()
+    with pytest.raises(InputError, match=r"x\.h5: exists already; .* replace it: --force"):
+        preprocess([source], output, ByteTokenizer(), ONE)
+    assert output.read_bytes() == before
+    preprocess([source], output, ByteTokenizer(), PreprocessOptions(force=True, n_workers=1))
+    assert texts(output) == ["a 0", "a 1", "a 2"]
+
+
+def test_text_is_not_replaced_when_the_output_was_forgotten(tmp_path: Path) -> None:
+    parts = [write_lines(tmp_path / f"part-{k}.jsonl", 3) for k in range(3)]
+    before = parts[-1].read_bytes()
+    for force in (False, True):
+        options = PreprocessOptions(force=force, n_workers=1)
+        with pytest.raises(InputError, match=r"part-2\.jsonl: exists and is not a dataset") as no:
+            preprocess(parts[:-1], parts[-1], ByteTokenizer(), options)
+        assert "--force" not in str(no.value)
+    assert parts[-1].read_bytes() == before
+
+
+def test_what_a_killed_job_left_of_the_dataset_is_removed(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 3)
+    left = tmp_path / f".x.h5.{7:016x}.partial"
+    left.touch()
+    os.utime(left, (0, 0))
+    preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE)
+    assert set(tmp_path.iterdir()) == {source, tmp_path / "x.h5"}
+
+
+def test_a_source_is_never_overwritten(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 3)
+    options = PreprocessOptions(force=True, n_workers=1)
+    with pytest.raises(InputError, match=r"a\.jsonl: is both an input and the output"):
+        preprocess([source], source, ByteTokenizer(), options)
+
+
+def test_a_missing_source_is_named_before_any_work(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 3)
+    with pytest.raises(InputError, match=r"b\.jsonl: cannot be read: No such file"):
+        preprocess([source, tmp_path / "b.jsonl"], tmp_path / "x.h5", ByteTokenizer(), ONE)
+
+
+def test_a_folder_is_no_source(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        preprocess([tmp_path], tmp_path / "x.h5", ByteTokenizer(), ONE)
+
+
+def test_a_negative_number_of_workers_is_refused() -> None:
+    with pytest.raises(InputError, match="--workers -1: must be 1 or more; 0 is one per core"):
+        PreprocessOptions(n_workers=-1)
+
+
+def test_shards_of_the_output_are_not_left_behind(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", 3)
+    (tmp_path / "x.h5.shards").mkdir()
+    with pytest.raises(InputError, match=r"x\.h5\.shards: holds shards of .*mpiexec -n 1"):
+        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE)

@@ -1,0 +1,94 @@
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tests.examples.measured_layers import SHAPE, linear_table
+from tests.examples.tokenized import write_samples
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for, verify_file
+from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.profile.rounds import StackRounds
+from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
+from dynapipe_hpc.planner.cost.table.checksum import checksum_of
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
+
+
+def test_a_dataset_is_described_as_one(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "x.h5")
+    assert describe_file(path).startswith(f"{path}: dataset of ")
+
+
+def test_a_cost_table_is_described_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.h5"
+    write_table(linear_table(), path)
+    assert main(["inspect", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{path}: costs of family gpt, ")
+    assert "link: 0.5 ms + 0.1 GB/s" in shown
+
+
+def test_a_cost_table_is_verified_and_goes_with_an_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_experiment().model_copy(update={"model": SHAPE})
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    path = tmp_path / "x.h5"
+    write_table(replace(linear_table(), provenance={"threads": "9"}), path)
+    assert main(["inspect", str(path), "--verify", "--config", str(tmp_path / "config.toml")]) == 0
+    shown = capsys.readouterr().out
+    assert f"\ncan be used: costs measured, from {path}" in shown
+    assert "was measured with threads 9 (here 1)" in shown
+    assert f"\nverified, checksum of the costs {checksum_of(read_table(path))}" in shown
+
+
+def test_a_cost_table_without_a_checksum_cannot_be_verified(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    write_table(linear_table(), path)
+    with h5py.File(path, "r+") as file:
+        del file.attrs["checksum"]
+    with pytest.raises(InputError, match=r"x.h5: has no checksum, as tables of older versions"):
+        verify_file(path)
+
+
+def test_an_interrupted_cost_table_says_how_to_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    write_table(replace(linear_table(), layers={}), path)
+    told = "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc prof"
+    assert f"\n  {told}" in describe_file(path)
+    with pytest.raises(InputError, match=f"x.h5: {told}"):
+        describe_for(tiny_experiment().model_copy(update={"model": SHAPE}), path)
+
+
+def test_what_an_interrupted_profile_keeps_says_how_to_go_on(tmp_path: Path) -> None:
+    rounds = RoundsFile(tmp_path / "x.h5", "mine")
+    rounds.put("none layer", StackRounds(3, np.ones((1, 2, 2, 3))))
+    shown = describe_file(rounds.path)
+    assert shown.startswith(f"{rounds.path}: what an interrupted profile has measured of a mode")
+    assert "start the same 'dynapipe-hpc profile' again" in shown
+
+
+@pytest.mark.parametrize("attributes", [{}, {"format": "a photograph"}])
+def test_another_hdf5_file_is_an_input_error(tmp_path: Path, attributes: dict[str, str]) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs.update(attributes)
+    with pytest.raises(InputError, match=r"x.h5: neither a dataset nor a cost table"):
+        describe_file(path)
+
+
+def test_a_file_that_is_not_hdf5_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "x.h5").write_text("no")
+    with pytest.raises(InputError, match=r"x.h5: not a complete HDF5 file"):
+        describe_file(tmp_path / "x.h5")
+
+
+def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"x.h5: No such file"):
+        describe_file(tmp_path / "x.h5")

@@ -1,0 +1,52 @@
+import pytest
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+
+
+def picture(grid: ProfileGrid) -> list[str]:
+    """Rows downwards, tokens per row to the right."""
+    measured = {(m.n_rows, m.row_tokens) for m in grid.microbatches()}
+    return [
+        " ".join("x" if (rows, tokens) in measured else "." for tokens in grid.row_tokens)
+        for rows in grid.rows
+    ]
+
+
+def test_the_grid_is_of_powers_of_two_within_the_largest_micro_batch() -> None:
+    grid = ProfileGrid.of(tiny_experiment(), max_tokens=64)
+    assert (grid.rows, grid.row_tokens) == ((1, 2, 4), (16, 32))
+    assert picture(grid) == [
+        "x x",
+        "x x",
+        "x .",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "row_tokens"), [(30, (16, 32)), (40, (16, 32, 40)), (5, (8,))]
+)
+def test_the_longest_row_is_the_longest_that_a_run_pads_to(
+    max_tokens: int, row_tokens: tuple[int, ...]
+) -> None:
+    config = tiny_experiment()
+    data = config.data.model_copy(update={"max_tokens": max_tokens})
+    assert ProfileGrid.of(config.model_copy(update={"data": data})).row_tokens == row_tokens
+
+
+@pytest.mark.parametrize(("n_stages", "n_replicas", "limit"), [(1, 1, 128), (2, 1, 64), (2, 4, 32)])
+def test_the_largest_micro_batch_leaves_two_per_stage_and_replica(
+    n_stages: int, n_replicas: int, limit: int
+) -> None:
+    assert ProfileGrid.of(tiny_experiment(n_stages, n_replicas)).max_tokens == limit
+
+
+def test_micro_batches_come_smallest_first() -> None:
+    sizes = [m.padded_tokens for m in ProfileGrid.of(tiny_experiment()).microbatches()]
+    assert sizes == sorted(sizes)
+
+
+def test_a_limit_below_the_longest_row_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"--microbatch-tokens is 24, but one row of .* takes 32"):
+        ProfileGrid.of(tiny_experiment(), max_tokens=24)

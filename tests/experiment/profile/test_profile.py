@@ -1,0 +1,227 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.jobs.tiny_experiment import tiny_experiment
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_full_backward_hook
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
+from dynapipe_hpc.experiment.profile.begun_table import begun_table
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.profile import profile
+from dynapipe_hpc.experiment.profile.rounds import StackRounds, measure_rounds
+from dynapipe_hpc.experiment.profile.stack import (
+    Stack,
+    StackShape,
+    sample_loader,
+)
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.models.sharded_linear import ColumnLinear
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.stage_parts import LAYER
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
+
+ALONE = Job(MPI.COMM_SELF)
+CONFIG = tiny_experiment(n_stages=2)
+TOO_LARGE = MicroBatch(((0,),), 1 << 40)
+
+
+GRID = ProfileGrid.of(CONFIG, max_tokens=64)
+CLUSTER = CONFIG.cluster.model_dump()
+
+
+def measured(
+    config: ExperimentConfig, begun: ProfileTable | None = None, grid: ProfileGrid = GRID
+) -> ProfileTable:
+    *_, found = profile(ALONE, config, grid, 0.0, lambda _: None, begun)
+    assert found is not None
+    return found
+
+
+def with_modes(*modes: str) -> ExperimentConfig:
+    cost = {"kind": "profiled", "path": "t.h5", "recompute": modes}
+    tables = CONFIG.model_dump()
+    tables["planner"]["cost"] = cost
+    return ExperimentConfig.model_validate(tables)
+
+
+@pytest.fixture(scope="module")
+def table() -> ProfileTable:
+    return measured(with_modes("none", "selective", "full"))
+
+
+def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
+    cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, ProfiledConfig(path=Path("t.h5")))
+    costs = cost.stage_costs(decoder_shapes(np.array([1, 3, 5]), np.array([24, 16, 16])))
+    assert (costs.work_ms[:2] > 0).all()
+    assert np.isfinite(costs.work_ms[:2]).all()
+    assert np.isinf(costs.work_ms[2]).all()
+    assert cost.step_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("stage", "stack"),
+    [
+        (0, StackShape(n_layers=2, first=True)),
+        (1, StackShape(n_layers=2, last=True)),
+    ],
+)
+@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+def test_memory_is_what_a_stage_of_a_run_needs(
+    table: ProfileTable, stage: int, stack: StackShape, mode: Recompute
+) -> None:
+    with sample_loader([(16, 16)], CONFIG.model) as loader:
+        needed = Stack(CONFIG, stack, loader).memory(MicroBatch(((0,), (0,)), 32, mode))
+    modes = ProfiledConfig(path=Path("t.h5"), recompute=("none", "selective", "full"))
+    cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, modes)
+    costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])), mode)
+    assert costs.stored_bytes[0, stage] == pytest.approx(needed.stored_bytes, rel=1e-9)
+    forward, backward = costs.forward_transient_bytes, costs.backward_transient_bytes
+    assert forward[0, stage] >= needed.forward_transient_bytes
+    assert backward[0, stage] >= needed.backward_transient_bytes
+    peak_bytes = needed.stored_bytes + needed.backward_transient_bytes
+    assert costs.stored_bytes[0, stage] + backward[0, stage] == pytest.approx(peak_bytes, rel=0.2)
+
+
+def test_what_is_recomputed_is_transient_instead_of_stored(table: ProfileTable) -> None:
+    none, selective, full = (table.layers[LayerKey(1, m.text, LAYER)] for m in Recompute)
+    assert (none.stored_bytes[0] > selective.stored_bytes[0]).all()
+    assert (selective.stored_bytes[0] > full.stored_bytes[0]).all()
+    assert (full.backward_transient_bytes[0] > none.backward_transient_bytes[0]).all()
+
+
+def test_a_second_profile_adds_the_modes_that_a_table_lacks(table: ProfileTable) -> None:
+    begun = measured(with_modes("none"))
+    more = measured(with_modes("none", "full"), begun)
+    assert {key.recompute for key in more.layers} == {"none", "full"}
+    assert {k: more.layers[k] for k in begun.layers} == begun.layers
+    assert (more.update, more.provenance) == (begun.update, begun.provenance)
+    assert list(profile(ALONE, with_modes("full"), GRID, 0.0, lambda _: None, table)) == []
+
+
+def test_a_table_is_known_after_every_mode() -> None:
+    modes = [
+        {key.recompute for key in table.layers}
+        for table in profile(ALONE, with_modes("none", "full"), GRID, 0.0, lambda _: None)
+        if table is not None
+    ]
+    assert modes == [set(), {"none"}, {"none", "full"}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "grid", "message"),
+    [
+        ({"training": {"iterations": 1, "dtype": "float64"}}, GRID, "dtype float32; this run uses"),
+        ({"training": {"iterations": 1, "threads": 3}}, GRID, "with threads 1; this run uses 3"),
+        ({"cluster": CLUSTER | {"zero_stage": 1}}, GRID, "with zero_stage 0; this run uses 1"),
+        (
+            {},
+            replace(GRID, rows=(1,)),
+            "with microbatches 1,2,4 rows of 16,32 tokens, up to 64.*; this run uses 1 rows of .*; "
+            "name another output, or measure all of it again: --force",
+        ),
+        ({"model": {**CONFIG.model.model_dump(), "hidden_size": 32}}, GRID, "hidden_size is 16"),
+    ],
+)
+def test_a_table_that_was_measured_otherwise_is_not_added_to(
+    table: ProfileTable,
+    tmp_path: Path,
+    changes: dict[str, object],
+    grid: ProfileGrid,
+    message: str,
+) -> None:
+    path = tmp_path / "t.h5"
+    write_table(table, path)
+    assert begun_table(path, CONFIG, GRID, n_ranks=1) is not None
+    other = ExperimentConfig.model_validate(CONFIG.model_dump() | changes)
+    with pytest.raises(InputError, match=message):
+        begun_table(path, other, grid, n_ranks=1)
+    assert begun_table(tmp_path / "none.h5", other, grid, n_ranks=1) is None
+
+
+def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: ProfileTable) -> None:
+    cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, ProfiledConfig(path=Path("t.h5")))
+    with sample_loader([(16, 16)], CONFIG.model) as loader:
+        stacks = [StackShape(2, first=True), StackShape(2, last=True)]
+        weights = [Stack(CONFIG, stack, loader).weight_bytes for stack in stacks]
+    assert cost.static_bytes.tolist() == [4 * weight for weight in weights]
+
+
+def test_a_table_says_where_it_was_made(table: ProfileTable) -> None:
+    assert {"host", "torch", "created", "threads", "ranks", "zero_stage"} <= table.provenance.keys()
+    assert table.provenance["device"] == "cpu"
+    assert table.link is None
+
+
+def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
+    with sample_loader([(8, 8)], CONFIG.model) as loader:
+        stacks = [Stack(CONFIG, StackShape(n_layers=1), loader)]
+        microbatches = [MicroBatch(((0,),), 16), TOO_LARGE]
+        known = all_rounds(stacks, microbatches)
+    assert len(known.times_ms) == known.n_rounds == 2
+    assert known.typical().shape == (1, 1, 5)
+
+
+def all_rounds(stacks: list[Stack], microbatches: list[MicroBatch]) -> StackRounds:
+    *_, known = measure_rounds(ALONE, stacks, microbatches, 0.0, lambda _: None)
+    return known
+
+
+@contextmanager
+def large_backward_passes_run_out_of_memory(rows: int) -> Iterator[None]:
+    """Asks for memory that no machine has, in the backward pass of so many rows or more."""
+
+    def ask(module: nn.Module, _: object, gradients: tuple[Tensor, ...]) -> None:
+        if isinstance(module, ColumnLinear) and len(gradients[0]) >= rows:
+            torch.empty(1 << 60)
+
+    handle = register_module_full_backward_hook(ask)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
+    small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
+    with sample_loader([(8, 8)], CONFIG.model) as loader:
+        stack = Stack(CONFIG, StackShape(n_layers=1), loader)
+        stored_bytes = stack.memory(small).stored_bytes
+        with large_backward_passes_run_out_of_memory(rows=4), pytest.raises(OutOfMemoryError):
+            stack.memory(large)
+        assert stack.memory(small).stored_bytes == stored_bytes
+        assert stack.memory(large).stored_bytes == 2 * stored_bytes
+
+
+def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
+    small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
+    with sample_loader([(8, 8)], CONFIG.model) as loader:
+        stacks = [Stack(CONFIG, StackShape(n_layers=n), loader) for n in (1, 2)]
+        stored_bytes = [stack.memory(small).stored_bytes for stack in stacks]
+        with large_backward_passes_run_out_of_memory(rows=4):
+            found = all_rounds(stacks, [small, large]).typical()
+    assert found.shape == (1, 2, 5)
+    assert found[..., 2].tolist() == [stored_bytes]
+    assert (found[..., :3] > 0).all()
+
+
+def test_progress_rises_to_one() -> None:
+    shares: list[float] = []
+    with sample_loader([(8, 8)], CONFIG.model) as loader:
+        stacks = [Stack(CONFIG, StackShape(n_layers=1), loader)]
+        microbatches = [MicroBatch(((0,),) * n, 16) for n in (1, 2)]
+        list(measure_rounds(ALONE, stacks, microbatches, 1.0, shares.append))
+    assert shares == sorted(shares)
+    assert shares[-1] == 1

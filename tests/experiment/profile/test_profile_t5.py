@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from tests.jobs.tiny_experiment import tiny_t5_experiment
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.profile import profile
+from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, sample_loader
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.boundary import Boundary
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
+
+CONFIG = tiny_t5_experiment(n_stages=2)
+GRID = ProfileGrid.of(CONFIG)
+COST = ProfiledConfig(path=Path("t.h5"))
+
+
+@pytest.fixture(scope="module")
+def table() -> ProfileTable:
+    *_, found = profile(Job(MPI.COMM_SELF), CONFIG, GRID, 0.0, lambda _: None)
+    assert found is not None
+    return found
+
+
+def test_targets_fill_their_rows() -> None:
+    assert GRID.row_tokens == (16, 32)
+    assert GRID.max_tokens == 64
+    sizes = {(m.n_rows, m.row_tokens, m.target_tokens) for m in GRID.pairs()}
+    assert {(1, 32, 32), (1, 16, 32), (2, 16, 16)} <= sizes
+    assert (2, 32, 16) not in sizes
+    for microbatch in (*GRID.pairs(), *GRID.microbatches()):
+        inputs, targets = GRID.samples[microbatch.rows[0][0]]
+        assert (inputs + 1, targets) == (microbatch.row_tokens, microbatch.target_tokens)
+
+
+def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"--microbatch-tokens is 63, but one row of .* takes 64"):
+        ProfileGrid.of(CONFIG, max_tokens=63)
+
+
+def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
+    cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, COST)
+    shapes = Shapes(np.array([1, 2, 2]), np.array([32, 16, 32]), np.array([32, 16, 32]))
+    costs = cost.stage_costs(shapes)
+    assert np.isfinite(costs.work_ms[:2]).all()
+    assert (costs.work_ms[:2] > 0).all()
+    assert np.isinf(costs.work_ms[2, 1])
+    longer = cost.stage_costs(Shapes(*np.array([[1, 1], [32, 32], [16, 32]])))
+    assert longer.work_ms[1, 1] > longer.work_ms[0, 1]
+
+
+def test_a_decoder_layer_stores_what_a_second_one_adds(table: ProfileTable) -> None:
+    with sample_loader(GRID.samples, CONFIG.model) as loader:
+        (pair,) = [m for m in GRID.pairs() if (m.n_rows, m.row_tokens) == (2, 16)]
+        one, two = (
+            Stack(CONFIG, StackShape(n, boundary=Boundary.PAIR), loader).memory(pair).stored_bytes
+            for n in (1, 2)
+        )
+    decoder = next(layer for key, layer in table.layers.items() if key.kind == "decoder")
+    assert decoder.stored_bytes[1, 0, 0] == pytest.approx(two - one)
+
+
+def test_a_table_that_was_begun_is_known_again(table: ProfileTable, tmp_path: Path) -> None:
+    path = tmp_path / "t.h5"
+    write_table(table, path)
+    begun = begun_table(path, CONFIG, GRID, n_ranks=1)
+    assert modes_to_measure(CONFIG, begun) == []

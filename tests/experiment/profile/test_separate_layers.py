@@ -1,0 +1,97 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
+from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.stage_parts import (
+    DECODER,
+    DECODER_SIDE,
+    EMBEDDING,
+    ENCODER,
+    ENCODER_SIDE,
+    HEAD,
+    LAYER,
+    STAGE,
+)
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
+
+GRID = ProfileGrid.of(tiny_experiment(), max_tokens=64)
+TOKENS = np.array([m.padded_tokens for m in GRID.microbatches()], dtype=np.float64)
+
+
+def stacks_of(parts: dict[str, FloatArray]) -> FloatArray:
+    """What the four stacks cost that are made of given parts."""
+    stage, layer = parts[STAGE], parts[LAYER]
+    stacks = [stage + layer, stage + 2 * layer, stage + parts[EMBEDDING], stage + parts[HEAD]]
+    stacks[1][:, 3:] = layer[:, 3:]  # transient bytes do not add up
+    return np.stack(stacks, axis=1)
+
+
+def test_the_parts_of_exact_measurements_are_recovered() -> None:
+    growing = TOKENS[:, np.newaxis] * [1.0, 2.0, 40.0, 30.0, 70.0]
+    parts = {
+        STAGE: np.outer(np.ones_like(TOKENS), [3.0, 4.0, 0, 0, 0])
+        + TOKENS[:, np.newaxis] * [0, 0, 8, 0, 0],
+        LAYER: growing,
+        EMBEDDING: 0.5 * growing,
+        HEAD: 2 * growing,
+    }
+    for kind, found in separate_layers(stacks_of(parts)).items():
+        np.testing.assert_allclose(found, parts[kind], rtol=1e-12, atol=1e-9)
+
+
+@given(arrays(np.float64, (5, 4, 5), elements=st.floats(0, 100)))
+def test_noise_makes_no_part_negative(stacks: FloatArray) -> None:
+    assert all((costs >= 0).all() for costs in separate_layers(stacks).values())
+
+
+def test_the_parts_of_both_sides_are_recovered() -> None:
+    growing = TOKENS[:, np.newaxis] * [1.0, 2.0, 40.0, 0.0, 0.0]
+    sent = 4 * TOKENS[:, np.newaxis] * [0, 0, 1, 0, 0]
+    stage = np.outer(np.ones_like(TOKENS), [3.0, 4.0, 0, 0, 0])
+    # A bias of a side that is lost in what stages take besides where rows are short.
+    bias = np.maximum(0, TOKENS - 32)[:, np.newaxis] * [1.0, 3.0, 100.0, 0, 0]
+    embedding, head = 0.5 * growing, 2 * growing
+    encoders = [stage + sent + bias + n * growing for n in (1, 2)]
+    ends = [stage + embedding + sent, stage + head + 2 * sent]
+    decoders = [stage + 2 * sent + 2 * bias + 3 * n * growing for n in (1, 2)]
+    found = separate_sides(
+        np.stack([*encoders, *ends], axis=1), np.stack(decoders, axis=1), sent[:, 2]
+    )
+    expected = {
+        STAGE: stage,
+        ENCODER: growing,
+        ENCODER_SIDE: bias + sent,
+        DECODER: 3 * growing,
+        DECODER_SIDE: 2 * bias + 2 * sent,
+        EMBEDDING: embedding,
+        HEAD: head,
+    }
+    assert found.keys() == expected.keys()
+    for kind, costs in expected.items():
+        np.testing.assert_allclose(found[kind][:, :3], costs[:, :3], rtol=1e-12, atol=1e-9)
+
+
+def test_a_side_needs_in_passing_what_the_larger_stack_of_it_needs() -> None:
+    encoder, decoder = np.ones((4, 4, 5)), np.ones((4, 2, 5))
+    encoder[:, 0, 3:], decoder[:, 1, 3:] = 7.0, 8.0
+    found = separate_sides(encoder, decoder, np.zeros(4))
+    largest = {kind: costs[0, 3:].tolist() for kind, costs in found.items()}
+    nothing = {kind: [0.0, 0.0] for kind in (STAGE, ENCODER_SIDE, DECODER_SIDE)}
+    needed = {ENCODER: [7.0, 7.0], DECODER: [8.0, 8.0], EMBEDDING: [1.0, 1.0], HEAD: [1.0, 1.0]}
+    assert largest == nothing | needed
+
+
+def test_what_was_not_measured_is_infeasible_in_the_profile() -> None:
+    stacks = {LAYER: np.ones((4, 4, 5))}
+    profiles = layer_profiles(stacks, GRID, tiny_experiment(), Recompute.FULL)
+    layer = profiles[LayerKey(1, "full", LAYER)]
+    assert [axis.tolist() for axis in layer.axes] == [[1, 2, 4], [16, 32]]
+    assert np.isnan(layer.forward_ms).sum() == 6 - 4
+    assert layer.parameter_bytes == 4 * (4 * 16 * 17 + 2 * 16 * 64 + 64 + 16 + 4 * 16)

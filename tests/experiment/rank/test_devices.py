@@ -1,0 +1,63 @@
+import pytest
+import torch
+from mpi4py import MPI
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.rank.channels import open_channels, open_torch_channels
+from dynapipe_hpc.experiment.rank.devices import CPU, Place, find_place, gpu_name, reserve_memory
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.cluster import Cluster
+
+ALONE = Job(MPI.COMM_SELF)
+ONE = Cluster(device_memory_bytes=1)
+without_gpus = pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
+
+
+def on(device: str) -> ExperimentConfig:
+    config = tiny_experiment()
+    training = config.training.model_copy(update={"device": device})
+    return config.model_copy(update={"training": training})
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("auto", marks=without_gpus)])
+def test_ranks_compute_on_processors_where_they_should_or_must(device: str) -> None:
+    config = on(device)
+    place = find_place(ALONE, config)
+    assert place == Place(CPU, is_shared=False)
+    assert gpu_name(config) is None
+    reserve_memory(place, config)  # nothing to do
+
+
+@without_gpus
+def test_gpus_that_are_not_there_are_an_error_with_a_way_out() -> None:
+    with pytest.raises(
+        InputError, match=r"training.device is 'cuda', but rank 0 sees no GPU; .*cpu"
+    ):
+        find_place(ALONE, on("cuda"))
+
+
+def test_the_ranks_of_a_host_are_a_job() -> None:
+    assert ALONE.on_this_host().size == 1
+
+
+def test_mpi_carries_what_is_on_processors() -> None:
+    channels = open_channels(ALONE, ONE, Place(CPU), torch.float32, (), 60)
+    values = torch.ones(3)
+    channels.collectives.sum_over_replicas(values)
+    assert values.tolist() == [1, 1, 1]
+    channels.close()
+
+
+def test_ranks_meet_without_a_file(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("job")
+    monkeypatch.chdir(folder)
+    channels = open_torch_channels("gloo", ALONE, ONE, CPU, torch.float32, (), 60)
+    assert list(folder.iterdir()) == []
+    number = torch.tensor([2.0])
+    channels.collectives.sum_within_replica(number)
+    assert number.item() == 2
+    channels.close()

@@ -1,0 +1,111 @@
+"""The planning thread: as far ahead as the store allows, and never silent about a failure."""
+
+import platform
+import threading
+from collections.abc import Sequence
+from queue import Queue
+
+import pytest
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+
+from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.codec import decode
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.store.local import LocalPlanStore
+from dynapipe_hpc.store.plan_store import PlannerFailedError
+
+CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
+PLANNER = Planner(LinearCost(), CLUSTER, 8, [DynamicBatches()], [RULES["1f1b"]])
+
+
+def make_plans(iteration: int) -> Sequence[RankPlan]:
+    return PLANNER.make_plans(iteration, samples_of([10, 20, 30]))
+
+
+def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
+    store = LocalPlanStore(capacity=2, plan_bytes=100_000, n_ranks=2)
+    with PlanAhead(make_plans, store, range(5), range(CLUSTER.n_ranks)) as planning:
+        taken = [
+            decode(store.take(k, rank, timeout_s=10))
+            for k in range(5)
+            for rank in range(CLUSTER.n_ranks)
+        ]
+    assert [(p.iteration, p.rank) for p in taken] == [(k, r) for k in range(5) for r in range(2)]
+    assert planning.planning_ms.keys() == set(range(5))
+    assert all(ms > 0 for ms in planning.planning_ms.values())
+
+
+def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
+    made = []
+
+    def count(iteration: int) -> Sequence[RankPlan]:
+        made.append(iteration)
+        return make_plans(iteration)
+
+    cluster = CLUSTER.model_copy(update={"n_shards": 3})
+    ranks = range(cluster.n_ranks)
+    store = LocalPlanStore(capacity=2, plan_bytes=100_000, n_ranks=cluster.n_ranks)
+    with PlanAhead(count, store, range(2), [cluster.plan_of(rank) for rank in ranks]):
+        taken = [[store.take(k, rank, timeout_s=10) for rank in ranks] for k in range(2)]
+    assert made == [0, 1]
+    for plans in taken:
+        assert [decode(plan).rank for plan in plans] == [0, 0, 0, 1, 1, 1]
+        assert len(set(plans)) == 2
+
+
+def test_a_failure_arrives_in_place_of_the_plan() -> None:
+    def fail(iteration: int) -> Sequence[RankPlan]:
+        if iteration == 1:
+            raise ValueError("sample 7 is too long")
+        return make_plans(iteration)
+
+    store = LocalPlanStore(capacity=4, plan_bytes=100_000, n_ranks=2)
+    with PlanAhead(fail, store, range(3), range(CLUSTER.n_ranks)):
+        store.take(0, 0, timeout_s=10)
+        with pytest.raises(PlannerFailedError, match=f"on {platform.node()}: sample 7 is too"):
+            store.take(1, 0, timeout_s=10)
+
+
+def test_leaving_early_stops_a_planner_that_waits_for_room() -> None:
+    with PlanAhead(
+        make_plans,
+        LocalPlanStore(capacity=1, plan_bytes=100_000, n_ranks=2),
+        range(100),
+        range(CLUSTER.n_ranks),
+    ):
+        pass
+    assert not [thread for thread in threading.enumerate() if thread.name == "planner"]
+
+
+def test_a_plan_that_the_store_refuses_reaches_every_rank_as_a_failure() -> None:
+    store = LocalPlanStore(capacity=2, plan_bytes=100, n_ranks=2)
+    with PlanAhead(make_plans, store, range(3), range(CLUSTER.n_ranks)):
+        for rank in range(CLUSTER.n_ranks):
+            with pytest.raises(PlannerFailedError, match=r"store\.plan_bytes"):
+                store.take(0, rank, timeout_s=10)
+
+
+class BreakingStore(LocalPlanStore):
+    """Serves one rank of an iteration and not the other."""
+
+    def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
+        if self.plans_ahead(1 - rank):
+            raise ConnectionError("the other rank is gone")
+        super().put(iteration, rank, plan, timeout_s)
+
+
+def test_a_failure_after_a_rank_was_served_ends_the_thread_as_an_uncaught_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uncaught: Queue[threading.ExceptHookArgs] = Queue()
+    monkeypatch.setattr(threading, "excepthook", uncaught.put)
+    store = BreakingStore(capacity=2, plan_bytes=100_000, n_ranks=2)
+    with PlanAhead(make_plans, store, range(3), range(CLUSTER.n_ranks)):
+        error = uncaught.get(timeout=10).exc_value
+    assert isinstance(error, ConnectionError)
+    assert store.plans_ahead(0) + store.plans_ahead(1) == 1

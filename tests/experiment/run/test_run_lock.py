@@ -1,0 +1,223 @@
+"""One run at a time writes a run folder: real processes, killed and stopped."""
+
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.jobs.lock_processes import HELD, holding, start_ready, tell
+
+from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.experiment.run import signs_of_life
+from dynapipe_hpc.experiment.run.run_lock import RunLock
+from dynapipe_hpc.report.run_folder import RunFolder
+
+PATIENCE_S = 0.3
+N_STARTS = 6
+
+
+def take(folder: Path) -> RunLock:
+    lock = RunLock(folder, patience_s=PATIENCE_S)
+    lock.acquire()
+    return lock
+
+
+def leave_lock(folder: Path, **changes: Any) -> Path:
+    """The lock of a process on another host, which this one cannot see."""
+    process = {"boot": "that of n9", "names": "pid:[1]", "pid": 12, "started": "34"}
+    facts = {"host": "n9", "job": "Slurm job 7", "since": "2026-01-02 03:04:05 UTC"}
+    path = folder / ".lock" / "0.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({**facts, "process": process, **changes}))
+    return path
+
+
+def touching(path: Path) -> Callable[[], None]:
+    """Touches a file until what is returned is called."""
+    stopped = threading.Event()
+
+    def touch() -> None:
+        while not stopped.wait(0.02):
+            path.touch()
+
+    thread = threading.Thread(target=touch)
+    thread.start()
+
+    def stop() -> None:
+        stopped.set()
+        thread.join()
+
+    return stop
+
+
+def test_a_lock_that_was_given_back_leaves_nothing(tmp_path: Path) -> None:
+    take(tmp_path / "run").release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
+    take(tmp_path).release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_locked_folder_is_a_new_one_to_a_run(tmp_path: Path) -> None:
+    lock = take(tmp_path / "run")
+    RunFolder.create(tmp_path / "run", "", {})
+    lock.release()
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_a_second_start_is_told_who_writes_there_and_changes_nothing(tmp_path: Path) -> None:
+    with holding(tmp_path / "run") as process:
+        before = sorted(path.name for path in (tmp_path / "run").rglob("*"))
+        started_s = time.monotonic()
+        told = (
+            rf"run: another run is writing it, process {process.pid} on {platform.node()}, "
+            r"Slurm job 7, since \d{4}-.* UTC; wait for its end, stop it, or name another folder"
+        )
+        with pytest.raises(InputError, match=told):
+            take(tmp_path / "run")
+        assert time.monotonic() - started_s < 1
+        assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
+    take(tmp_path / "run").release()
+
+
+def test_the_lock_of_a_process_that_was_killed_is_taken_over_at_once(tmp_path: Path) -> None:
+    with holding(tmp_path) as process:
+        process.kill()
+    started_s = time.monotonic()
+    lock = RunLock(tmp_path)
+    lock.acquire()
+    took_s = time.monotonic() - started_s
+    lock.release()
+    assert took_s < 1
+
+
+def test_a_zombie_holds_no_lock(tmp_path: Path) -> None:
+    with holding(tmp_path) as process:
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and not forgotten
+        lock = take(tmp_path)
+        lock.check()
+        lock.release()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_another_process_with_the_number_of_the_first_holds_no_lock(tmp_path: Path) -> None:
+    with holding(tmp_path) as process:
+        (path,) = (tmp_path / ".lock").iterdir()
+        facts = json.loads(path.read_text())
+        path.write_text(json.dumps({**facts, "process": {**facts["process"], "started": "1"}}))
+        take(tmp_path).release()
+        process.kill()
+
+
+def test_a_holder_out_of_sight_that_gives_signs_of_life_keeps_its_lock(tmp_path: Path) -> None:
+    path = leave_lock(tmp_path)
+    stop = touching(path)
+    with pytest.raises(InputError, match="process 12 on n9, Slurm job 7, since 2026-01-02"):
+        RunLock(tmp_path).acquire()
+    stop()
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"process": {"pid": -1}}, {"process": 3}, {"since": None}], ids=str
+)
+def test_a_holder_out_of_sight_without_a_sign_of_life_is_gone(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """After a reboot, for one: the time of a file says nothing, whichever it is."""
+    path = leave_lock(tmp_path, **changes)
+    os.utime(path, (2e9, 2e9))
+    started_s = time.monotonic()
+    take(tmp_path).release()
+    assert time.monotonic() - started_s > PATIENCE_S
+    assert not path.exists()
+
+
+def test_whoever_waits_says_for_whom(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signs_of_life, "BEAT_S", 0.01)
+    leave_lock(tmp_path)
+    take(tmp_path).release()
+    told = "process 12 on n9, Slurm job 7, since 2026-01-02 03:04:05 UTC, gives no sign of life; "
+    assert f"{tmp_path}: {told}waiting up to 0.3 s for one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "[" * 4000, "9" * 5000])
+def test_of_a_lock_that_cannot_be_read_only_signs_of_life_count(
+    tmp_path: Path, content: str
+) -> None:
+    path = leave_lock(tmp_path)
+    path.write_text(content)
+    stop = touching(path)
+    with pytest.raises(InputError, match="which does not say who it is"):
+        take(tmp_path)
+    stop()
+    take(tmp_path).release()
+
+
+def test_a_pipe_in_place_of_a_lock_makes_nobody_wait(tmp_path: Path) -> None:
+    path = leave_lock(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    take(tmp_path).release()
+
+
+def test_a_file_in_place_of_the_lock_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("")
+    with pytest.raises(InputError, match=r"/.lock: is in the way of the lock; remove it"):
+        take(tmp_path)
+
+
+@pytest.mark.parametrize("below", ["", "x"])
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, below: str) -> None:
+    (tmp_path / "letter.txt").write_text("Dear")
+    with pytest.raises(InputError, match=r"letter.txt.*: cannot be written: .*choose another"):
+        take(tmp_path / "letter.txt" / below)
+
+
+def test_what_a_killed_start_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".lock.1.json").mkdir()
+    lock = take(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    lock.release()
+
+
+def test_a_run_whose_folder_was_taken_over_writes_no_more(tmp_path: Path) -> None:
+    lock = take(tmp_path)
+    lock.check()
+    (path,) = (tmp_path / ".lock").iterdir()
+    path.unlink()
+    with pytest.raises(RunError, match=r"lock of this run is gone: it gave no sign .* 0\.3 s"):
+        lock.check()
+    lock.release()
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_of_simultaneous_starts_one_goes_on(tmp_path: Path, is_stale: bool) -> None:
+    if is_stale:
+        with holding(tmp_path) as process:
+            process.kill()
+    starts = [start_ready(tmp_path, "hold") for _ in range(N_STARTS)]
+    for start in starts:
+        tell(start)
+    lines = [start.stdout.readline() for start in starts if start.stdout is not None]
+    told = [start.communicate(timeout=60)[1] for start in starts]
+    assert sorted(start.returncode for start in starts) == [0] + [2] * (N_STARTS - 1), told
+    assert lines.count(HELD) == 1
+
+
+def test_nobody_is_ever_beside_the_holder(tmp_path: Path) -> None:
+    starts = [start_ready(tmp_path, "churn") for _ in range(3)]
+    for start in starts:
+        tell(start)
+    assert [start.communicate(timeout=60) for start in starts] == [("", "")] * 3
+    assert [start.returncode for start in starts] == [0, 0, 0]

@@ -1,0 +1,59 @@
+from tests.examples.example_runs import example_plans
+
+from dynapipe_hpc.executor.position import HEAD_BYTES, Phase, Position
+from dynapipe_hpc.experiment.watch.whereabouts import (
+    Whereabouts,
+    suspect_of,
+    table_of,
+    whereabouts_of,
+)
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.codec import encode_plans
+
+CLUSTER = Cluster(n_stages=2, n_shards=2, device_memory_bytes=1)
+
+
+def found(rank: int, index: int, *, for_s: float = 1.0, process: str = "runs") -> Whereabouts:
+    """A rank at an instruction of the example's plans, which two shards of a stage share."""
+    position = Position(memoryview(bytearray(HEAD_BYTES + 10_000)))
+    position.start_plan(5, encode_plans(example_plans(5))[CLUSTER.plan_of(rank)])
+    position.reach(index)
+    return whereabouts_of(rank, "n1", process, for_s, position, CLUSTER)
+
+
+def entered(rank: int, phase: Phase) -> Whereabouts:
+    position = Position(memoryview(bytearray(HEAD_BYTES)))
+    position.enter(phase, 6)
+    return whereabouts_of(rank, "n1", "runs", 0.2, position, CLUSTER)
+
+
+def test_the_table_reads_like_this() -> None:
+    ranks = [found(1, 5, for_s=31.4), found(0, 1, for_s=31.6, process="stopped")]
+    assert table_of([*ranks, entered(3, Phase.COMPARES_PLANS)], 4).splitlines() == [
+        "rank  host  process  for [s]  iteration  at                                "
+        "micro-batch         peer",
+        "0     n1    stopped  32       5          instruction 1 (Forward F0)        "
+        "0 of 3 x 16 tokens",
+        "1     n1    runs     31       5          instruction 5 (WaitReceive g0<!)  "
+        "0 of 3 x 16 tokens  3",
+        "3     n1    runs     0        6          compares plans with all ranks",
+        "no answer from ranks 2",
+    ]
+
+
+def test_behind_the_last_instruction_a_rank_waits_for_its_device() -> None:
+    assert found(0, 9).doing == "waits for its device"
+    assert not found(0, 9).waits
+
+
+def test_in_words_a_peer_is_numbered_as_the_job_does() -> None:
+    assert found(1, 2).place == (
+        "iteration 5, instruction 2 (StartSend a0>1), micro-batch 0 of 3 x 16 tokens, peer 3"
+    )
+
+
+def test_the_suspect_is_stopped_or_does_not_wait_or_has_been_there_for_longest() -> None:
+    waiting = [found(0, 5, for_s=9.0), found(2, 2, for_s=8.0), found(3, 2, for_s=10.0)]
+    assert suspect_of(waiting).rank == 3
+    assert suspect_of([*waiting, found(1, 1, for_s=7.0)]).rank == 1
+    assert suspect_of([*waiting, found(1, 5, for_s=1.0, process="stopped")]).rank == 1

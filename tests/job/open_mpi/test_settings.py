@@ -1,0 +1,95 @@
+import _ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copy
+
+import pytest
+
+from dynapipe_hpc.job.open_mpi.settings import (
+    OF_LAUNCHER,
+    OF_RANKS,
+    has_settings,
+    open_mpi_settings,
+)
+
+LOAD_ANOTHER_MPI = """
+import ctypes, os, sys
+from dynapipe_hpc.job.open_mpi.settings import is_own_open_mpi, permission_for_root
+
+os.geteuid = lambda: 0
+sys.prefix = sys.argv[1]
+ctypes.CDLL(f"{sys.prefix}/lib/libmpi.so.12")
+print([is_own_open_mpi(), permission_for_root()])
+"""
+FILES = "OMPI_MCA_mca_base_param_files"
+
+
+def start_mpi(look: str) -> str:
+    """What a program prints that looks at its own process, alone, after it has started MPI."""
+    program = f"from pathlib import Path; import dynapipe_hpc.job.world\n{look}"
+    launched = ("PMI", "OMPI", "PMIX")
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(launched)}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=alone,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+
+def test_a_process_alone_has_no_shared_memory_that_it_could_leave_behind() -> None:
+    look = "print([f for f in Path('/proc/self/maps').read_text().split() if '/dev/shm' in f])"
+    assert start_mpi(look) == "[]\n"
+
+
+def test_another_mpi_in_the_environment_is_not_taken_for_open_mpi(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    copy(_ctypes.__file__, tmp_path / "lib" / "libmpi.so.12")  # as a wheel of MPICH has it
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OMPI")}
+    job = subprocess.run(
+        [sys.executable, "-c", LOAD_ANOTHER_MPI, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert job.stdout == "[False, '']\n"
+
+
+def test_settings_are_for_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FILES, raising=False)
+    before = dict(os.environ)
+    with open_mpi_settings(is_own=True):
+        assert os.environ[FILES].endswith(f",{OF_RANKS}")
+    assert dict(os.environ) == before
+
+
+def test_what_a_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FILES, "mine.conf")
+    with open_mpi_settings(is_own=True):
+        assert os.environ[FILES] == "mine.conf"
+
+
+def test_another_open_mpi_keeps_its_settings() -> None:
+    before = dict(os.environ)
+    with open_mpi_settings(is_own=False):
+        assert dict(os.environ) == before
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not a virtual environment")
+def test_the_settings_are_in_the_environment_where_mpiexec_reads_them() -> None:
+    for settings in (OF_LAUNCHER, OF_RANKS):
+        installed = Path(sys.prefix) / "etc" / settings.name
+        assert installed.read_text() == settings.read_text()
+
+
+@pytest.mark.parametrize(("text", "has"), [("# a = b\n\n", False), ("# a = b\na = c\n", True)])
+def test_a_file_of_comments_alone_sets_nothing(tmp_path: Path, text: str, has: bool) -> None:
+    (tmp_path / "settings.conf").write_text(text)
+    assert has_settings(tmp_path / "settings.conf") == has
+    assert not has_settings(tmp_path / "none.conf")

@@ -1,0 +1,49 @@
+"""How the ranks of a job end together. Real processes: ending takes all of them along."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+MPIEXEC = Path(sys.prefix) / "bin" / "mpiexec"
+LONGEST_END_S = 10
+
+A_THREAD_OF_RANK_1_FAILS = """
+from threading import Thread
+from dynapipe_hpc.job.job import open_job
+
+def fail():
+    print("failing", flush=True)
+    raise OSError("the disk is gone")
+
+with open_job() as job:
+    if job.rank == 1:
+        thread = Thread(target=fail)
+        thread.start()
+        thread.join()
+    job.barrier()
+"""
+
+
+def test_an_error_in_a_thread_ends_all_ranks() -> None:
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    with subprocess.Popen(
+        [str(MPIEXEC), "-n", "2", sys.executable, "-c", A_THREAD_OF_RANK_1_FAILS],
+        env={**os.environ, **root, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "failing\n"
+        started = time.monotonic()
+        _, err = job.communicate(timeout=60)
+    assert time.monotonic() - started < LONGEST_END_S
+    assert job.returncode == 1
+    assert "rank 1 on " in err
+    assert "ends the job: the disk is gone" in err

@@ -1,0 +1,42 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.job.slurm import SlurmJob, read_slurm_job, requeue
+
+JOB = SlurmJob(12, 0, "12")
+
+
+def test_outside_of_slurm_there_is_no_job() -> None:
+    assert read_slurm_job({"SLURM_CONF": "/etc/slurm.conf"}) is None
+
+
+def test_a_job_knows_its_number_and_its_restarts() -> None:
+    assert read_slurm_job({"SLURM_JOB_ID": "12"}) == JOB
+    assert read_slurm_job({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "3"}) == SlurmJob(
+        12, 3, "12"
+    )
+
+
+def test_a_task_of_an_array_is_named_by_both_numbers() -> None:
+    task = {"SLURM_JOB_ID": "14", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "2"}
+    assert read_slurm_job(task) == SlurmJob(14, 0, "12_2")
+
+
+def test_a_job_that_cannot_be_requeued_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RunError, match=r"did not requeue job 12: .*scontrol.*; submit it again"):
+        requeue(JOB)
+
+
+def test_what_slurm_answers_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text("#!/bin/sh\necho slurm_requeue: $* is not permitted >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(RunError, match="job 12: slurm_requeue: requeue 12 is not permitted; "):
+        requeue(JOB)

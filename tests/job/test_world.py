@@ -1,0 +1,80 @@
+"""Processes whose launcher and MPI library do not fit. Real ones, of two MPI implementations."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+OPEN_MPI = Path(sys.prefix) / "bin"
+MPICH = Path(__file__).parents[2] / ".venv-mpich" / "bin"
+needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason="make .venv-mpich/.ready")
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def run(mpiexec: Path, python: Path, program: str) -> "subprocess.CompletedProcess[str]":
+    packages = os.pathsep.join(["src", sysconfig.get_path("purelib")])
+    return subprocess.run(
+        [mpiexec / "mpiexec", "-n", "2", python / "python", "-c", program],
+        env={**os.environ, **ROOT, "PYTHONPATH": packages},
+        cwd=MPICH.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def said(job: "subprocess.CompletedProcess[str]") -> list[str]:
+    return [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc: ")]
+
+
+@needs_mpich
+@pytest.mark.parametrize(
+    ("mpiexec", "python", "message"),
+    [
+        (MPICH, OPEN_MPI, "each of them is alone: they would be 2 jobs of one rank; start them"),
+        (OPEN_MPI, MPICH, "which offers PMIx, but the MPI library, MPICH"),
+    ],
+)
+def test_ranks_of_another_mpi_never_start_alone(mpiexec: Path, python: Path, message: str) -> None:
+    program = (
+        "import sys; from dynapipe_hpc.cli.main import main\n"
+        "try: main(['run', 'none.toml', '-o', 'none'])\n"
+        "finally: print(str('torch' in sys.modules) + '\\n', end='')"
+    )
+    job = run(mpiexec, python, program)
+    assert job.returncode == 2
+    assert set(job.stdout.split()) == {"False"}  # found before anything large was loaded
+    assert len(said(job)) == 1
+    assert message in said(job)[0]
+    assert "suspicious" not in job.stderr
+
+
+@needs_mpich
+@pytest.mark.parametrize("implementation", [OPEN_MPI, MPICH])
+def test_ranks_of_one_mpi_find_each_other(implementation: Path) -> None:
+    program = (
+        "from dynapipe_hpc.job.world import MPI, STARTED\n"
+        "print(f'{MPI.COMM_WORLD.size} of {STARTED.size}\\n', end='')"
+    )
+    job = run(implementation, implementation, program)
+    assert job.stdout.splitlines() == ["2 of 2", "2 of 2"], job.stderr
+
+
+def test_a_machine_without_mpi_is_told_how_to_get_one() -> None:
+    job = subprocess.run(
+        [OPEN_MPI / "dynapipe-hpc", "run", "none.toml", "-o", "none"],
+        env={**os.environ, "MPI4PY_MPIABI": "openmpi", "MPI4PY_LIBMPI": "none.so"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert job.returncode == 2
+    assert job.stderr.startswith("dynapipe-hpc: there is no MPI library (libmpi.so")
+    assert "MPI4PY_LIBMPI" in job.stderr

@@ -1,0 +1,18 @@
+"""The shards of one stage as threads."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
+from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.plan.cluster import Cluster
+
+Result = TypeVar("Result")
+
+
+def on_shards(n_shards: int, work: Callable[[Shards], Result]) -> list[Result]:
+    """What `work` gives on each of them."""
+    world = LocalWorld(n_shards)
+    sums = LocalSums(world, Cluster(n_shards=n_shards, device_memory_bytes=1))
+    return world.run(lambda rank: work(LocalCollectives(sums, rank)))

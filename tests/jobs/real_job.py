@@ -1,0 +1,138 @@
+"""A job as a user starts it, with real ranks, that a test may do anything to."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from tests.jobs.command_line import BIN, ROOT
+
+from dynapipe_hpc.job.process_state import state_of
+
+RUN = (str(BIN / "dynapipe-hpc"), "run", "config.toml")
+_MARK = "DYNAPIPE_HPC_TEST_JOB"
+_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What was left of a job.
+
+    Attributes:
+        exit_code: Of mpiexec.
+        out: Standard output.
+        err: Standard error.
+    """
+
+    exit_code: int
+    out: str
+    err: str
+
+    @property
+    def messages(self) -> list[str]:
+        """What the command said there, without warnings: few cores would add some."""
+        # The launcher puts characters of its own before some lines.
+        found = (re.search("dynapipe-hpc: (?!warning: ).*", line) for line in self.err.splitlines())
+        return [message[0] for message in found if message]
+
+
+class RealJob:
+    """Ranks under mpiexec, in the folder that holds their files."""
+
+    def __init__(
+        self, folder: Path, n_ranks: int, *command: str, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._mark = uuid4().hex
+        self._folder = folder
+        self._outputs = [folder / f"{self._mark}.out", folder / f"{self._mark}.err"]
+        out, err = (path.open("w") for path in self._outputs)
+        self.process = subprocess.Popen(
+            [str(BIN / "mpiexec"), "-n", str(n_ranks), *command],
+            cwd=folder,
+            env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1", **(env or {}), _MARK: self._mark},
+            stdout=out,
+            stderr=err,
+        )
+        out.close()
+        err.close()
+
+    def out(self) -> str:
+        """What it has printed so far."""
+        return self._outputs[0].read_text()
+
+    def wait_for_line(self, text: str, timeout_s: float = 280.0) -> None:
+        """Returns when it has printed a text."""
+        end_s = time.monotonic() + timeout_s
+        while text not in self.out():
+            assert self.process.poll() is None, self._outputs[1].read_text()
+            assert time.monotonic() < end_s, f"no {text!r} in {self.out()!r}"
+            time.sleep(_PAUSE_S)
+
+    def pid_of(self, rank: int) -> int:
+        """The process of a rank."""
+        wanted = f"PMIX_RANK={rank}".encode()
+        (pid,) = (pid for pid, env in self._marked() if wanted in env)
+        return pid
+
+    def send(self, rank: int, number: signal.Signals) -> None:
+        """Sends a signal to one rank."""
+        os.kill(self.pid_of(rank), number)
+
+    def kill_rank(self, rank: int) -> bool:
+        """Kills a rank as soon as it is there; returns false if the job has ended before."""
+        wanted = f"PMIX_RANK={rank}".encode()
+        while self.process.poll() is None:
+            for pid in [pid for pid, env in self._marked() if wanted in env]:
+                os.kill(pid, signal.SIGKILL)
+                return True
+            time.sleep(_PAUSE_S)
+        return False
+
+    def wait(self, timeout_s: float) -> Ended:
+        """What was left when all its processes had ended, which took no longer."""
+        end_s = time.monotonic() + timeout_s
+        while self.process.poll() is None or any(True for _ in self._marked()):
+            assert time.monotonic() < end_s, self._left_behind()
+            time.sleep(_PAUSE_S)
+        out, err = (path.read_text() for path in self._outputs)
+        return Ended(self.process.returncode, out, err)
+
+    def kill(self) -> None:
+        """Ends whatever is left."""
+        for pid, _ in self._marked():
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _left_behind(self) -> str:
+        """The processes that there still are, their states, and what the job has said."""
+        states = [f"{pid}: {state_of(pid)}" for pid, _ in self._marked()]
+        return f"left behind: {states}\n" + "\n".join(p.read_text() for p in self._outputs)
+
+    def _marked(self) -> Iterator[tuple[int, list[bytes]]]:
+        """The processes of this job and their environments; zombies have none."""
+        mark = f"{_MARK}={self._mark}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                env = (folder / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if mark in env:
+                yield int(folder.name), env
+
+
+@contextmanager
+def real_job(
+    folder: Path, n_ranks: int, *command: str, env: Mapping[str, str] | None = None
+) -> Iterator[RealJob]:
+    """Starts a job; nothing of it survives the block."""
+    job = RealJob(folder, n_ranks, *command, env=env)
+    try:
+        yield job
+    finally:
+        job.kill()

@@ -1,0 +1,158 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.jobs.shared_folder import shared_folder
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.import_csv import import_csv
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
+
+GPT = ModelShape(
+    n_layers=32, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
+)
+T5 = ModelShape(
+    family="t5",
+    n_layers=96,
+    hidden_size=1024,
+    n_heads=128,
+    head_size=128,
+    ffn_size=65536,
+    vocab_size=32128,
+    max_tokens=8192,
+)
+HEADER = (
+    "tensor_parallel,recompute,layer,microbatch_size,input_tokens,target_tokens,"
+    "forward_ms,backward_ms,stored_activation_mb,peak_activation_mb\n"
+)
+PARAMETERS = (
+    "tensor_parallel,recompute,layer,parameter_mb\n1,none,encoder,400\n1,none,embedding,50\n"
+)
+
+
+@pytest.fixture(scope="module")
+def a100() -> ProfileTable:
+    return import_table("gpt_6.7b", GPT)
+
+
+def import_table(model: str, shape: ModelShape) -> ProfileTable:
+    profiles = shared_folder("profiles")
+    layers, parameters = f"a100_40gb_{model}.csv", f"a100_40gb_{model}_parameters.csv"
+    return import_csv(profiles / layers, profiles / parameters, shape)
+
+
+def write(folder: Path, rows: str, parameters: str = PARAMETERS) -> tuple[Path, Path]:
+    profiles, sizes = folder / "p.csv", folder / "p_parameters.csv"
+    profiles.write_text(HEADER + rows)
+    sizes.write_text(parameters)
+    return profiles, sizes
+
+
+def test_a_measured_layer_is_read_in_ms_and_bytes(tmp_path: Path) -> None:
+    rows = "1,none,encoder,1,16,0,1.5,2.5,3,10\n1,none,encoder,2,16,0,2,3,6,20\n"
+    table = import_csv(*write(tmp_path, rows), GPT)
+    layer = table.layers[LayerKey(1, "none", "layer")]
+    assert [axis.tolist() for axis in layer.axes] == [[1, 2], [16]]
+    assert layer.forward_ms.tolist() == [[1.5], [2.0]]
+    assert layer.backward_ms.tolist() == [[2.5], [3.0]]
+    assert layer.stored_bytes.tolist() == [[3e6], [6e6]]
+    assert layer.forward_transient_bytes.tolist() == [[1e6], [2e6]]
+    assert layer.parameter_bytes == 4e8
+
+
+def test_the_head_keeps_its_logits_and_a_copy_of_the_embedding(tmp_path: Path) -> None:
+    rows = "1,none,encoder,2,16,0,1,1,1,5\n1,none,postprocess,2,16,0,3,4,,\n"
+    head = import_csv(*write(tmp_path, rows), GPT).layers[LayerKey(1, "none", "head")]
+    assert head.forward_ms.tolist() == [[3.0]]
+    assert head.stored_bytes.tolist() == [[2 * 16 * 50304 * 4]]
+    assert head.parameter_bytes == 5e7
+
+
+@pytest.mark.parametrize("content", ["", HEADER])
+def test_a_profile_without_measurements_is_refused(tmp_path: Path, content: str) -> None:
+    profiles, sizes = write(tmp_path, "")
+    profiles.write_text(content)
+    with pytest.raises(InputError, match=r"p.csv: holds no measurements"):
+        import_csv(profiles, sizes, GPT)
+
+
+@pytest.mark.parametrize("content", [b"\x89HDF\xff\xfe", b"a,b\n\0,1\n\xff"])
+def test_a_binary_file_is_no_profile(tmp_path: Path, content: bytes) -> None:
+    profiles, sizes = write(tmp_path, "")
+    profiles.write_bytes(content)
+    with pytest.raises(InputError, match=r"p.csv: not (a CSV file|UTF-8)"):
+        import_csv(profiles, sizes, GPT)
+
+
+@pytest.mark.parametrize(
+    ("rows", "parameters", "message"),
+    [
+        (
+            "1,none,encoder,1,16,0,fast,2,3,10\n",
+            PARAMETERS,
+            r"p.csv:2: not a measurement: .*'fast'",
+        ),
+        ("1,none,encoder,1\n", PARAMETERS, "p.csv:2: does not have as many cells"),
+        ("1,none,decode,1,16,0,1,2,3,10\n", PARAMETERS, "p.csv:2: .*layer is 'decode', not one of"),
+        ("1,none,encoder,1,16,0,1,2,3,10\n", "size\n1\n", "p_parameters.csv:2: no column 'layer'"),
+        (
+            "2,none,encoder,1,16,0,1,2,3,10\n",
+            PARAMETERS,
+            "p_parameters.csv: has no weights of tensor_parallel=2/recompute=none/embedding",
+        ),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, rows: str, parameters: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        import_csv(*write(tmp_path, rows, parameters), GPT)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none.csv: cannot be read: No such file"):
+        import_csv(tmp_path / "none.csv", tmp_path / "p.csv", GPT)
+
+
+def test_the_a100_layer_needs_on_top_what_three_layers_peaked_at(a100: ProfileTable) -> None:
+    layer = a100.layers[LayerKey(1, "none", "layer")]
+    at = (0, layer.axes[1].tolist().index(2048))
+    assert layer.forward_ms[at] == 5.78
+    assert layer.stored_bytes[at] == pytest.approx(966.55e6)
+    assert layer.forward_transient_bytes[at] == pytest.approx((3344.22 - 3 * 966.55) * 1e6)
+
+
+def test_a100_layers_need_the_same_on_top_per_row_however_many_layers_fitted(
+    a100: ProfileTable,
+) -> None:
+    layer = a100.layers[LayerKey(1, "none", "layer")]
+    per_row = layer.forward_transient_bytes / layer.axes[0][:, np.newaxis]
+    spread = np.nanmax(per_row, axis=0) / np.nanmin(per_row, axis=0)
+    assert (spread < 1.1).all()
+
+
+def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
+    cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
+    cost = ProfiledCost(a100, GPT, cluster, ProfiledConfig(path=Path("a100.h5")))
+    costs = cost.stage_costs(decoder_shapes(np.array([1, 2]), np.array([2048, 8192])))
+    assert costs.forward_ms[0].tolist() == pytest.approx([46.24, 46.24, 46.24, 52.59], rel=1e-3)
+    assert np.isinf(costs.forward_ms[1]).all()
+    assert cost.static_bytes == pytest.approx(
+        8e6 * (8 * 402.7706 + np.array([417.656, 0, 0, 417.656]))
+    )
+    assert cost.repaired < 0.05
+
+
+def test_measurements_of_another_family_are_refused() -> None:
+    with pytest.raises(InputError, match=r"t5_11b.csv: holds measurements of a t5, .* is 'gpt'"):
+        import_table("t5_11b", GPT)
+
+
+def test_t5_layers_are_kept_by_input_and_target_length() -> None:
+    layers = import_table("t5_11b", T5).layers
+    assert layers[LayerKey(1, "none", "decoder")].forward_ms.ndim == 3
+    assert layers[LayerKey(8, "full", "encoder")].forward_ms.ndim == 2
+    assert LayerKey(1, "none", "layer") not in layers

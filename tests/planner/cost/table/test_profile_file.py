@@ -1,0 +1,135 @@
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tests.examples.measured_layers import linear_layer, linear_table
+from tests.examples.tokenized import write_samples
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
+from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey
+
+
+def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    written, path = linear_table(), tmp_path / "costs.h5"
+    write_table(written, path)
+    found = read_table(path)
+    assert found.model == written.model
+    assert found.update == written.update
+    assert found.link == written.link
+    assert found.provenance == written.provenance
+    assert (found.element_bytes, found.state_factor) == (4, 4.0)
+    assert found.layers.keys() == written.layers.keys()
+    for key, layer in written.layers.items():
+        assert found.layers[key].parameter_bytes == layer.parameter_bytes
+        for axis, expected in zip(found.layers[key].axes, layer.axes, strict=True):
+            np.testing.assert_array_equal(axis, expected)
+        for quantity in QUANTITIES:
+            np.testing.assert_array_equal(found.layers[key].grid(quantity), layer.grid(quantity))
+
+
+def test_what_stacks_of_layers_peaked_at_is_kept(tmp_path: Path) -> None:
+    layer = linear_layer(1.0)
+    peaks = 3.5 * layer.stored_bytes
+    write_table(linear_table(layer=replace(layer, stack_peak_bytes=peaks)), tmp_path / "c.h5")
+    layers = read_table(tmp_path / "c.h5").layers
+    np.testing.assert_array_equal(layers[LayerKey(1, "none", "layer")].stack_peak_bytes, peaks)
+    assert layers[LayerKey(1, "none", "head")].stack_peak_bytes is None
+
+
+def test_a_measured_part_of_the_backward_pass_is_kept(tmp_path: Path) -> None:
+    layer = linear_layer(1.0)
+    table = linear_table(layer=replace(layer, weight_ms=layer.forward_ms))
+    write_table(table, tmp_path / "c.h5")
+    layers = read_table(tmp_path / "c.h5").layers
+    np.testing.assert_array_equal(layers[LayerKey(1, "none", "layer")].weight_ms, layer.forward_ms)
+    assert layers[LayerKey(1, "none", "head")].weight_ms is None
+
+
+def test_a_table_replaces_another_whole(tmp_path: Path) -> None:
+    path = tmp_path / "costs.h5"
+    path.write_text("an older file")
+    write_table(linear_table(), path)
+    assert read_table(path).element_bytes == 4
+    assert [found.name for found in tmp_path.iterdir()] == ["costs.h5"]
+
+
+def test_a_missing_table_is_named_with_the_way_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"none.h5: not a cost table: No such file or directory; .dynapipe-hpc profile CONF",
+    ):
+        read_table(tmp_path / "none.h5")
+
+
+def test_a_text_file_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "costs.h5"
+    path.write_text("no table")
+    with pytest.raises(InputError, match=r"costs.h5: not a cost table: not a complete HDF5 file; "):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({}, "an HDF5 file, but not a cost table"),
+        (
+            {"format": "dynapipe-hpc cost table", "schema_version": 2},
+            "is a cost table of version 2, but this dynapipe-hpc reads 1",
+        ),
+    ],
+)
+def test_another_file_or_version_is_refused(
+    tmp_path: Path, attributes: dict[str, str | int], message: str
+) -> None:
+    path = tmp_path / "other.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs.update(attributes)
+    with pytest.raises(InputError, match=message):
+        read_table(path)
+
+
+@pytest.mark.parametrize("name", ["update", "layers", "model", "provenance"])
+def test_a_missing_group_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "costs.h5"
+    write_table(linear_table(), path)
+    with h5py.File(path, "a") as file:
+        del file[name]
+    with pytest.raises(
+        InputError, match=rf"costs.h5: damaged cost table: '{name}' is missing; .*profile"
+    ):
+        read_table(path)
+
+
+def test_a_missing_attribute_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "costs.h5"
+    write_table(linear_table(), path)
+    with h5py.File(path, "a") as file:
+        del file.attrs["state_factor"]
+    with pytest.raises(InputError, match="damaged cost table: no 'state_factor'"):
+        read_table(path)
+
+
+def test_a_changed_number_is_noticed_unless_it_is_meant(tmp_path: Path) -> None:
+    path = tmp_path / "costs.h5"
+    write_table(linear_table(), path)
+    with h5py.File(path, "a") as file:
+        file["layers/tensor_parallel=1/recompute=none/layer/backward_ms"][1, 1] += 0.5
+    with pytest.raises(InputError, match=r"checksum is \w{16}, not '\w{16}'; if .* on purpose"):
+        read_table(path)
+    with h5py.File(path, "a") as file:
+        del file.attrs["checksum"]
+    assert read_table(path).layers.keys() == linear_table().layers.keys()
+
+
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a cost table: is a folder"):
+        read_table(tmp_path)
+
+
+def test_a_dataset_is_no_table(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "data.h5")
+    with pytest.raises(InputError, match=r"data.h5: is a dynapipe-hpc dataset, not a cost table"):
+        read_table(path)

@@ -1,0 +1,178 @@
+"""Layers on stages, against every placement."""
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples.measured_layers import (
+    SHAPE,
+    T5_SHAPE,
+    linear_decoder,
+    linear_layer,
+    linear_t5_table,
+    linear_table,
+)
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.batch.memory import activation_bytes
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
+from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.part_costs import PartCosts, probe_costs
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
+from dynapipe_hpc.planner.placement.placements import best_placement, placements
+from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes
+
+Counts = tuple[int, ...]
+COPY_BYTES = 2 * 100  # weights and gradients of the T5's embedding
+
+
+def every_placement(n_layers: int, n_stages: int) -> list[Counts]:
+    cuts = combinations(range(1, n_layers), n_stages - 1)
+    return [tuple(j - i for i, j in pairwise((0, *cut, n_layers))) for cut in cuts]
+
+
+def by_cost(
+    config: ProfiledConfig, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes
+) -> Counts:
+    """The last of the placements, which follow equal shares."""
+    return placements(config, shape, cluster, sizes)[-1]
+
+
+def on_stages(table: FloatArray, counts: Counts) -> list[float]:
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    return [float(table[s, i, j]) for s, (i, j) in enumerate(pairwise(edges))]
+
+
+NUMBERS = st.integers(0, 5)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
+    """Times and excess memory, drawn from few numbers so that ties are common."""
+    n_stages, n_layers = draw(st.integers(1, 4)), draw(st.integers(4, 6))
+    layers_sides_and_ends = [float(draw(NUMBERS)) for _ in range(7)]
+    turn = draw(st.integers(1, n_layers))
+    times = PartCosts(turn, *layers_sides_and_ends).on_stages(n_layers, n_stages)
+    excess = np.array(draw(st.lists(NUMBERS, min_size=49 * 4, max_size=49 * 4)), dtype=float)
+    return times, excess.reshape(4, 7, 7)[:n_stages, : n_layers + 1, : n_layers + 1] // 5
+
+
+@given(found=tables())
+def test_no_placement_is_better(found: tuple[FloatArray, FloatArray]) -> None:
+    times, excess = found
+    n_stages, n_layers = times.shape[0], times.shape[1] - 1
+
+    def badness(counts: Counts) -> tuple[float, float, float, Counts]:
+        each = on_stages(times, counts)
+        squares = sum(ms**2 for ms in each)
+        return max(on_stages(excess, counts)), max(each), squares, counts
+
+    assert best_placement(times, excess) == min(every_placement(n_layers, n_stages), key=badness)
+
+
+def one(n_rows: int, row_tokens: int, target_tokens: int = 0) -> Shapes:
+    return Shapes(*np.array([[n_rows], [row_tokens], [target_tokens]]))
+
+
+def written(table: ProfileTable, folder: Path) -> ProfiledConfig:
+    write_table(table, folder / "costs.h5")
+    return ProfiledConfig(path=folder / "costs.h5")
+
+
+def cluster_of(n_stages: int, memory_bytes: int = 10**9) -> Cluster:
+    return Cluster(n_stages=n_stages, device_memory_bytes=memory_bytes)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=["gpt", "t5"])
+@pytest.mark.parametrize("n_stages", [2, 3, 4])
+def test_parts_add_up_to_the_costs_of_every_placement(
+    shape: ModelShape, n_stages: int, tmp_path: Path
+) -> None:
+    table = linear_t5_table() if shape.is_encoder_decoder else linear_table()
+    config, size = written(table, tmp_path), one(2, 32, 16 if shape.is_encoder_decoder else 0)
+    probe = probe_costs(config, shape, cluster_of(2))
+    parts = PartCosts.of_probe(probe.stage_costs(size).work_ms[0], shape)
+    weights = PartCosts.of_probe(probe.static_bytes, shape)
+    for counts in every_placement(shape.n_all_layers, n_stages):
+        placed = shape.model_copy(update={"layers_per_stage": counts})
+        cost, _ = costs_of(config, placed, cluster_of(n_stages))
+        for of_parts, expected in (
+            (parts, cost.stage_costs(size).work_ms[0]),
+            # Counts an embedding once for each use.
+            (weights, cost.static_bytes + twice(counts) * COPY_BYTES * shape.is_encoder_decoder),
+        ):
+            table_of_stages = of_parts.on_stages(shape.n_all_layers, n_stages)
+            assert on_stages(table_of_stages, counts) == pytest.approx(expected.tolist())
+
+
+def twice(counts: Counts) -> FloatArray:
+    """By stage, whether a T5's decoder begins where the logits are, and not where inputs enter."""
+    ends = np.cumsum(counts)
+    turn = int(np.flatnonzero(ends > T5_SHAPE.n_layers)[0])
+    last = np.arange(len(counts)) == len(counts) - 1
+    uses: FloatArray = (last & (0 < turn == len(counts) - 1)).astype(float)
+    return uses
+
+
+def test_a_head_larger_than_a_layer_takes_layers_from_the_last_stage(tmp_path: Path) -> None:
+    sizes = TypicalSizes(one(2, 32), one(1, 64))
+    config = written(linear_table(), tmp_path)  # a head as three layers
+    assert by_cost(config, SHAPE, cluster_of(2), sizes) == (4, 2)
+
+
+def test_a_head_smaller_than_a_layer_changes_nothing(tmp_path: Path) -> None:
+    sizes = TypicalSizes(one(2, 32), one(1, 64))
+    config = written(linear_table(head=linear_layer(0.9)), tmp_path)
+    assert by_cost(config, SHAPE, cluster_of(2), sizes) == (3, 3)
+
+
+def test_a_decoder_twice_as_slow_gets_more_stages_than_the_encoder(tmp_path: Path) -> None:
+    sizes = TypicalSizes(one(2, 16, 16), one(1, 64, 64))
+    table = linear_t5_table(decoder=linear_decoder(2.0), head=linear_layer(0.1))
+    # Of inputs and targets alike, a decoder layer has four times the work of an encoder's.
+    config = written(table, tmp_path)
+    assert by_cost(config, T5_SHAPE, cluster_of(4), sizes) == (3, 1, 1, 1)
+
+
+def test_a_placement_that_fits_wins_over_a_faster_one(tmp_path: Path) -> None:
+    table = linear_table(embedding=linear_layer(0.01, parameter_bytes=1000.0))
+    config, sizes = written(table, tmp_path), TypicalSizes(one(1, 16), one(1, 16))
+    assert by_cost(config, SHAPE, cluster_of(2), sizes) == (4, 2)
+    full = [_needed(config, (k, 6 - k))[0] for k in (3, 4)]
+    tight = cluster_of(2, int(np.mean(full)))
+    assert by_cost(config, SHAPE, tight, sizes) == (3, 3)
+
+
+def _needed(config: ProfiledConfig, counts: Counts) -> list[float]:
+    """With two micro-batches of 16 tokens in flight on the first stage and one on the second."""
+    shape = SHAPE.model_copy(update={"layers_per_stage": counts})
+    cost, _ = costs_of(config, shape, cluster_of(2))
+    costs = cost.stage_costs(one(1, 16))
+    needed = cost.static_bytes + activation_bytes(costs)[0] + costs.stored_bytes[0] * [1, 0]
+    return list(map(float, needed))
+
+
+def test_authors_have_equal_shares(tmp_path: Path) -> None:
+    sizes = TypicalSizes(one(2, 32), one(1, 64))
+    peak = linear_layer(1.0)
+    layer = replace(peak, stack_peak_bytes=3 * peak.stored_bytes)
+    config = written(linear_table(layer=layer), tmp_path)
+    assert placements(config, SHAPE, cluster_of(2), sizes) == [(3, 3), (4, 2)]
+    as_authors = config.model_copy(update={"accounting": "authors"})
+    assert placements(as_authors, SHAPE, cluster_of(2), sizes) == [(3, 3)]
+    assert placements(config, SHAPE, cluster_of(1), sizes) == [(6,)]
+
+
+def test_sizes_that_were_not_measured_are_halved_or_leave_equal_shares(tmp_path: Path) -> None:
+    config = written(linear_table(), tmp_path)
+    many = TypicalSizes(one(100, 32), one(1, 128))
+    assert by_cost(config, SHAPE, cluster_of(2), many) == (4, 2)
+    long = TypicalSizes(one(1, 128), one(1, 128))
+    assert by_cost(config, SHAPE, cluster_of(2), long) == (3, 3)
