@@ -9,13 +9,13 @@ from mpi4py import MPI
 from tests.examples.collective_promises import check_collectives
 from torch import Tensor, nn
 
+from dynapipe_hpc.executor.transport import mpi_buffers
 from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
 from dynapipe_hpc.executor.transport.rendezvous import rendezvous
 from dynapipe_hpc.executor.transport.staged import StagedCollectives
 from dynapipe_hpc.executor.transport.torch_collectives import TorchCollectives
 from dynapipe_hpc.executor.transport.torch_groups import TorchGroups, close_groups, open_groups
 from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
-from dynapipe_hpc.executor.transport import mpi_buffers
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.training.collectives import Collectives

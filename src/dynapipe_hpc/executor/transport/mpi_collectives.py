@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from mpi4py import MPI
 
-from dynapipe_hpc.executor.transport.mpi_buffers import movable, pieces, summable
 from dynapipe_hpc.executor.transport import mpi_buffers
+from dynapipe_hpc.executor.transport.mpi_buffers import movable, pieces, summable
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import done
 
