@@ -1,0 +1,139 @@
+"""How long a stage is busy at least, from its first micro-batch to its last."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
+from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.schedule.ways import Ways
+
+GOLDEN = (5**0.5 - 1) / 2
+N_TRIES = 10  # values of a multiplier, after which it is known to about 1 %
+LARGEST_LOG2_PRICE = 8.0  # of heads and tails, in multiples of the least
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LengthWindows:
+    """Windows of the samples by length, which no other partition beats.
+
+    Attributes:
+        windows: Those that fit.
+        can_run: Shape (n_microbatches,), whether the windows' micro-batches fit.
+        ways: Their ways; as many.
+        area_ms: What they keep on the first stage x for how long, over its memory; as many.
+    """
+
+    windows: Candidates
+    can_run: BoolArray
+    ways: Ways
+    area_ms: FloatArray
+
+    @classmethod
+    def of(
+        cls, ordered: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
+    ) -> Self:
+        windows = candidates(ordered, cost, cluster)
+        ways = Ways.of(windows.costs, cluster.link, may_split=may_split)
+        can_run = np.isfinite(windows.ratings.memory_share)
+        *_, stored, forward, backward = windows.costs.table[:, 0].T
+        area = np.zeros(len(can_run))
+        area[can_run] = (
+            stored * ways.in_flight_ms
+            + forward * ways.forward_ms[:, 0]
+            + backward * ways.gradient_ms[:, 0]
+        )[can_run]
+        return cls(windows, can_run, ways, area / activation_room_bytes(cost, cluster)[0])
+
+    def least(self, entries: FloatArray) -> float:
+        """The least sum over all cuts, given what a micro-batch adds, which may be negative."""
+        n_rows = self.windows.shapes.n_rows
+        # All cuts have all samples, so what is added per sample changes no comparison.
+        added = max(0.0, float((-entries / n_rows)[self.can_run].max()))
+        table = self.windows.least(np.where(self.can_run, entries + added * n_rows, np.inf))
+        least = _kernels.split_samples(
+            self.windows.row_of_sample, table.begin, table.work_ms, table.fill_ms, 1
+        )[1]
+        return float(least - added * len(self.windows.samples))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageBound:
+    """A bound by a stage that is busy from its head to its tail. Arrays of shape (n_microbatches,).
+
+    Attributes:
+        windows: Those of the samples by length.
+        load_ms: What a micro-batch gives it to do.
+        head_ms: Until a micro-batch can have come to it.
+        tail_ms: What follows after a micro-batch.
+        n_replicas: Those that share the work.
+    """
+
+    windows: LengthWindows
+    load_ms: FloatArray
+    head_ms: FloatArray
+    tail_ms: FloatArray
+    n_replicas: int
+
+    @classmethod
+    def of(cls, windows: LengthWindows, stage: int, n_replicas: int, *, w_is_last: bool) -> Self:
+        ways = windows.ways
+        head_ms = ways.head_ms[:, stage]
+        if w_is_last:
+            return cls(windows, ways.work_ms[:, stage], head_ms, np.zeros_like(head_ms), n_replicas)
+        return cls(windows, ways.through_ms[:, stage], head_ms, ways.tail_ms[:, stage], n_replicas)
+
+    def bound_ms(self, price: float, work_weight: float) -> float:
+        """The bound at a price of heads and tails and a weight of work against memory.
+
+        Args:
+            price: At least 1; that of a head is as many times the least one, likewise of a tail.
+            work_weight: In [0, 1]; the rest is of memory.
+        """
+        load_ms = work_weight * self.load_ms + (1 - work_weight) * self.windows.area_ms
+        prices_ms = 0.0
+        for end_ms in (self.head_ms, self.tail_ms):
+            price_ms = work_weight * price * float(end_ms[self.windows.can_run].min())
+            load_ms = load_ms + np.minimum(work_weight * end_ms - price_ms, 0.0)
+            prices_ms += price_ms
+        return self.windows.least(load_ms) / self.n_replicas + prices_ms
+
+    def best_bound_ms(self) -> float:
+        """The largest bound that some prices and weights give."""
+        log2_price, weight, found_ms = 0.0, 1.0, self.bound_ms(1.0, 1.0)
+
+        def of_price(log2_price: float) -> float:
+            return self.bound_ms(2**log2_price, weight)
+
+        def of_weight(weight: float) -> float:
+            return self.bound_ms(2**log2_price, weight)
+
+        for _ in range(2):
+            log2_price, priced_ms = _greatest(of_price, 0.0, LARGEST_LOG2_PRICE)
+            weight, weighed_ms = _greatest(of_weight, 0.0, 1.0)
+            found_ms = max(found_ms, priced_ms, weighed_ms)
+        return found_ms
+
+
+def _greatest(f: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """Where a function of one peak is greatest, about, and what it is there: golden sections."""
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    of_left, of_right = f(left), f(right)
+    best = max((of_left, left), (of_right, right))
+    for _ in range(N_TRIES):
+        if of_left >= of_right:
+            high, right, of_right = right, left, of_left
+            left = high - GOLDEN * (high - low)
+            of_left = f(left)
+        else:
+            low, left, of_left = left, right, of_right
+            right = low + GOLDEN * (high - low)
+            of_right = f(right)
+        best = max(best, (of_left, left), (of_right, right))
+    return best[1], best[0]
