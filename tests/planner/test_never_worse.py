@@ -1,86 +1,159 @@
 """A default plan is never worse than one that less would have found."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
+from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.baselines import NaivePadding
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.rules import batch_rules
+from dynapipe_hpc.planner.batch.token_budget import TokenBudget
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, UpdateProfile
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.update import iteration_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 AMPLE_BYTES = 10**8
-UNIFORM = np.random.default_rng(5).integers(1, 512, 24).tolist()
-GIANT = [512] + [8] * 150
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch, and what it is planned for."""
+
+    samples: Sequence[Sample]
+    cost: CostModel
+    n_replicas: int = 1
+    memory_bytes: int = AMPLE_BYTES
+
+    @property
+    def planner(self) -> Planner:
+        n_stages = len(self.cost.static_bytes)
+        return Planner(
+            self.cost,
+            Cluster(
+                n_replicas=self.n_replicas,
+                n_stages=n_stages,
+                device_memory_bytes=self.memory_bytes,
+            ),
+            8,
+            batch_rules(DynamicConfig(), n_stages, 512),
+            ScheduleConfig().chosen_rules,
+            SearchConfig(),
+        )
+
+
+def linear(n_stages: int) -> LinearCost:
+    """The last stage is the slowest, as the one with the head of a model is."""
+    token_ms = (0.02,) * (n_stages - 1) + (0.025,)
+    return LinearCost((1.0,) * n_stages, token_ms, recomputes=True)
+
+
+def noisy(shape: ModelShape, n_stages: int, seed: int) -> ProfiledCost:
+    """A cost table with every time multiplied by 0.5 to 1.5, drawn anew."""
+    random = np.random.default_rng(seed)
+    table_of = linear_t5_table if shape.is_encoder_decoder else linear_table
+
+    def spoiled(layer: LayerProfile) -> LayerProfile:
+        forward_ms, backward_ms = (
+            ms * random.uniform(0.5, 1.5, ms.shape) for ms in (layer.forward_ms, layer.backward_ms)
+        )
+        return replace(layer, forward_ms=forward_ms, backward_ms=backward_ms)
+
+    layers = {
+        key: spoiled(layer)
+        for mode in ("none", "full")
+        for key, layer in table_of(mode).layers.items()
+    }
+    table = replace(table_of(), layers=layers, update=UpdateProfile())
+    cluster = Cluster(n_stages=n_stages, device_memory_bytes=AMPLE_BYTES)
+    config = ProfiledConfig(path=Path("unused.h5"), recompute=("none", "full"))
+    return ProfiledCost(table, shape, cluster, config)
+
+
+RANDOM = np.random.default_rng(5)
+UNIFORM = samples_of(RANDOM.integers(1, 512, 24).tolist())
+FLAN_LIKE = samples_of(RANDOM.lognormal(4, 1, 60).clip(2, 512).astype(int).tolist())
+SHORT = samples_of(RANDOM.integers(2, 65, 24).tolist())
+ZIPF = samples_of(min(8 * int(n), 512) for n in np.random.default_rng(5).zipf(1.5, 100))
+PAIRS = [Sample(0, 54, 12), Sample(1, 7, 55), Sample(2, 3, 35)]
+GIANT = samples_of([512] + [8] * 150)
+CONSTANT = samples_of([64] * 48)
 CASES = {
-    "constant, 16 stages": ([64] * 48, 16, 1, AMPLE_BYTES),
-    "constant, 16 stages, 2 replicas": ([64] * 48, 16, 2, AMPLE_BYTES),
-    "constant, 8 stages, 8 replicas": ([64] * 48, 8, 8, AMPLE_BYTES),
-    "one giant, 16 stages, memory for little more": (GIANT, 16, 1, 1129),
-    "one giant, 8 stages, memory for little more": (GIANT, 8, 1, 1129),
-    "all ones, 8 stages, memory for two": ([1] * 100, 8, 1, 53),
-    "all ones, 16 stages, 2 replicas": ([1] * 100, 16, 2, AMPLE_BYTES),
-    "uniform, 16 stages, memory for two": (UNIFORM, 16, 1, 3327),
-    "uniform, 8 stages, 2 replicas, memory for two": (UNIFORM, 8, 2, 3327),
+    "constant, 16 stages": Case(CONSTANT, linear(16)),
+    "constant, 16 stages, 2 replicas": Case(CONSTANT, linear(16), 2),
+    "constant, 8 stages, 8 replicas": Case(CONSTANT, linear(8), 8),
+    "one giant, 16 stages, memory for little more": Case(GIANT, linear(16), 1, 1129),
+    "one giant, 8 stages, memory for little more": Case(GIANT, linear(8), 1, 1129),
+    "all ones, 8 stages, memory for two": Case(samples_of([1] * 100), linear(8), 1, 53),
+    "all ones, 16 stages, 2 replicas": Case(samples_of([1] * 100), linear(16), 2),
+    "500 ones, 4 stages, 8 replicas": Case(samples_of([1] * 500), linear(4), 8),
+    "uniform, 16 stages, memory for two": Case(UNIFORM, linear(16), 1, 3327),
+    "uniform, 8 stages, 2 replicas, memory for two": Case(UNIFORM, linear(8), 2, 3327),
+    "Zipf, 8 stages": Case(ZIPF, linear(8)),
+    "Zipf, 16 stages": Case(ZIPF, linear(16)),
+    "FLAN-like, 8 stages, memory for little more": Case(FLAN_LIKE, linear(8), 1, 1129),
+    "noisy table, 2 stages": Case(SHORT, noisy(SHAPE, 2, seed=3)),
+    "noisy table, 3 stages, 2 replicas": Case(SHORT, noisy(SHAPE, 3, seed=12), 2),
+    "noisy table, three pairs, 2 replicas": Case(PAIRS, noisy(T5_SHAPE, 2, seed=5), 2),
 }
 
 
-def planner_of(n_stages: int, n_replicas: int, memory_bytes: int) -> Planner:
-    """The last stage is the slowest, as the one with the head of a model is."""
-    return Planner(
-        LinearCost((1.0,) * n_stages, (0.02,) * (n_stages - 1) + (0.025,), recomputes=True),
-        Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=memory_bytes),
-        8,
-        batch_rules(DynamicConfig(), n_stages, 512),
-        ScheduleConfig().chosen_rules,
-        SearchConfig(),
-    )
+def predicted_ms(planner: Planner, pipelines: Sequence[Pipeline]) -> float:
+    return iteration_ms([pipeline.timeline for pipeline in pipelines], planner.cost)
 
 
-def makespan_ms(planner: Planner, samples: Sequence[Sample]) -> float:
+def planned_ms(planner: Planner, samples: Sequence[Sample]) -> float:
     """Infinite if there is no plan."""
     try:
-        return planner.choose(samples).best.makespan_ms
-    except DoesNotFitError:
+        return predicted_ms(planner, planner.choose(samples).pipelines)
+    except InputError:
         return np.inf
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_no_restriction_of_the_default_search_gives_a_better_plan(case: str) -> None:
-    lengths, *cluster = CASES[case]
-    planner, samples = planner_of(*cluster), samples_of(lengths)
+def one_f_one_b_ms(planner: Planner, pipelines: Sequence[Pipeline]) -> float:
+    """Of the same micro-batches; infinite if 1F1B has no room for them."""
+    try:
+        strict = [
+            schedule_pipeline(p.microbatches, planner.cost, planner.cluster, [one_f_one_b])
+            for p in pipelines
+        ]
+    except InputError:
+        return np.inf
+    return predicted_ms(planner, strict)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_restriction_of_the_default_search_gives_a_better_plan(name: str) -> None:
+    case = CASES[name]
+    planner, samples = case.planner, case.samples
     effort = SearchConfig().effort
-    choice = planner.choose(samples)
-    found_ms = choice.best.makespan_ms
+    pipelines = planner.choose(samples).pipelines
+    found_ms = predicted_ms(planner, pipelines)
+    baselines = (NaivePadding(1), TokenBudget(512))
     restricted = {
-        "batch rules": replace(planner, search=SearchConfig(effort=0)),
-        "one mode": replace(planner, recompute_choice="per_iteration"),
+        "best of the batch rules": replace(planner, search=SearchConfig(effort=0)),
+        "best of the modes": replace(planner, recompute_choice="per_iteration"),
         "half the effort": replace(planner, search=SearchConfig(effort=effort // 2)),
-        "naive padding": replace(planner, search=None, batch_rules=[NaivePadding(1)]),
+        **{str(rule): replace(planner, search=None, batch_rules=[rule]) for rule in baselines},
     }
-    others_ms = {name: makespan_ms(other, samples) for name, other in restricted.items()}
-    double_ms = makespan_ms(replace(planner, search=SearchConfig(effort=2 * effort)), samples)
-    assert [name for name, ms in others_ms.items() if ms < found_ms] == []
+    others_ms = {name: planned_ms(other, samples) for name, other in restricted.items()}
+    others_ms["1F1B"] = one_f_one_b_ms(planner, pipelines)
+    double_ms = planned_ms(replace(planner, search=SearchConfig(effort=2 * effort)), samples)
+    assert {name: ms for name, ms in others_ms.items() if ms < found_ms} == {}
     assert double_ms <= found_ms
-
-
-def test_1f1b_of_the_same_micro_batches_is_no_better() -> None:
-    planner, samples = planner_of(8, 1, AMPLE_BYTES), samples_of(UNIFORM)
-    best = planner.choose(samples).best
-    assert not isinstance(best.pipelines, Exception)
-    strict = [
-        schedule_pipeline(p.microbatches, planner.cost, planner.cluster, [one_f_one_b])
-        for p in best.pipelines
-    ]
-    assert best.makespan_ms <= max(pipeline.timeline.makespan_ms for pipeline in strict)
