@@ -7,48 +7,23 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from tests.examples.a100_tables import SHAPES, Family, a100_table
 from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
-from dynapipe_hpc.planner.cost.table.import_csv import import_csv
-from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
-Family = Literal["gpt", "t5"]
 TARGET_MARKERS = 2  # the authors' decoder rows of a T5 hold a token before and after the target
 LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
 COSTS = ProfiledConfig(
     path=Path("costs.h5"), recompute=("none", "selective", "full"), accounting="authors"
 )
-
-PROFILES: Mapping[Family, str] = {"gpt": "a100_40gb_gpt_6.7b", "t5": "a100_40gb_t5_11b"}
-SHAPES: Mapping[Family, ModelShape] = {
-    "gpt": ModelShape(
-        n_layers=16,
-        hidden_size=4096,
-        n_heads=32,
-        ffn_size=16384,
-        vocab_size=50304,
-        max_tokens=8192,
-    ),
-    "t5": ModelShape(
-        family="t5",
-        n_layers=96,
-        hidden_size=1024,
-        n_heads=128,
-        head_size=128,
-        ffn_size=65536,
-        vocab_size=32128,
-        max_tokens=8192,
-    ),
-}
 
 
 class Published(NamedTuple):
@@ -83,15 +58,9 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
         link=LINK,
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
-    cost = ProfiledCost(table_of(family), shape, cluster, COSTS)
+    cost = ProfiledCost(a100_table(family), shape, cluster, COSTS)
     markers = TARGET_MARKERS if shape.is_encoder_decoder else 0
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")
     for batch, plan in zip(lengths, entry["batches"], strict=True):
         samples = samples_of_lengths([(inputs, targets + markers) for inputs, targets in batch])
         yield Published(samples, cost, cluster, plan)
-
-
-@cache
-def table_of(family: Family) -> ProfileTable:
-    path = shared_folder("profiles") / f"{PROFILES[family]}.csv"
-    return import_csv(path, path.with_stem(f"{path.stem}_parameters"), SHAPES[family])

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.a100_tables import Family
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
-from tests.examples.published_plans import Family, Published, published_plans
+from tests.examples.published_plans import Published, published_plans
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.check import check_plans

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.examples.a100_tables import Family
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
-from tests.examples.published_plans import LINK, Family, Published, published_plans
+from tests.examples.published_plans import LINK, Published, published_plans
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.a100_tables import SHAPES, a100_table
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_decoder, linear_t5_table
-from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
@@ -17,7 +17,6 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
-from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 
 CONFIG = ProfiledConfig(path=Path("c.h5"))
 
@@ -114,21 +113,9 @@ def test_heads_that_do_not_go_with_the_family_are_refused(
 
 @pytest.fixture(scope="module")
 def a100() -> ProfiledCost:
-    shape = ModelShape(
-        family="t5",
-        n_layers=96,
-        hidden_size=1024,
-        n_heads=128,
-        head_size=128,
-        ffn_size=65536,
-        vocab_size=32128,
-        max_tokens=8192,
-    )
-    path = shared_folder("profiles") / "a100_40gb_t5_11b.csv"
-    table = import_csv(path, path.with_stem(f"{path.stem}_parameters"), shape)
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=40 * 10**9)
-    config = ProfiledConfig(path=path, recompute=("none", "full"))
-    return ProfiledCost(table, shape, cluster, config)
+    config = ProfiledConfig(path=Path("a100.h5"), recompute=("none", "full"))
+    return ProfiledCost(a100_table("t5"), SHAPES["t5"], cluster, config)
 
 
 def work_and_memory(costs: FloatArray) -> FloatArray:

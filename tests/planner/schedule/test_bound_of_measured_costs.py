@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples.published_plans import COSTS, PROFILES, SHAPES, Family, table_of
+from tests.examples.a100_tables import PROFILES, SHAPES, Family, a100_table
+from tests.examples.published_plans import COSTS
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
@@ -26,7 +27,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size
 def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> ProfiledCost:
     config = ProfiledConfig(path=COSTS.path, recompute=COSTS.recompute, accounting=accounting)
     shape = SHAPES[family].model_copy(update={"n_layers": 8})
-    return ProfiledCost(table_of(family), shape, cluster, config)
+    return ProfiledCost(a100_table(family), shape, cluster, config)
 
 
 @pytest.mark.parametrize("accounting", ["measured", "authors"])
@@ -57,7 +58,7 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     link = Link(latency_ms=3)
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
     config = ProfiledConfig(path=COSTS.path, accounting="authors")
-    cost = ProfiledCost(table_of("t5"), SHAPES["t5"], cluster, config)
+    cost = ProfiledCost(a100_table("t5"), SHAPES["t5"], cluster, config)
     planner = Planner(cost, cluster, 8, [], ScheduleConfig().chosen_rules, SearchConfig())
     samples = [Sample(0, 94, 52), Sample(1, 59, 20)]
     planned_ms = planner.choose(samples).best.makespan_ms

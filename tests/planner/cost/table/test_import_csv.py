@@ -2,30 +2,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples.a100_tables import SHAPES, a100_table
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
 
-GPT = ModelShape(
-    n_layers=32, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
-)
-T5 = ModelShape(
-    family="t5",
-    n_layers=96,
-    hidden_size=1024,
-    n_heads=128,
-    head_size=128,
-    ffn_size=65536,
-    vocab_size=32128,
-    max_tokens=8192,
-)
+GPT = SHAPES["gpt"]
 HEADER = (
     "tensor_parallel,recompute,layer,microbatch_size,input_tokens,target_tokens,"
     "forward_ms,backward_ms,stored_activation_mb,peak_activation_mb\n"
@@ -37,13 +25,7 @@ PARAMETERS = (
 
 @pytest.fixture(scope="module")
 def a100() -> ProfileTable:
-    return import_table("gpt_6.7b", GPT)
-
-
-def import_table(model: str, shape: ModelShape) -> ProfileTable:
-    profiles = shared_folder("profiles")
-    layers, parameters = f"a100_40gb_{model}.csv", f"a100_40gb_{model}_parameters.csv"
-    return import_csv(profiles / layers, profiles / parameters, shape)
+    return a100_table("gpt")
 
 
 def write(folder: Path, rows: str, parameters: str = PARAMETERS) -> tuple[Path, Path]:
@@ -136,7 +118,8 @@ def test_a100_layers_need_the_same_on_top_per_row_however_many_layers_fitted(
 
 def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
     cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
-    cost = ProfiledCost(a100, GPT, cluster, ProfiledConfig(path=Path("a100.h5")))
+    shape = GPT.model_copy(update={"n_layers": 32})
+    cost = ProfiledCost(a100, shape, cluster, ProfiledConfig(path=Path("a100.h5")))
     costs = cost.stage_costs(decoder_shapes(np.array([1, 2]), np.array([2048, 8192])))
     assert costs.forward_ms[0].tolist() == pytest.approx([46.24, 46.24, 46.24, 52.59], rel=1e-3)
     assert np.isinf(costs.forward_ms[1]).all()
@@ -147,12 +130,13 @@ def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
 
 
 def test_measurements_of_another_family_are_refused() -> None:
+    path = shared_folder("profiles") / "a100_40gb_t5_11b.csv"
     with pytest.raises(InputError, match=r"t5_11b.csv: holds measurements of a t5, .* is 'gpt'"):
-        import_table("t5_11b", GPT)
+        import_csv(path, path.with_stem(f"{path.stem}_parameters"), GPT)
 
 
 def test_t5_layers_are_kept_by_input_and_target_length() -> None:
-    layers = import_table("t5_11b", T5).layers
+    layers = a100_table("t5").layers
     assert layers[LayerKey(1, "none", "decoder")].forward_ms.ndim == 3
     assert layers[LayerKey(8, "full", "encoder")].forward_ms.ndim == 2
     assert LayerKey(1, "none", "layer") not in layers
