@@ -26,7 +26,6 @@ VALUES = (
 COLUMNS = {
     "megabytes": "{:.0f}",
     "seconds": "{:.2f}",
-    "us_per_line": "{:.2f}",
     "peak_mib": "{:.1f}",
 }
 
@@ -43,7 +42,6 @@ def measure(n_lines: int, folder: Path) -> dict[str, float]:
     return {
         "megabytes": path.stat().st_size / 1e6,
         "seconds": seconds,
-        "us_per_line": 1e6 * seconds / max(1, n_lines),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
