@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bad_input.good import GO_ON
+from tests.bad_input.good import GO_ON, TRAIN
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
 
@@ -134,3 +134,31 @@ def test_a_forged_description_is_refused(worker: Worker, trained: Path, name: st
     rewrite(trained / ONLY / "checkpoint.json", change)
     words = rf"all checkpoints are damaged \(1\), as in {ONLY}/checkpoint.json: .*({words})"
     assert_refused(worker, trained, GO_ON, words)
+
+
+def forget_the_choice(fields: Fields) -> None:
+    """As checkpoints were before there was a choice."""
+    fields["facts"].pop("data.long_samples", None)
+
+
+@pytest.mark.parametrize("choice", ["cut_input_start", "drop", "refuse"])
+def test_what_no_sample_is_too_long_for_may_change(
+    worker: Worker, trained: Path, choice: str
+) -> None:
+    rewrite(trained / ONLY / "checkpoint.json", forget_the_choice)
+    ended = worker.call(trained, (*GO_ON, "--set", f"data.long_samples={choice}"))
+    assert ended.exit_code == 0, ended.stderr
+    assert "trained: goes on after 3 iterations" in ended.stdout
+
+
+LONG = ("--set", "data.max_tokens=16")
+
+
+def test_what_becomes_of_samples_that_are_too_long_may_not(worker: Worker, folder: Path) -> None:
+    as_before = (*TRAIN, *LONG, "--set", "data.long_samples=cut_targets")
+    assert worker.call(folder, as_before).exit_code == 0
+    rewrite(folder / ONLY / "checkpoint.json", forget_the_choice)
+    words = "was written with data.long_samples = 'cut_targets', but now it is 'drop'; set it back"
+    assert_refused(worker, folder, (*GO_ON, *LONG, "--set", "data.long_samples=drop"), words)
+    more = (*as_before, "--set", "training.iterations=4")
+    assert worker.call(folder, more).exit_code == 0

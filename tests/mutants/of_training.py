@@ -105,7 +105,7 @@ TRAINING = (
            "sums start before gradients are there", SUMS),
     Mutant("training/early_sums.py", "if any(parameter is other for other in tied):", "if False:",
            "a tied weight is summed before other stages have added", SUMS),
-    Mutant("training/checkpoint/boxes.py", "(split.n_shards - 1) + split.shard * width",
+    Mutant("training/checkpoint/shard_boxes.py", "(split.n_shards - 1) + split.shard * width",
            "(split.n_shards - 1) + width", "shards lie on each other", CHECKPOINT),
     # memory that is counted
     Mutant("training/activation_memory.py", "if address in kept or address in self._weights:",

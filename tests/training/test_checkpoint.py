@@ -21,14 +21,16 @@ from dynapipe_hpc.models.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, overlap, placed
+from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, overlap
 from dynapipe_hpc.training.checkpoint.files import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.shard_boxes import placed
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.checkpoint.transfer import read_parts, read_whole, write_parts
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.optimizer_state import MOMENTS, Counters
+from dynapipe_hpc.training.optimizer_state import MOMENTS
 
 Result = TypeVar("Result")
 KINDS = ("weight", *MOMENTS)

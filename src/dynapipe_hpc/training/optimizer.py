@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.early_sums import EarlySums
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
 from dynapipe_hpc.training.optimizer_state import (
-    Counters,
     FlatState,
     count_updates,
     flat_state,

@@ -68,6 +68,14 @@ def _check(lengths: Integers, config: DataConfig) -> None:
         )
 
 
+def are_long(dataset: DatasetFile, config: DataConfig) -> npt.NDArray[np.bool_]:
+    """Whether each sample is longer than data.max_tokens, shape (n_samples,)."""
+    is_long: npt.NDArray[np.bool_] = (
+        dataset.input_lengths + dataset.target_lengths > config.max_tokens
+    )
+    return is_long
+
+
 def describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     """A line about the samples above data.max_tokens; none if all are used whole.
 
@@ -76,7 +84,7 @@ def describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     """
     inputs, targets = dataset.input_lengths, dataset.target_lengths
     used = used_tokens(inputs, targets, config)
-    is_long = inputs + targets > config.max_tokens
+    is_long = are_long(dataset, config)
     if not is_long.any():
         return
     kept = np.zeros(len(inputs), np.bool_)

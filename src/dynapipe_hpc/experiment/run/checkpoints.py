@@ -15,7 +15,7 @@ from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.parts import Part
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.checkpoint.transfer import write_parts
-from dynapipe_hpc.training.optimizer_state import Counters
+from dynapipe_hpc.training.counters import Counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,26 @@
-"""Where a run goes on: at the newest checkpoint of its folder that is whole."""
+"""Where a run continues: at the newest checkpoint of its folder that is whole."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.long_samples import are_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import say
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.files import DamagedError, new_checksum
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.part_reader import check_tensors
-from dynapipe_hpc.training.checkpoint.state import TrainingState
-from dynapipe_hpc.training.checkpoint.transfer import read_parts
+from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
 
+T = TypeVar("T")
 FIXED_TRAINING = ("seed", "dtype", "loss_weighting")
 _BEFORE = {"data.long_samples": "cut_targets"}
 """What held before there was a key for it, which checkpoints of that time do not name."""
@@ -27,29 +28,29 @@ _BEFORE = {"data.long_samples": "cut_targets"}
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """A checkpoint to go on from.
+    """A checkpoint to continue from.
 
     Attributes:
         path: The checkpoint.
         description: What it is of.
+        damaged: Newer checkpoints, and what is damaged of each.
     """
 
     path: Path
     description: Description
+    damaged: Mapping[Path, str]
 
-    def restore(self, job: Job, state: TrainingState) -> None:
-        """Overwrites the state of training; all ranks together.
 
-        Raises:
-            SystemExit: The checkpoint does not fit; the first rank has said why.
-        """
-        with job.agreeing():
-            read_parts(self.path, len(self.description.part_checksums), state.to_restore())
-        state.resume(self.description.counters)
+def facts_of_run(config: ExperimentConfig, dataset: DatasetFile) -> Facts:
+    """What must stay as it is when training continues: of configuration and dataset."""
+    facts = {**facts_of(config), **_samples_of(dataset)}
+    if not are_long(dataset, config.data).any():
+        del facts["data.long_samples"]  # it decides nothing
+    return facts
 
 
 def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | None]:
-    """What must stay as it is when training goes on, by the keys of the configuration.
+    """What must stay as it is when training continues, by the keys of the configuration.
 
     Cluster, planner and the number of iterations may change, and how weights are updated.
     """
@@ -63,51 +64,54 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
     }
 
 
-def samples_of(source: Source) -> Mapping[str, str]:
-    """What tells a dataset from others: the lengths and tasks of its samples, and its tokens."""
-    dataset, found = source.dataset, new_checksum()
-    for numbers in (dataset.input_lengths, dataset.target_lengths, dataset.task_ids):
-        found.update(np.ascontiguousarray(numbers, np.int64).data)
-    found.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
-    return {"the hash of the samples of data.dataset": found.hexdigest()}
+def newest_whole(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
+    """The newest whole checkpoint; all ranks together, which share the reading. Only looks.
+
+    Args:
+        job: The ranks.
+        folder: The checkpoints of a run folder, which need not exist.
+        facts: What must be the same, from `facts_of_run`.
+
+    Raises:
+        InputError, OSError: It belongs to another experiment, all are damaged, or one cannot be
+            read now or by this version; on all ranks, whichever met it.
+    """
+    damaged: dict[Path, str] = {}
+    for path in _together(job, folder.complete):
+        try:
+            description = _together(job, partial(_check_share, path, job))
+        except DamagedError as error:
+            damaged[path] = str(error)
+            continue
+        _check_facts(path, description.facts, facts)
+        return ResumePoint(path, description, damaged)
+    if damaged:
+        raise InputError(
+            f"{folder.path}: all checkpoints are damaged ({len(damaged)}), as in "
+            f"{next(iter(damaged.values()))}; put back a whole one, or name another run folder"
+        )
+    return None
 
 
 def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
-    """The newest whole checkpoint; all ranks together, which share the reading.
+    """As `newest_whole`, and clears the folder for a run that is to continue.
 
     What an earlier run left unfinished is removed, and what is damaged is set aside if there is
     a whole one.
 
     Raises:
-        SystemExit: It belongs to another experiment, all are damaged, or one cannot be read now
-            or by this version; the first rank has said so.
+        SystemExit: As `newest_whole`; the first rank has said so.
     """
     with job.agreeing():
         if job.is_first:
             for left in folder.clear():
                 say(f"{left}: was never completed, and is removed")
-        candidates = folder.complete()
-    damaged: dict[Path, str] = {}
-    for path in job.broadcast(candidates):
-        with job.agreeing():
-            problem = _problem(path, job)
-        problems = [text for text in job.gather(problem) if text]
-        if job.broadcast(not problems):
-            with job.agreeing():
-                description = Description.read(path)
-                _check_facts(path, description.facts, facts)
-                for old, problem in damaged.items():
-                    say(f"{problem}; it is left out, and kept as {folder.set_aside(old)}")
-            return ResumePoint(path, description)
-        if job.is_first:
-            damaged[path] = problems[0]
     with job.agreeing():
-        if damaged:
-            raise InputError(
-                f"{folder.path}: all checkpoints are damaged ({len(damaged)}), as in "
-                f"{next(iter(damaged.values()))}; put back a whole one, or name another run folder"
-            )
-    return None
+        point = newest_whole(job, folder, facts)
+    with job.agreeing():
+        for path, problem in point.damaged.items() if point and job.is_first else ():
+            say(f"{problem}; it is left out, and kept as {folder.set_aside(path)}")
+    return point
 
 
 def n_repeatable(output: Path, config: ExperimentConfig) -> int:
@@ -124,24 +128,43 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
     return 2 * earlier.checkpoint.every if same else 0
 
 
-def _problem(path: Path, job: Job) -> str:
-    """What is damaged of this rank's share of the parts."""
+def _samples_of(dataset: DatasetFile) -> Facts:
+    """What tells a dataset from others: the lengths and tasks of its samples, and its tokens."""
+    found = new_checksum()
+    for numbers in (dataset.input_lengths, dataset.target_lengths, dataset.task_ids):
+        found.update(np.ascontiguousarray(numbers, np.int64).data)
+    found.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
+    return {"the hash of the samples of data.dataset": found.hexdigest()}
+
+
+def _together(job: Job, look: Callable[[], T]) -> T:
+    """What the first rank sees; an error of any rank is raised on all, damage after all others."""
+    met: Exception | None = None
     try:
-        description = Description.read(path)
-        for rank, checksum in enumerate(description.part_checksums):
-            if rank % job.size == job.rank:
-                check_part(path, rank, checksum)
-        if job.is_first:
-            check_tensors(path, len(description.part_checksums))
-    except DamagedError as error:
-        return str(error)
-    return ""
+        seen = look()
+    except (InputError, OSError) as error:
+        met = error
+    errors = [each for each in job.comm.allgather(met) if each is not None]
+    for worst in sorted(errors, key=lambda each: isinstance(each, DamagedError)):
+        raise worst
+    return job.broadcast(seen)
+
+
+def _check_share(path: Path, job: Job) -> Description:
+    """Reads this rank's share of the parts."""
+    description = Description.read(path)
+    for rank, checksum in enumerate(description.part_checksums):
+        if rank % job.size == job.rank:
+            check_part(path, rank, checksum)
+    if job.is_first:
+        read_tensors(path, len(description.part_checksums))
+    return description
 
 
 def _check_facts(path: Path, stored: Facts, current: Facts) -> None:
-    unnamed = {key: value for key, value in _BEFORE.items() if key in current}
-    for key, value in {**unnamed, **stored}.items():
-        if current.get(key) != value:
+    for key, value in {**_BEFORE, **stored}.items():
+        decides_nothing = key in _BEFORE and key not in current
+        if not decides_nothing and current.get(key) != value:
             raise InputError(
                 f"{path}: was written with {key} = {value!r}, but now it is "
                 f"{current.get(key)!r}; set it back, or name another run folder"

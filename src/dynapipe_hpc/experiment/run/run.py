@@ -15,11 +15,7 @@ from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.locked import locked
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
-from dynapipe_hpc.experiment.run.resume import (
-    facts_of,
-    find_resume_point,
-    samples_of,
-)
+from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_resume_point
 from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.train import RankAtWork, train
@@ -33,6 +29,8 @@ from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlanStore
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.checkpoint.transfer import read_parts
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import describe_longer
 
@@ -43,7 +41,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     Args:
         job: The ranks, as many as the configuration needs.
         experiment: What to train, from `open_experiment`.
-        output: The run folder to create, or to go on with from its newest checkpoint.
+        output: The run folder to create, or to continue from its newest checkpoint.
 
     Returns:
         The exit code: 0, or 75 if the run was asked to stop before its end.
@@ -70,7 +68,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     """Trains in a run folder that is locked; returns the signal that stopped the run, or 0."""
     config, source = experiment
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
-    facts = {**facts_of(config), **samples_of(source)}
+    facts = facts_of_run(config, source.dataset)
     point = find_resume_point(job, folder, facts)
     n_done = point.description.n_done if point else 0
     if n_done >= config.training.iterations:
@@ -84,7 +82,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         print(escaped(line), flush=True)
     worker = build_worker(config, source, job, place)
     if point:
-        point.restore(job, worker.state)
+        _restore(job, point, worker.state)
     store = _open_store(job, config.store, n_done)
     watchdog = Watchdog(job, config)
     position = watchdog.position
@@ -105,6 +103,13 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         store.close()
         worker.channels.close()
     return asked
+
+
+def _restore(job: Job, point: ResumePoint, state: TrainingState) -> None:
+    """Overwrites the state of training with a checkpoint; all ranks together."""
+    with job.agreeing():
+        read_parts(point.path, len(point.description.part_checksums), state.to_restore())
+    state.resume(point.description.counters)
 
 
 def _checking(

@@ -13,7 +13,7 @@ from dynapipe_hpc.training.checkpoint.files import (
     read_fields,
     write_fields,
 )
-from dynapipe_hpc.training.optimizer_state import Counters
+from dynapipe_hpc.training.counters import Counters
 
 NAME, KIND, VERSION = "checkpoint.json", "checkpoint", 1
 

@@ -14,6 +14,7 @@ from dynapipe_hpc.training.checkpoint.files import (
 )
 from dynapipe_hpc.training.checkpoint.stored_tensors import (
     StoredTensor,
+    check_whole,
     n_bytes_of,
     parse_tensors,
 )
@@ -71,6 +72,24 @@ def read_index(folder: Path, rank: int) -> PartIndex:
         raise DamagedError(f"{path}: is damaged: {error} is missing") from None
     except InputError as error:
         raise DamagedError(f"{path}: is damaged: {error}") from None
+
+
+def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor]]:
+    """What the numbers of all ranks are: by tensor, then by the rank that wrote.
+
+    Raises:
+        DamagedError: A file is damaged, or the parts are no whole tensors.
+    """
+    found: dict[str, dict[int, StoredTensor]] = {}
+    for rank in range(n_parts):
+        for name, stored in read_index(folder, rank).tensors.items():
+            found.setdefault(name, {})[rank] = stored
+    try:
+        for name, by_rank in found.items():
+            check_whole(name, [*by_rank.values()])
+    except InputError as error:
+        raise DamagedError(f"{folder}: {error}") from None
+    return found
 
 
 def check_part(folder: Path, rank: int, checksum: str) -> None:

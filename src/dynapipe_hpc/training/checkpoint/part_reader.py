@@ -19,11 +19,11 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.training.checkpoint.files import DamagedError
-from dynapipe_hpc.training.checkpoint.part_files import data_path, read_index
+from dynapipe_hpc.training.checkpoint.part_files import data_path, read_tensors
 from dynapipe_hpc.training.checkpoint.part_writer import done
-from dynapipe_hpc.training.checkpoint.stored_tensors import StoredTensor, check_whole
+from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES, StoredTensor
+
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,8 @@ class PartReader(StorageReader):
         """
         self._folder = folder
         self._blocks: dict[MetadataIndex, _Block] = {}
-        parts: dict[str, dict[int, StoredTensor]] = {}
-        for rank in range(n_parts):
-            for name, stored in read_index(folder, rank).tensors.items():
-                parts.setdefault(name, {})[rank] = stored
-        try:
-            for name, by_rank in parts.items():
-                check_whole(name, [*by_rank.values()])
-        except InputError as error:
-            raise DamagedError(f"{folder}: {error}") from None
-        self.metadata = Metadata({name: self._add(name, of) for name, of in parts.items()})
+        tensors = read_tensors(folder, n_parts)
+        self.metadata = Metadata({name: self._add(name, of) for name, of in tensors.items()})
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Nothing to do."""
@@ -106,23 +98,15 @@ class PartReader(StorageReader):
 
     def _add(self, name: str, by_rank: Mapping[int, StoredTensor]) -> TensorStorageMetadata:
         first = next(iter(by_rank.values()))
+        dtype = DTYPES[first.dtype]
         chunks = []
         for rank, stored in by_rank.items():
             for block in stored.blocks:
                 offsets, sizes = torch.Size(block.box.offsets), torch.Size(block.box.sizes)
                 chunks.append(ChunkStorageMetadata(offsets, sizes))
-                found = _Block(rank, block.start, sizes, first.dtype)
+                found = _Block(rank, block.start, sizes, dtype)
                 self._blocks[MetadataIndex(name, offsets)] = found
-        return TensorStorageMetadata(TensorProperties(first.dtype), torch.Size(first.shape), chunks)
-
-
-def check_tensors(folder: Path, n_parts: int) -> None:
-    """Checks that the parts of all ranks together are whole tensors.
-
-    Raises:
-        DamagedError: They are not.
-    """
-    PartReader(folder, n_parts)
+        return TensorStorageMetadata(TensorProperties(dtype), torch.Size(first.shape), chunks)
 
 
 def narrowed(values: Tensor, offsets: torch.Size, lengths: torch.Size) -> Tensor:

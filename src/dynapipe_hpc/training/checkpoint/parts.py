@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.split import WHOLE, Split, splits_of
-from dynapipe_hpc.training.checkpoint.boxes import boxes_of, placed
+from dynapipe_hpc.training.checkpoint.boxes import boxes_of
+from dynapipe_hpc.training.checkpoint.shard_boxes import placed
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.optimizer_state import FlatState, Segment
 

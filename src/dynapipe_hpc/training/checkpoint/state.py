@@ -5,8 +5,9 @@ from torch import nn
 
 from dynapipe_hpc.training.checkpoint.parts import Part, parts_of, placements
 from dynapipe_hpc.training.collectives import Collectives
+from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.optimizer_state import Counters, FlatState, Segment
+from dynapipe_hpc.training.optimizer_state import FlatState, Segment
 
 
 class TrainingState:

@@ -5,15 +5,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeGuard
 
-import torch
-
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.training.checkpoint.boxes import Box, overlap
 
-DTYPES = {
-    str(d).removeprefix("torch."): d
-    for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-}
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+"""Size of a number by its type, as torch calls it."""
 MOST_NUMBERS = 1 << 48
 
 
@@ -35,18 +31,18 @@ class StoredTensor:
     """The blocks of a tensor in a file of numbers.
 
     Attributes:
-        dtype: Type of its numbers.
+        dtype: Type of its numbers, one of `ITEM_BYTES`.
         shape: Shape of the whole tensor.
         blocks: Blocks in the file, none of which reaches beyond the tensor.
     """
 
-    dtype: torch.dtype
+    dtype: str
     shape: tuple[int, ...]
     blocks: tuple[StoredBlock, ...]
 
     def n_bytes(self, block: StoredBlock) -> int:
         """Size of a block in the file."""
-        return prod(block.box.sizes) * self.dtype.itemsize
+        return prod(block.box.sizes) * ITEM_BYTES[self.dtype]
 
 
 def parse_tensors(tensors: object) -> dict[str, StoredTensor]:
@@ -107,13 +103,13 @@ def check_whole(name: str, parts: Sequence[StoredTensor]) -> None:
 
 def _parse(fields: Mapping[str, Any]) -> StoredTensor:
     dtype, shape, blocks = fields["dtype"], fields["shape"], fields["blocks"]
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise InputError(f"dtype is {quoted(dtype)}, not one of {', '.join(DTYPES)}")
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        raise InputError(f"dtype is {quoted(dtype)}, not one of {', '.join(ITEM_BYTES)}")
     if not _are_sizes(shape, least=1) or not shape or prod(shape) > MOST_NUMBERS:
         raise InputError(f"shape is {quoted(shape)}, not that of a tensor")
     if not isinstance(blocks, list):
         raise InputError(f"blocks is {quoted(blocks)}, not a list")
-    return StoredTensor(DTYPES[dtype], tuple(shape), tuple(_block(b, shape) for b in blocks))
+    return StoredTensor(dtype, tuple(shape), tuple(_block(b, shape) for b in blocks))
 
 
 def _block(block: object, shape: Sequence[int]) -> StoredBlock:
