@@ -78,6 +78,8 @@ UNFINISHED = f"{0xABC:016x}.partial"
 def test_what_a_run_was_writing_when_it_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
     begun = tmp_path / f".iterations.csv.{UNFINISHED}"
     begun.touch()
+    RunFolder.check_new(tmp_path, 0)
+    assert begun.exists()
     RunFolder.create(tmp_path, "", {}).add(record())
     others = [tmp_path / f".{name}.{UNFINISHED}" for name in ("config.toml", "trace.json")]
     plan = tmp_path / "plans" / f".0003.txt.{UNFINISHED}"

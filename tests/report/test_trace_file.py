@@ -27,9 +27,9 @@ def written(path: Path, n_iterations: int) -> TraceFile:
 def test_timelines_are_read_back_while_the_run_goes_on_and_after_its_end(tmp_path: Path) -> None:
     trace = written(tmp_path / "trace.json", 3)
     expected = [example(0), example(1), example(2)]
-    assert trace.timelines() == expected
+    assert list(trace.timelines()) == expected
     trace.close()
-    assert trace.timelines() == expected
+    assert list(trace.timelines()) == expected
 
 
 def test_a_run_that_dies_at_any_byte_leaves_its_whole_iterations(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_run_that_dies_at_any_byte_leaves_its_whole_iterations(tmp_path: Path)
     for n_bytes in sorted({*near_line_ends, *range(0, len(text), 97)}):
         file.write_text(text[:n_bytes])
         n_whole = max(0, text[:n_bytes].count("\n") - 1)
-        assert len(TraceFile(file).timelines()) == n_whole
+        assert len(list(TraceFile(file).timelines())) == n_whole
 
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     lines[1] = lines[1][:40]
     file.write_text("\n".join(lines))
     with pytest.raises(InputError, match=r"trace.json:2: not an iteration of a trace .*remove"):
-        TraceFile(file).timelines()
+        list(TraceFile(file).timelines())
 
 
 def test_every_rank_is_two_processes_planned_above_measured(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         help="look for what would prevent a run here; start as a run would be",
         description=(
             "Looks at launcher, MPI, one-sided access between all ranks, software, devices, "
-            "memory and the run folder, and whether CONFIG goes with them: a fact per line, and "
+            "memory and the run folder, and whether CONFIG goes with them and with an earlier run "
+            "in the folder, of which nothing is changed: a fact per line, and "
             "with a problem what to do about it. Exits with 2 if there is a problem, 0 otherwise."
         ),
         epilog=examples(
@@ -25,7 +26,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("config", metavar="CONFIG", type=Path, nargs="?", help="configuration file")
     add_overrides(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FOLDER", type=Path, default=Path("runs"), help="run folder"
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        type=Path,
+        help="run folder, new or to continue (default: a new one in runs)",
     )
     parser.set_defaults(run=run)
 

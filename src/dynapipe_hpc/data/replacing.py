@@ -82,11 +82,17 @@ def remove_unfinished(folder: Path, *names: str) -> None:
     Raises:
         RunError: The file system refuses.
     """
-    for name in names:
-        for left in folder.glob(f".{name}.{'[0-9a-f]' * 16}.partial"):
-            with writing(left):
-                if stat.S_ISREG(left.lstat().st_mode):
-                    left.unlink()
+    with writing(folder):
+        found = unfinished(folder, *names)
+    for left in found:
+        with writing(left):
+            left.unlink()
+
+
+def unfinished(folder: Path, *names: str) -> list[Path]:
+    """Regular files that `remove_unfinished` removes."""
+    found = (path for n in names for path in folder.glob(f".{n}.{'[0-9a-f]' * 16}.partial"))
+    return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
 
 
 def _now_s(path: Path) -> float:

@@ -2,13 +2,14 @@
 
 import json
 import tomllib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, read_text, why_unreadable
-from dynapipe_hpc.data.replacing import remove_unfinished, replacing, writing
+from dynapipe_hpc.data.replacing import remove_unfinished, replacing, unfinished, writing
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
@@ -22,6 +23,7 @@ ITERATIONS = "iterations.csv"
 TRACE = "trace.json"
 LOCK = ".lock"
 """Name of the lock that a run holds while it writes; no part of the run."""
+_GROWING = ("config.toml", "machine.json", ITERATIONS, TRACE)
 
 
 class RunFolder:
@@ -101,6 +103,44 @@ class RunFolder:
             raise InputError(f"{path} holds no finished iteration; let the run finish one first")
         return folder
 
+    @classmethod
+    def check_new(cls, path: Path, n_repeatable: int) -> None:
+        """Checks that a new run may begin in a folder, which need not exist; only looks.
+
+        Args:
+            path: The folder.
+            n_repeatable: As for `create`.
+
+        Raises:
+            InputError: The folder holds more of a run, or other files, or cannot be read.
+        """
+        try:
+            is_run = (path / ITERATIONS).exists()
+            n_done = IterationsFile(path / ITERATIONS).n_lines() if is_run else 0
+            left = unfinished(path, *_GROWING)
+            found = path.iterdir() if path.exists() else ()
+            others = [p for p in found if not p.name.startswith(LOCK) and p not in left]
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}; name another") from None
+        if n_done and n_done >= n_repeatable:
+            raise InputError(
+                f"{path} already holds a run, of {n_done} iterations, and no checkpoint to "
+                "continue from; name another folder or remove this one"
+            )
+        if others and not is_run:
+            raise InputError(f"{path} holds files of something else; name a new folder")
+
+    @classmethod
+    def check_resumable(cls, path: Path) -> None:
+        """Reads all that `resume` will read; only looks.
+
+        Raises:
+            InputError: The folder is no run folder, or damaged.
+        """
+        folder = cls(path, "", {})
+        deque(folder._iterations.records(), maxlen=0)
+        deque(folder._trace.timelines(), maxlen=0)
+
     @property
     def name(self) -> str:
         """The folder's name."""
@@ -152,7 +192,7 @@ class RunFolder:
         Raises:
             InputError: trace.json is damaged.
         """
-        return self._trace.timelines()
+        return list(self._trace.timelines())
 
 
 def write_whole(path: Path, text: str, *, lasting: bool = True) -> None:
@@ -163,7 +203,7 @@ def write_whole(path: Path, text: str, *, lasting: bool = True) -> None:
 
 def _remove_unfinished(path: Path) -> None:
     """Removes what a killed run was writing; the report is no file of the run, nor of its lock."""
-    remove_unfinished(path, "config.toml", "machine.json", ITERATIONS, TRACE)
+    remove_unfinished(path, *_GROWING)
     remove_unfinished(path / "plans", "*")
 
 
@@ -171,19 +211,11 @@ def _prepare(path: Path, n_repeatable: int) -> None:
     """Makes an empty folder, or takes one whose run finished no iteration, or few."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if (path / ITERATIONS).exists():
-            n_done = IterationsFile(path / ITERATIONS).n_lines()
-            if n_done and n_done >= n_repeatable:
-                raise InputError(
-                    f"{path} already holds a run, of {n_done} iterations, and no checkpoint to go "
-                    "on from; name another folder or remove this one"
-                )
-        elif any(not each.name.startswith(LOCK) for each in path.iterdir()):
-            raise InputError(f"{path} holds files of something else; name a new folder")
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; choose another folder"
         ) from None
+    RunFolder.check_new(path, n_repeatable)
 
 
 def _read_config(path: Path) -> str:

@@ -57,23 +57,23 @@ class TraceFile:
             return
         with replacing(self.path) as beside:
             new = TraceFile(beside)
-            for timeline in self._timelines():
+            for timeline in self.timelines():
                 if timeline.iteration < n_kept:
                     new.add(timeline)
         self._end_ms = new._end_ms
         if not self._end_ms:
             self.path.unlink()
 
-    def timelines(self) -> list[IterationTimeline]:
-        """All iterations; a last line still being written is left out.
+    def timelines(self) -> Iterator[IterationTimeline]:
+        """All iterations, one after the other, as runs of many ranks fill gigabytes.
+
+        A last line still being written is left out; without a file there are none.
 
         Raises:
             InputError: A line is damaged.
         """
-        return list(self._timelines()) if os.path.lexists(self.path) else []
-
-    def _timelines(self) -> Iterator[IterationTimeline]:
-        """One after the other: runs of many ranks fill gigabytes."""
+        if not os.path.lexists(self.path):
+            return
         if reason := why_unreadable(self.path):
             raise InputError(f"{self.path}: cannot be read: {reason}")
         number = 0

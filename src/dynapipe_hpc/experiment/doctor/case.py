@@ -16,7 +16,7 @@ class Case:
     Attributes:
         job: The ranks.
         on_host: Those of them that share this rank's host.
-        folder: Where a run folder would go.
+        output: The run folder; None if none is named.
         path: The configuration; None to look at the machine alone.
         config: What it says; None without one, or if it cannot be used.
         error: Why it cannot be used.
@@ -24,21 +24,26 @@ class Case:
 
     job: Job
     on_host: Job
-    folder: Path
+    output: Path | None = None
     path: Path | None = None
     config: ExperimentConfig | None = None
     error: str = ""
 
     @classmethod
-    def of(cls, job: Job, path: Path | None, overrides: list[str], folder: Path) -> "Case":
+    def of(cls, job: Job, path: Path | None, overrides: list[str], output: Path | None) -> "Case":
         """Reads the configuration, if there is one; all ranks together."""
-        case = cls(job, job.on_this_host(), folder)
+        case = cls(job, job.on_this_host(), output)
         if path is None:
             return case
         try:
-            return cls(job, case.on_host, folder, path, load_config(path, overrides))
+            return cls(job, case.on_host, output, path, load_config(path, overrides))
         except InputError as error:
-            return cls(job, case.on_host, folder, path, error=str(error))
+            return cls(job, case.on_host, output, path, error=str(error))
+
+    @property
+    def folder(self) -> Path:
+        """Where a run would write: the run folder, or the one that usually holds them."""
+        return self.output or Path("runs")
 
     @property
     def ranks_of_host(self) -> list[int]:

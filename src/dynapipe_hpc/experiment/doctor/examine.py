@@ -3,13 +3,14 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level, lines, merged
 from dynapipe_hpc.experiment.doctor.look_at_access import look_at_access
 from dynapipe_hpc.experiment.doctor.look_at_config import look_at_config
+from dynapipe_hpc.experiment.doctor.look_at_earlier_run import look_at_earlier_run
 from dynapipe_hpc.experiment.doctor.look_at_folder import look_at_folder
 from dynapipe_hpc.experiment.doctor.look_at_host import look_at_host
 from dynapipe_hpc.experiment.doctor.look_at_launch import look_at_launch, look_at_mpi
@@ -29,8 +30,11 @@ _SECTIONS: dict[str, Look] = {
     "hosts": look_at_host,
     "run folder": look_at_folder,
     "configuration": look_at_config,
+    "earlier run": look_at_earlier_run,
 }
 _LONGEST_S = 120.0
+_READING = {"earlier run"}
+"""Sections that read whole checkpoints, which may take long; ranks have met in those before."""
 
 
 def examine(case: Case) -> bool:
@@ -41,7 +45,7 @@ def examine(case: Case) -> bool:
     """
     levels: Counter[Level] = Counter()
     for heading, look in _SECTIONS.items():
-        with _ending(case, heading):
+        with nullcontext() if heading in _READING else _ending(case, heading):
             findings = merged(case.job.gather(list(look(case))))
         levels.update(finding.level for finding in findings)
         if findings:

@@ -64,6 +64,23 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
     }
 
 
+def together(job: Job, look: Callable[[], T]) -> T:
+    """What the first rank sees; all ranks together.
+
+    Raises:
+        InputError, OSError: What any rank met, on all of them; damage only if it is all.
+    """
+    met: Exception | None = None
+    try:
+        seen = look()
+    except (InputError, OSError) as error:
+        met = error
+    errors = [each for each in job.comm.allgather(met) if each is not None]
+    for worst in sorted(errors, key=lambda each: isinstance(each, DamagedError)):
+        raise worst
+    return job.broadcast(seen)
+
+
 def newest_whole(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
     """The newest whole checkpoint; all ranks together, which share the reading. Only looks.
 
@@ -77,9 +94,9 @@ def newest_whole(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoin
             read now or by this version; on all ranks, whichever met it.
     """
     damaged: dict[Path, str] = {}
-    for path in _together(job, folder.complete):
+    for path in together(job, folder.complete):
         try:
-            description = _together(job, partial(_check_share, path, job))
+            description = together(job, partial(_check_share, path, job))
         except DamagedError as error:
             damaged[path] = str(error)
             continue
@@ -135,19 +152,6 @@ def _samples_of(dataset: DatasetFile) -> Facts:
         found.update(np.ascontiguousarray(numbers, np.int64).data)
     found.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
     return {"the hash of the samples of data.dataset": found.hexdigest()}
-
-
-def _together(job: Job, look: Callable[[], T]) -> T:
-    """What the first rank sees; an error of any rank is raised on all, damage after all others."""
-    met: Exception | None = None
-    try:
-        seen = look()
-    except (InputError, OSError) as error:
-        met = error
-    errors = [each for each in job.comm.allgather(met) if each is not None]
-    for worst in sorted(errors, key=lambda each: isinstance(each, DamagedError)):
-        raise worst
-    return job.broadcast(seen)
 
 
 def _check_share(path: Path, job: Job) -> Description:

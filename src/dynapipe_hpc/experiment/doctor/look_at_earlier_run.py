@@ -1,0 +1,69 @@
+"""Whether a run could continue, or begin, in a folder that exists."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.run.resume import (
+    ResumePoint,
+    facts_of_run,
+    n_repeatable,
+    newest_whole,
+    together,
+)
+from dynapipe_hpc.experiment.run.run_lock import writer_of
+from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.training.checkpoint.description import Facts
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+
+
+def look_at_earlier_run(case: Case) -> Iterator[Finding]:
+    """What a run would find in its folder; all ranks together, which share the reading.
+
+    The folder is left as it is. Of one that another run is writing, its lock says enough.
+    """
+    if not all(case.job.numbers_of_all(int(case.config is not None))):
+        return
+    config, output = case.config, case.output
+    if config is None or output is None or not case.job.broadcast(_is_free(output)):
+        return
+    try:
+        facts = together(case.job, partial(_facts, config))
+        folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
+        point = newest_whole(case.job, folder, facts)
+        found = list(_described(output, config, point)) if case.job.is_first else []
+    except (InputError, OSError) as error:
+        found = [Finding("start", str(error), Level.PROBLEM)] if case.job.is_first else []
+    yield from found
+
+
+def _is_free(output: Path) -> bool:
+    return output.is_dir() and writer_of(output) is None
+
+
+def _facts(config: ExperimentConfig) -> Facts:
+    with DatasetFile(Path(config.data.dataset)) as dataset:
+        return facts_of_run(config, dataset)
+
+
+def _described(
+    output: Path, config: ExperimentConfig, point: ResumePoint | None
+) -> Iterator[Finding]:
+    if point is None:
+        RunFolder.check_new(output, n_repeatable(output, config))
+        yield Finding("start", f"{output}: a run begins here, as there is none to continue")
+        return
+    for problem in point.damaged.values():
+        yield Finding("left out", problem, Level.WARNING)
+    n_done = point.description.n_done
+    if n_done >= config.training.iterations:
+        text = f"all {config.training.iterations} iterations are done; a run would end at once"
+        yield Finding("start", f"{output}: {text}")
+        return
+    RunFolder.check_resumable(output)
+    yield Finding("start", f"{output}: continues after {n_done} iterations")
