@@ -124,6 +124,20 @@ def test_a_page_that_cannot_be_written_is_named(worker: Worker, folder: Path, pa
     assert_refused(worker, folder, ("report", "run", "-o", page), page)
 
 
+@pytest.mark.parametrize("page", ["in.jsonl", "run/config.toml", "data.h5", "other.html"])
+def test_a_file_of_another_kind_is_never_replaced(worker: Worker, folder: Path, page: str) -> None:
+    (folder / "other.html").write_text("<!doctype html>\n<title>holidays</title>\n")
+    words = f"{page}: exists and is not a page of dynapipe-hpc report, so it is never replaced"
+    assert_refused(worker, folder, ("report", "run", "-o", page), words)
+
+
+def test_a_page_is_replaced_by_a_newer_one(worker: Worker, folder: Path) -> None:
+    assert worker.call(folder, REPORT).exit_code == 0
+    before = (folder / "out.html").stat().st_ino
+    assert worker.call(folder, REPORT).exit_code == 0
+    assert (folder / "out.html").stat().st_ino != before
+
+
 def test_a_missing_trace_is_none(worker: Worker, folder: Path) -> None:
     be_missing(folder / "run" / "trace.json")
     assert worker.call(folder, REPORT).exit_code == 0

@@ -9,11 +9,28 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import open_input
+from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.report.comparison import UNLIKE, Comparison, table
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.gantt import Gantt, gantt
 from dynapipe_hpc.report.run_folder import RunFolder, write_whole
 from dynapipe_hpc.report.timeline import IterationTimeline
+
+_START, _TITLE_END = b"<!doctype html>", b"dynapipe-hpc report</title>"
+_HEAD_BYTES = 1 << 20
+
+
+def _is_page(path: Path) -> bool:
+    try:
+        with open_input(path) as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return head.startswith(_START) and _TITLE_END in head
+
+
+PAGE = FileKind("a page of dynapipe-hpc report", _is_page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +69,11 @@ def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) ->
         page: The file to write.
 
     Raises:
-        InputError: The file cannot be written, or a run's trace is damaged.
+        InputError: The file cannot be written, or exists and is no such page, or a run's trace
+            is damaged.
     """
+    if page.exists():
+        check_output(page, [], PAGE, force=True)  # it can be made again
     text = _render(runs, comparison, page)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
