@@ -71,6 +71,10 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         no_folder,
         "trained/checkpoints: cannot be read: Not a directory; make it",
     ),
+    "no folder of a lock": (
+        lambda folder: (folder / RUN / ".lock").touch(),
+        "trained/.lock: is in the way of the lock; remove it",
+    ),
     "damaged iterations": (
         lambda folder: be("x,y\n")(folder / RUN / "iterations.csv"),
         "iterations.csv:1: the columns must be",

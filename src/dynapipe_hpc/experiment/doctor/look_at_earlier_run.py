@@ -43,7 +43,10 @@ def look_at_earlier_run(case: Case) -> Iterator[Finding]:
 
 
 def _is_free(output: Path) -> bool:
-    return output.is_dir() and writer_of(output) is None
+    try:
+        return output.is_dir() and writer_of(output) is None
+    except InputError:  # which the section on the folder has said
+        return False
 
 
 def _facts(config: ExperimentConfig) -> Facts:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.run.run_lock import writer_of
@@ -69,7 +70,12 @@ def _seen(folder: Path) -> Iterator[Finding]:
 
 
 def _lock(folder: Path) -> Iterator[Finding]:
-    if (writer := writer_of(folder)) is not None:
+    try:
+        writer = writer_of(folder)
+    except InputError as error:
+        yield Finding("lock", str(error), Level.PROBLEM)
+        return
+    if writer is not None:
         # One that cannot be seen from here may be gone.
         level = Level.PROBLEM if writer.is_alive() else Level.WARNING
         text = f"{folder}: another run holds it, {writer}; wait for its end, or name another folder"

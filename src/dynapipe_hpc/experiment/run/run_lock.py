@@ -113,7 +113,7 @@ class RunLock:
             self._holder.write(beside / self._own.name)
             beside.rename(self._lock)
         except NotADirectoryError:
-            raise InputError(f"{self._lock}: is in the way of the lock; remove it") from None
+            raise _in_the_way(self._lock) from None
         except OSError as error:
             if error.errno not in _NOT_TAKEN:
                 raise
@@ -155,6 +155,17 @@ class RunLock:
 
 
 def writer_of(folder: Path) -> LockHolder | None:
-    """The run that holds the lock on a folder; None if none does, or its process is gone."""
-    holders = map(read_holder, (folder / LOCK).glob("*.json"))
+    """The run that holds the lock on a folder; None if none does, or its process is gone.
+
+    Raises:
+        InputError: Something else has the name of the lock.
+    """
+    lock = folder / LOCK
+    if lock.exists() and not lock.is_dir():
+        raise _in_the_way(lock)
+    holders = map(read_holder, lock.glob("*.json"))
     return next((holder for holder in holders if holder.is_alive() is not False), None)
+
+
+def _in_the_way(lock: Path) -> InputError:
+    return InputError(f"{lock}: is in the way of the lock; remove it")
