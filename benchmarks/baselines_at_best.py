@@ -14,14 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.placed import placed
-from dynapipe_hpc.experiment.source import open_sampler
-from dynapipe_hpc.planner.make_plans import Planner
 from measured import print_table, write_json
 
 COLUMNS = {"tokens/s": "{:.0f}", "real": "{:.2f}", "best": "{:.0f}"}
@@ -71,8 +69,8 @@ def measure(path: Path, setting: Setting, batches: Sequence[Sequence[Sample]]) -
     Raises:
         InputError: It cannot be planned.
     """
-    config = placed(load_config(path, [f"planner.batch={setting.value}"]))
-    planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
+    config = load_config(path, [f"planner.batch={setting.value}"])
+    planner = open_experiment(ExperimentFiles(config)).planner
     pipelines = [p for samples in batches for p in planner.choose(samples).pipelines]
     padded = sum(m.padded_tokens for p in pipelines for m in p.microbatches)
     ends_ms = [p.timeline.makespan_ms for p in pipelines]
@@ -84,9 +82,8 @@ def measure(path: Path, setting: Setting, batches: Sequence[Sequence[Sample]]) -
 
 def measure_all(path: Path, n_batches: int) -> dict[str, Row]:
     config = load_config(path)
-    with DatasetFile(Path(config.data.dataset)) as dataset:
-        sampler = open_sampler(config, dataset)
-        batches = [sampler.iteration(k) for k in range(n_batches)]
+    sampler = ExperimentFiles(config).sampler
+    batches = [sampler.iteration(k) for k in range(n_batches)]
     rows: dict[Setting, Row] = {}
     for setting in settings_of(config):
         try:

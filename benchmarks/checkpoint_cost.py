@@ -27,11 +27,12 @@ from mpi4py import MPI
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.position import private_position
 from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
-from dynapipe_hpc.experiment.rank.devices import find_place
+from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
-from dynapipe_hpc.experiment.source import open_source
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -91,10 +92,10 @@ class Training:
 
 def training(path: Path, folder: Path) -> Training:
     config = load_config(path)
-    source, place = open_source(config), find_place(JOB, config)
-    worker = build_worker(config, source, JOB, place)
-    samples = source.sampler.iteration(0)
-    plans = source.planner.make_plans(0, samples)
+    experiment = open_experiment(ExperimentFiles(config))
+    worker = build_worker(experiment, JOB, find_device(JOB, config))
+    samples = experiment.sampler.iteration(0)
+    plans = experiment.planner.make_plans(0, samples)
     kept = CheckpointConfig(every=1)
     written = CheckpointFolder(folder, kept)
     checkpoints = Checkpoints(

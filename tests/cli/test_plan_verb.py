@@ -15,7 +15,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.from_config import costs_of, read_costs
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
@@ -87,7 +87,8 @@ def test_every_sample_is_in_a_row_that_holds_it(tmp_path: Path, config: str, len
 
 
 def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: str) -> None:
-    cost, link = costs_of(EXPERIMENT.planner.cost, EXPERIMENT.model, EXPERIMENT.cluster)
+    source = read_costs(EXPERIMENT.planner.cost, EXPERIMENT.model)
+    cost, link = costs_of(source, EXPERIMENT.model, EXPERIMENT.cluster)
     for batch in planned(tmp_path, config, lengths):
         timelines = []
         for replica in batch["replicas"]:

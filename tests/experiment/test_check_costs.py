@@ -10,10 +10,11 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.profile.begun_table import measured_with
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
-from dynapipe_hpc.experiment.use_profile import with_profile
+from dynapipe_hpc.planner.cost.from_config import CostSource, read_costs
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 CPU = tiny_experiment(n_stages=2)
@@ -26,27 +27,33 @@ def experiment(folder: Path, **changes: str) -> ExperimentConfig:
     measured = measured_with(config, ProfileGrid.of(config), 2) | changes
     path = folder / "costs.h5"
     write_table(replace(linear_table(), provenance=measured), path)
-    return with_profile(config, path)
+    return with_cost_table(config, path)
+
+
+def costs_of(config: ExperimentConfig) -> CostSource:
+    return read_costs(config.planner.cost, config.model)
 
 
 def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None:
     config = experiment(tmp_path)
-    assert check_costs(config, circumstances(config, 2)) == ""
-    assert check_costs(config, configured(config)) == ""
+    assert check_costs(costs_of(config), circumstances(config, 2)) == ""
+    assert check_costs(costs_of(config), configured(config)) == ""
 
 
 @pytest.mark.parametrize("name", ["ranks", "threads", "zero_stage", "processor", "torch"])
 def test_what_was_different_is_a_warning(tmp_path: Path, name: str) -> None:
     config = experiment(tmp_path, **{name: "77"})
     here = circumstances(config, 2)
-    warning = check_costs(config, here)
+    warning = check_costs(costs_of(config), here)
     assert f"costs.h5: was measured with {name} 77 (here {here[name]}); predictions may" in warning
     assert "measure again with 'dynapipe-hpc profile CONFIG -o TABLE.h5', started as" in warning
 
 
 def test_all_that_was_different_is_said_in_one_line(tmp_path: Path) -> None:
     config = experiment(tmp_path, ranks="1", threads="3")
-    assert "with ranks 1 (here 2), threads 3 (here 1);" in check_costs(config, configured(config))
+    assert "with ranks 1 (here 2), threads 3 (here 1);" in check_costs(
+        costs_of(config), configured(config)
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,10 +68,10 @@ def test_costs_that_cannot_be_right_are_refused(
 ) -> None:
     config = experiment(tmp_path, **changes)
     with pytest.raises(InputError, match=message):
-        check_costs(config, configured(config))
+        check_costs(costs_of(config), configured(config))
 
 
 def test_what_a_table_does_not_say_is_not_compared(tmp_path: Path) -> None:
     config = experiment(tmp_path)
     write_table(linear_table(), tmp_path / "costs.h5")
-    assert check_costs(config, circumstances(config, 2)) == ""
+    assert check_costs(costs_of(config), circumstances(config, 2)) == ""

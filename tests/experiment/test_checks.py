@@ -12,11 +12,11 @@ from dynapipe_hpc.experiment.checks import (
     check_size,
     check_split_backward,
 )
-from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.job.world import MPI
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
-Check = Callable[[ExperimentConfig, int], None]
+Check = Callable[[ExperimentFiles, int], None]
 
 
 def test_plans_that_keep_backward_passes_whole_can_be_run() -> None:
@@ -29,24 +29,24 @@ def test_plans_that_split_backward_passes_cannot_be_run_yet() -> None:
         check_split_backward(ScheduleConfig(split_backward=True))
 
 
-def experiment(dataset: Path, vocab_size: int) -> ExperimentConfig:
+def files(dataset: Path, vocab_size: int) -> ExperimentFiles:
     config = tiny_experiment()
     data = config.data.model_copy(update={"dataset": str(dataset)})
     model = config.model.model_copy(update={"vocab_size": vocab_size})
-    return config.model_copy(update={"data": data, "model": model})
+    return ExperimentFiles(config.model_copy(update={"data": data, "model": model}))
 
 
 @pytest.mark.parametrize("check", [check_run, check_profile])
 def test_tokens_that_the_model_does_not_know_are_refused(tmp_path: Path, check: Check) -> None:
     dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
-    check(experiment(dataset, 40), 1)
+    check(files(dataset, 40), 1)
     message = "its tokenizer has .* tokens, but model.vocab_size is 3; raise it to at least"
     with pytest.raises(InputError, match=message):
-        check(experiment(dataset, 3), 1)
+        check(files(dataset, 3), 1)
 
 
 def test_costs_can_be_measured_before_there_is_a_dataset(tmp_path: Path) -> None:
-    check_profile(experiment(tmp_path / "none.h5", 40), 1)
+    check_profile(files(tmp_path / "none.h5", 40), 1)
 
 
 @pytest.mark.skipif("Open MPI" not in MPI.Get_library_version(), reason="Open MPI alone wants it")

@@ -28,7 +28,7 @@ from dynapipe_hpc.experiment.rank.channels import (
     open_torch_channels,
     through_host,
 )
-from dynapipe_hpc.experiment.rank.devices import CPU, Place
+from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.split import Split
 from dynapipe_hpc.models.tied_weights import tied_weights
@@ -104,7 +104,7 @@ def close(actual: Tensor, expected: Tensor) -> bool:
 def test_three_steps_give_the_unsplit_weights(
     shape: ModelShape, cluster: Cluster, schedule: RuleName
 ) -> None:
-    channels = open_channels(Job(WORLD), cluster, Place(CPU), torch.float64, (), LIMIT_S)
+    channels = open_channels(Job(WORLD), cluster, RankDevice(CPU), torch.float64, (), LIMIT_S)
     found, splits = train(shape, cluster, BATCHES, schedule, channels)
     check(found, splits, shape)
 

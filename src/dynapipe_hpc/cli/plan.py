@@ -47,19 +47,22 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints micro-batches, prediction and instructions, or a line per batch of lengths."""
+    from dynapipe_hpc.experiment.experiment import open_experiment
     from dynapipe_hpc.experiment.explain.plan_lengths import plan_lengths
     from dynapipe_hpc.experiment.explain.show_plan import show_plan
-    from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.experiment.use_profile import with_profile
+    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.load import load_config, with_cost_table
 
     _check(arguments)
     config = load_config(arguments.config, arguments.overrides)
     if arguments.profile is not None:
-        config = with_profile(config, arguments.profile)
+        config = with_cost_table(config, arguments.profile)
+    files = ExperimentFiles(config)
     if arguments.lengths is None:
-        print(escaped(show_plan(config, arguments.iteration, arguments.explain)))
+        experiment = open_experiment(files)
+        print(escaped(show_plan(experiment, arguments.iteration, arguments.explain)))
         return 0
-    for line in plan_lengths(config, arguments.lengths, arguments.json):
+    for line in plan_lengths(files, arguments.lengths, arguments.json):
         print(escaped(line))
     return 0
 

@@ -64,6 +64,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.check_torch import check_torch
     from dynapipe_hpc.experiment.checks import check_profile
+    from dynapipe_hpc.experiment.files import ExperimentFiles
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.profile.grid import ProfileGrid
     from dynapipe_hpc.job.job import open_job
@@ -75,7 +76,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         with job.agreeing():
             config = load_config(arguments.config, arguments.overrides)
             grid = ProfileGrid.of(config, arguments.microbatch_tokens)
-            check_profile(config, job.size)
+            check_profile(ExperimentFiles(config), job.size)
             if job.is_first:
                 check_output(output, [arguments.config], TABLE, force=True)
         with job.agreeing():

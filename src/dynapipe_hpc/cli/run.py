@@ -32,11 +32,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains; the run folder holds the result."""
-    from dynapipe_hpc.experiment.open_experiment import open_experiment
+    from dynapipe_hpc.experiment.run.start import start_experiment
     from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:
-        experiment = open_experiment(job, arguments.config, arguments.overrides)
+        experiment = start_experiment(job, arguments.config, arguments.overrides)
         # Loads torch, after all that may be wrong without it.
         from dynapipe_hpc.experiment.run.run import run_experiment
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.table.load_table import load_table
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 
 # Costs of others are wrong, not only inexact.
 _MUST_AGREE = {"dtype": "training.dtype", "device": "training.device"}
@@ -13,11 +12,11 @@ _SHOULD_AGREE = ("processor", "ranks", "threads", "zero_stage", "torch", "dynapi
 _AGAIN = "measure again with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
 
 
-def check_costs(config: ExperimentConfig, here: Mapping[str, str]) -> str:
+def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
     """Compares the circumstances in which a cost table was measured with those of its use.
 
     Args:
-        config: Names the table.
+        costs: The table, or estimates, which hold everywhere.
         here: Circumstances of its use, as far as they are known; `configured` at least. What a
             table does not say, as imported ones, is not compared.
 
@@ -25,17 +24,16 @@ def check_costs(config: ExperimentConfig, here: Mapping[str, str]) -> str:
         A warning: what was different; empty if nothing was.
 
     Raises:
-        InputError: The table cannot be read, or the costs cannot be right: they were measured with
-            numbers of another type, or on another kind of device.
+        InputError: The costs cannot be right: they were measured with numbers of another type, or
+            on another kind of device.
     """
-    cost = config.planner.cost
-    if not isinstance(cost, ProfiledConfig):
+    if not isinstance(costs, MeasuredCosts):
         return ""
-    measured = load_table(cost.path, config.model).provenance
+    path, measured = costs.config.path, costs.table.provenance
     for name, key in _MUST_AGREE.items():
         if name in here and measured.get(name, here[name]) != here[name]:
             raise InputError(
-                f"{cost.path}: was measured with {name} {measured[name]}, but {key} is "
+                f"{path}: was measured with {name} {measured[name]}, but {key} is "
                 f"{here[name]}; change it, or {_AGAIN}"
             )
     differing = [
@@ -46,7 +44,7 @@ def check_costs(config: ExperimentConfig, here: Mapping[str, str]) -> str:
     if not differing:
         return ""
     return (
-        f"{cost.path}: was measured with {', '.join(differing)}; predictions may be off, and plans "
+        f"{path}: was measured with {', '.join(differing)}; predictions may be off, and plans "
         f"worse than they could be: {_AGAIN}, started as the run"
     )
 

@@ -6,13 +6,10 @@ Nothing here needs torch or MPI: what is wrong is said before either takes secon
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.placed import rows_of_dataset
-from dynapipe_hpc.experiment.source import check_batch_sizes, check_vocabulary, open_sampler
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.job.open_mpi.settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.from_config import costs_of
@@ -48,37 +45,54 @@ def check_split_backward(schedule: ScheduleConfig) -> None:
         )
 
 
-def _ranks(config: ExperimentConfig, n_ranks: int) -> str:
-    check_size(n_ranks, config.cluster)
+def check_batch_sizes(files: ExperimentFiles) -> None:
+    """Refuses a run of which some iteration has fewer samples than there are replicas.
+
+    Raises:
+        InputError: Names the first.
+    """
+    config, sampler = files.config, files.sampler
+    n_replicas = config.cluster.n_replicas
+    k = sampler.first_below(n_replicas, config.training.iterations)
+    if k is not None:
+        enough = n_replicas * config.data.max_tokens
+        raise InputError(
+            f"data.tokens_per_batch = {config.data.tokens_per_batch:,}: iteration {k} has "
+            f"{len(sampler.iteration(k))} samples for cluster.n_replicas = {n_replicas}, each of "
+            f"which needs one; raise it (to {enough:,} if there are samples enough), or lower the "
+            "latter"
+        )
+
+
+def _ranks(files: ExperimentFiles, n_ranks: int) -> str:
+    check_size(n_ranks, files.config.cluster)
     return f"{n_ranks}, as [cluster] needs"
 
 
-def _schedule(config: ExperimentConfig, _: int) -> str:
-    check_split_backward(config.planner.schedule)
+def _schedule(files: ExperimentFiles, _: int) -> str:
+    check_split_backward(files.config.planner.schedule)
     return "can be executed"
 
 
-def _dataset(config: ExperimentConfig, _: int) -> str:
-    with DatasetFile(Path(config.data.dataset)) as dataset:
-        check_vocabulary(config, dataset)
-        rows = rows_of_dataset(config, dataset)
-        check_batch_sizes(config, open_sampler(config, dataset))
-        long = "".join(f"; {line}" for line in describe_long(dataset, config.data))
+def _dataset(files: ExperimentFiles, _: int) -> str:
+    data, rows = files.config.data, files.rows
+    check_batch_sizes(files)
+    long = "".join(f"; {line}" for line in describe_long(files.dataset, data))
     longest = int((rows.row_tokens + rows.target_tokens).max())
     return (
-        f"{config.data.dataset}: {len(rows.row_tokens):,} samples, the longest as used "
+        f"{data.dataset}: {len(rows.row_tokens):,} samples, the longest as used "
         f"{longest:,} tokens{long}"
     )
 
 
-def _costs(config: ExperimentConfig, _: int) -> str:
-    check_costs(config, configured(config))
-    cost, _link = costs_of(config.planner.cost, config.model, config.cluster)
+def _costs(files: ExperimentFiles, _: int) -> str:
+    check_costs(files.costs, configured(files.config))
+    cost, _link = costs_of(files.costs, files.config.model, files.config.cluster)
     return cost.description
 
 
-Check = Callable[[ExperimentConfig, int], str]
-"""Check of a configuration and the ranks of the job: returns a fact, or raises `InputError`."""
+Check = Callable[[ExperimentFiles, int], str]
+"""Check of an experiment and the ranks of the job: returns a fact, or raises `InputError`."""
 
 RUN_CHECKS: Mapping[str, Check] = {
     "ranks": _ranks,
@@ -89,26 +103,25 @@ RUN_CHECKS: Mapping[str, Check] = {
 """Checks that a run makes at its start, by subject."""
 
 
-def check_run(config: ExperimentConfig, n_ranks: int) -> None:
+def check_run(files: ExperimentFiles, n_ranks: int) -> None:
     """Refuses what a run could not do.
 
     Raises:
         InputError: A file cannot be used, or does not go with the rest.
     """
     for check in RUN_CHECKS.values():
-        check(config, n_ranks)
+        check(files, n_ranks)
 
 
-def check_profile(config: ExperimentConfig, n_ranks: int) -> None:
+def check_profile(files: ExperimentFiles, n_ranks: int) -> None:
     """Refuses to measure what no run could use; the dataset need not be there yet.
 
     Raises:
         InputError: The job has neither the ranks of the configuration nor those of one stage, or
             the dataset does not go with the model.
     """
-    if n_ranks != config.cluster.n_shards:
-        check_size(n_ranks, config.cluster)
-    path = Path(config.data.dataset)
-    if path.exists():
-        with DatasetFile(path) as dataset:
-            check_vocabulary(config, dataset)
+    cluster = files.config.cluster
+    if n_ranks != cluster.n_shards:
+        check_size(n_ranks, cluster)
+    if Path(files.config.data.dataset).exists():
+        files.dataset.close()

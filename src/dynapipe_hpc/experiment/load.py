@@ -12,6 +12,7 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.config_error import Source, Tables, explain
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
 
 MOST_BYTES = 1 << 16
 MOST_PARENTS = 32
@@ -43,6 +44,20 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
         return ExperimentConfig.model_validate(tables)
     except ValidationError as error:
         raise ConfigError(explain(path, sources, error)) from None
+
+
+def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
+    """The configuration, but with measured costs from a file.
+
+    Args:
+        config: Keeps all else of its [planner.cost] if that is profiled.
+        path: As `planner.cost.path`.
+    """
+    given = config.planner.cost
+    settings = given if isinstance(given, ProfiledConfig) else ProfiledConfig(path=path)
+    cost = settings.model_copy(update={"path": path})
+    planner = config.planner.model_copy(update={"cost": cost})
+    return config.model_copy(update={"planner": planner})
 
 
 def to_toml(config: ExperimentConfig) -> str:

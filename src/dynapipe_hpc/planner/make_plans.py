@@ -23,7 +23,7 @@ from dynapipe_hpc.planner.choice import Candidate, Choice
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 from dynapipe_hpc.planner.recompute_choice import choose_one_mode
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import may_split
@@ -70,10 +70,26 @@ class Planner:
 
     @classmethod
     def of(
-        cls, config: PlannerConfig, shape: ModelShape, cluster: Cluster, max_tokens: int
+        cls,
+        config: PlannerConfig,
+        costs: CostSource,
+        shape: ModelShape,
+        cluster: Cluster,
+        max_tokens: int,
     ) -> Self:
-        """The planner that a configuration asks for; `max_tokens` is data.max_tokens."""
-        cost, link = costs_of(config.cost, shape, cluster)
+        """The planner that a configuration asks for.
+
+        Args:
+            config: Rules and search.
+            costs: What `read_costs` makes of `config.cost`.
+            shape: The model.
+            cluster: What plans are for.
+            max_tokens: Longest row, data.max_tokens.
+
+        Raises:
+            InputError: The costs are those of another model.
+        """
+        cost, link = costs_of(costs, shape, cluster)
         cluster = cluster.model_copy(update={"link": link})
         schedule_rules = config.schedule.chosen_rules
         plain = partial(

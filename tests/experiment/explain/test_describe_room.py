@@ -6,7 +6,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.explain.describe_room import describe_room
+from dynapipe_hpc.experiment.explain.describe_file import describe_for
 from dynapipe_hpc.experiment.load import to_toml
 
 
@@ -34,6 +34,6 @@ def test_inspect_tells_the_longest_sample_that_fits(
 def test_of_a_t5_either_side_is_told_beside_the_longest_of_the_other(tmp_path: Path) -> None:
     dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "a"), ([2], [3] * 9 + [9], "b")])
     config = experiment(family="t5", head_size=8)
-    _, inputs, targets = describe_room(config, dataset).splitlines()
+    _, inputs, targets = describe_for(config, dataset).splitlines()
     assert inputs.startswith("inputs, beside targets of 16 tokens: none ")
     assert targets.startswith("targets, beside inputs of 24 tokens: none ")

@@ -8,7 +8,9 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
@@ -27,8 +29,12 @@ def measured(config: ExperimentConfig, path: Path) -> ExperimentConfig:
     return config.model_copy(update={"planner": planner})
 
 
+def shown_plan(config: ExperimentConfig) -> str:
+    return show_plan(open_experiment(ExperimentFiles(config)), iteration=0)
+
+
 def test_a_plan_says_that_its_costs_are_estimates(tmp_path: Path) -> None:
-    shown = show_plan(on_samples(tmp_path), iteration=0)
+    shown = shown_plan(on_samples(tmp_path))
     assert "costs estimated from peak rates, not measured\n" in shown
     assert "\nrank 1 (replica 0, stage 1): " in shown
 
@@ -36,7 +42,7 @@ def test_a_plan_says_that_its_costs_are_estimates(tmp_path: Path) -> None:
 def test_a_plan_says_which_ranks_are_its_shards(tmp_path: Path) -> None:
     config = on_samples(tmp_path)
     cluster = config.cluster.model_copy(update={"n_shards": 2})
-    shown = show_plan(config.model_copy(update={"cluster": cluster}), iteration=0)
+    shown = shown_plan(config.model_copy(update={"cluster": cluster}))
     assert "\nrank 1 (replica 0, stage 1, on ranks 2 to 3 of the job): " in shown
     assert "\nrank 1 | " in shown
     assert "rank 2" not in shown.replace("ranks 2", "")
@@ -46,7 +52,7 @@ def test_a_plan_names_the_cost_table_and_what_noise_there_was_in_it(tmp_path: Pa
     config, path = on_samples(tmp_path), tmp_path / "costs.h5"
     table = replace(linear_table(), model=fingerprint_of(config.model))
     write_table(table, path)
-    shown = show_plan(measured(config, path), iteration=0)
+    shown = shown_plan(measured(config, path))
     assert f"costs measured, from {path}; noise repaired in 0.0 % of them\n" in shown
 
 
@@ -54,7 +60,7 @@ def test_a_plan_warns_of_costs_of_other_circumstances(tmp_path: Path) -> None:
     config, path = on_samples(tmp_path), tmp_path / "costs.h5"
     model, provenance = fingerprint_of(config.model), {"threads": "9"}
     write_table(replace(linear_table(), model=model, provenance=provenance), path)
-    shown = show_plan(measured(config, path), iteration=0)
+    shown = shown_plan(measured(config, path))
     assert f"\nwarning: {path}: was measured with threads 9 (here 1); predictions may" in shown
 
 
@@ -73,4 +79,4 @@ def test_costs_of_another_type_or_model_are_refused(
     provenance = {name: str(value) for name, value in changes.get("provenance", {}).items()}
     write_table(replace(linear_table(), model=model, provenance=provenance), path)
     with pytest.raises(InputError, match=message):
-        show_plan(measured(config, path), iteration=0)
+        shown_plan(measured(config, path))

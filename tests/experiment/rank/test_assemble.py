@@ -8,9 +8,10 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
-from dynapipe_hpc.experiment.rank.devices import CPU, Place
-from dynapipe_hpc.experiment.source import open_source
+from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.job.job import Job
 
 TWO_OF_A_TASK = [Sample(0, 3, 2, task_id=0), Sample(1, 0, 1, task_id=1), Sample(2, 1, 4, task_id=0)]
@@ -23,7 +24,9 @@ def worker_of(folder: Path, **training: object) -> Worker:
     tables["data"]["dataset"] = str(path if path.exists() else write_samples(path))
     tables["training"] |= training
     config = ExperimentConfig.model_validate(tables)
-    return build_worker(config, open_source(config), Job(MPI.COMM_SELF), Place(CPU))
+    return build_worker(
+        open_experiment(ExperimentFiles(config)), Job(MPI.COMM_SELF), RankDevice(CPU)
+    )
 
 
 def test_a_rank_loads_tokens_as_configured(tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.channels import open_channels, open_torch_channels
-from dynapipe_hpc.experiment.rank.devices import CPU, Place, find_place, gpu_name, reserve_memory
+from dynapipe_hpc.experiment.rank.devices import (
+    CPU,
+    RankDevice,
+    find_device,
+    gpu_name,
+    reserve_memory,
+)
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 
@@ -24,8 +30,8 @@ def on(device: str) -> ExperimentConfig:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("auto", marks=without_gpus)])
 def test_ranks_compute_on_processors_where_they_should_or_must(device: str) -> None:
     config = on(device)
-    place = find_place(ALONE, config)
-    assert place == Place(CPU, is_shared=False)
+    place = find_device(ALONE, config)
+    assert place == RankDevice(CPU, is_shared=False)
     assert gpu_name(config) is None
     reserve_memory(place, config)  # nothing to do
 
@@ -35,7 +41,7 @@ def test_gpus_that_are_not_there_are_an_error_with_a_way_out() -> None:
     with pytest.raises(
         InputError, match=r"training.device is 'cuda', but rank 0 sees no GPU; .*cpu"
     ):
-        find_place(ALONE, on("cuda"))
+        find_device(ALONE, on("cuda"))
 
 
 def test_the_ranks_of_a_host_are_a_job() -> None:
@@ -43,7 +49,7 @@ def test_the_ranks_of_a_host_are_a_job() -> None:
 
 
 def test_mpi_carries_what_is_on_processors() -> None:
-    channels = open_channels(ALONE, ONE, Place(CPU), torch.float32, (), 60)
+    channels = open_channels(ALONE, ONE, RankDevice(CPU), torch.float32, (), 60)
     values = torch.ones(3)
     channels.collectives.sum_over_replicas(values)
     assert values.tolist() == [1, 1, 1]

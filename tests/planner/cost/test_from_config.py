@@ -6,27 +6,35 @@ from tests.examples.measured_layers import SHAPE, linear_table
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of, read_costs
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=10**9)
 
 
+def stored(folder: Path) -> CostSource:
+    return read_costs(ProfiledConfig(path=folder / "costs.h5"), SHAPE)
+
+
 def test_measured_costs_come_with_the_measured_link(tmp_path: Path) -> None:
     write_table(linear_table(), tmp_path / "costs.h5")
-    cost, link = costs_of(ProfiledConfig(path=tmp_path / "costs.h5"), SHAPE, CLUSTER)
+    cost, link = costs_of(
+        read_costs(ProfiledConfig(path=tmp_path / "costs.h5"), SHAPE), SHAPE, CLUSTER
+    )
     assert isinstance(cost, ProfiledCost)
     assert link == Link(latency_ms=0.5, bytes_per_ms=1e5)
 
 
 def test_measured_costs_without_a_link_take_the_configured_one(tmp_path: Path) -> None:
     write_table(replace(linear_table(), link=None), tmp_path / "costs.h5")
-    _, link = costs_of(ProfiledConfig(path=tmp_path / "costs.h5"), SHAPE, CLUSTER)
+    _, link = costs_of(
+        read_costs(ProfiledConfig(path=tmp_path / "costs.h5"), SHAPE), SHAPE, CLUSTER
+    )
     assert link == CLUSTER.link
 
 
 def test_estimated_costs_come_with_the_configured_link() -> None:
-    cost, link = costs_of(AnalyticConfig(), SHAPE, CLUSTER)
+    cost, link = costs_of(read_costs(AnalyticConfig(), SHAPE), SHAPE, CLUSTER)
     assert isinstance(cost, AnalyticCost)
     assert link == CLUSTER.link

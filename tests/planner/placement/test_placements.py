@@ -22,9 +22,8 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
-from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
 from dynapipe_hpc.planner.cost.part_costs import PartCosts, probe_costs
-from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.placement.placements import best_placement, placements
 from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes
@@ -38,11 +37,9 @@ def every_placement(n_layers: int, n_stages: int) -> list[Counts]:
     return [tuple(j - i for i, j in pairwise((0, *cut, n_layers))) for cut in cuts]
 
 
-def by_cost(
-    config: ProfiledConfig, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes
-) -> Counts:
+def by_cost(costs: CostSource, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes) -> Counts:
     """The last of the placements, which follow equal shares."""
-    return placements(config, shape, cluster, sizes)[-1]
+    return placements(costs, shape, cluster, sizes)[-1]
 
 
 def on_stages(table: FloatArray, counts: Counts) -> list[float]:
@@ -81,9 +78,8 @@ def one(n_rows: int, row_tokens: int, target_tokens: int = 0) -> Shapes:
     return Shapes(*np.array([[n_rows], [row_tokens], [target_tokens]]))
 
 
-def written(table: ProfileTable, folder: Path) -> ProfiledConfig:
-    write_table(table, folder / "costs.h5")
-    return ProfiledConfig(path=folder / "costs.h5")
+def measured(table: ProfileTable) -> MeasuredCosts:
+    return MeasuredCosts(ProfiledConfig(path=Path("costs.h5")), table)
 
 
 def cluster_of(n_stages: int, memory_bytes: int = 10**9) -> Cluster:
@@ -92,11 +88,9 @@ def cluster_of(n_stages: int, memory_bytes: int = 10**9) -> Cluster:
 
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=["gpt", "t5"])
 @pytest.mark.parametrize("n_stages", [2, 3, 4])
-def test_parts_add_up_to_the_costs_of_every_placement(
-    shape: ModelShape, n_stages: int, tmp_path: Path
-) -> None:
+def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stages: int) -> None:
     table = linear_t5_table() if shape.is_encoder_decoder else linear_table()
-    config, size = written(table, tmp_path), one(2, 32, 16 if shape.is_encoder_decoder else 0)
+    config, size = measured(table), one(2, 32, 16 if shape.is_encoder_decoder else 0)
     probe = probe_costs(config, shape, cluster_of(2))
     parts = PartCosts.of_probe(probe.stage_costs(size).work_ms[0], shape)
     weights = PartCosts.of_probe(probe.static_bytes, shape)
@@ -121,57 +115,58 @@ def twice(counts: Counts) -> FloatArray:
     return uses
 
 
-def test_a_head_larger_than_a_layer_takes_layers_from_the_last_stage(tmp_path: Path) -> None:
+def test_a_head_larger_than_a_layer_takes_layers_from_the_last_stage() -> None:
     sizes = TypicalSizes(one(2, 32), one(1, 64))
-    config = written(linear_table(), tmp_path)  # a head as three layers
+    config = measured(linear_table())  # a head as three layers
     assert by_cost(config, SHAPE, cluster_of(2), sizes) == (4, 2)
 
 
-def test_a_head_smaller_than_a_layer_changes_nothing(tmp_path: Path) -> None:
+def test_a_head_smaller_than_a_layer_changes_nothing() -> None:
     sizes = TypicalSizes(one(2, 32), one(1, 64))
-    config = written(linear_table(head=linear_layer(0.9)), tmp_path)
+    config = measured(linear_table(head=linear_layer(0.9)))
     assert by_cost(config, SHAPE, cluster_of(2), sizes) == (3, 3)
 
 
-def test_a_decoder_twice_as_slow_gets_more_stages_than_the_encoder(tmp_path: Path) -> None:
+def test_a_decoder_twice_as_slow_gets_more_stages_than_the_encoder() -> None:
     sizes = TypicalSizes(one(2, 16, 16), one(1, 64, 64))
     table = linear_t5_table(decoder=linear_decoder(2.0), head=linear_layer(0.1))
     # Of inputs and targets alike, a decoder layer has four times the work of an encoder's.
-    config = written(table, tmp_path)
+    config = measured(table)
     assert by_cost(config, T5_SHAPE, cluster_of(4), sizes) == (3, 1, 1, 1)
 
 
-def test_a_placement_that_fits_wins_over_a_faster_one(tmp_path: Path) -> None:
+def test_a_placement_that_fits_wins_over_a_faster_one() -> None:
     table = linear_table(embedding=linear_layer(0.01, parameter_bytes=1000.0))
-    config, sizes = written(table, tmp_path), TypicalSizes(one(1, 16), one(1, 16))
+    config, sizes = measured(table), TypicalSizes(one(1, 16), one(1, 16))
     assert by_cost(config, SHAPE, cluster_of(2), sizes) == (4, 2)
     full = [_needed(config, (k, 6 - k))[0] for k in (3, 4)]
     tight = cluster_of(2, int(np.mean(full)))
     assert by_cost(config, SHAPE, tight, sizes) == (3, 3)
 
 
-def _needed(config: ProfiledConfig, counts: Counts) -> list[float]:
+def _needed(costs_read: CostSource, counts: Counts) -> list[float]:
     """With two micro-batches of 16 tokens in flight on the first stage and one on the second."""
     shape = SHAPE.model_copy(update={"layers_per_stage": counts})
-    cost, _ = costs_of(config, shape, cluster_of(2))
+    cost, _ = costs_of(costs_read, shape, cluster_of(2))
     costs = cost.stage_costs(one(1, 16))
     needed = cost.static_bytes + activation_bytes(costs)[0] + costs.stored_bytes[0] * [1, 0]
     return list(map(float, needed))
 
 
-def test_authors_have_equal_shares(tmp_path: Path) -> None:
+def test_authors_have_equal_shares() -> None:
     sizes = TypicalSizes(one(2, 32), one(1, 64))
     peak = linear_layer(1.0)
     layer = replace(peak, stack_peak_bytes=3 * peak.stored_bytes)
-    config = written(linear_table(layer=layer), tmp_path)
+    config = measured(linear_table(layer=layer))
     assert placements(config, SHAPE, cluster_of(2), sizes) == [(3, 3), (4, 2)]
-    as_authors = config.model_copy(update={"accounting": "authors"})
+    settings = config.config.model_copy(update={"accounting": "authors"})
+    as_authors = replace(config, config=settings)
     assert placements(as_authors, SHAPE, cluster_of(2), sizes) == [(3, 3)]
     assert placements(config, SHAPE, cluster_of(1), sizes) == [(6,)]
 
 
-def test_sizes_that_were_not_measured_are_halved_or_leave_equal_shares(tmp_path: Path) -> None:
-    config = written(linear_table(), tmp_path)
+def test_sizes_that_were_not_measured_are_halved_or_leave_equal_shares() -> None:
+    config = measured(linear_table())
     many = TypicalSizes(one(100, 32), one(1, 128))
     assert by_cost(config, SHAPE, cluster_of(2), many) == (4, 2)
     long = TypicalSizes(one(1, 128), one(1, 128))

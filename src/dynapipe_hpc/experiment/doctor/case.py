@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 
@@ -18,7 +19,7 @@ class Case:
         on_host: Those of them that share this rank's host.
         output: The run folder; None if none is named.
         path: The configuration; None to look at the machine alone.
-        config: What it says; None without one, or if it cannot be used.
+        files: The files of the experiment; None without a configuration that can be used.
         error: Why it cannot be used.
     """
 
@@ -26,7 +27,7 @@ class Case:
     on_host: Job
     output: Path | None = None
     path: Path | None = None
-    config: ExperimentConfig | None = None
+    files: ExperimentFiles | None = None
     error: str = ""
 
     @classmethod
@@ -36,9 +37,15 @@ class Case:
         if path is None:
             return case
         try:
-            return cls(job, case.on_host, output, path, load_config(path, overrides))
+            files = ExperimentFiles(load_config(path, overrides))
         except InputError as error:
             return cls(job, case.on_host, output, path, error=str(error))
+        return cls(job, case.on_host, output, path, files)
+
+    @property
+    def config(self) -> ExperimentConfig | None:
+        """The configuration; None without one that can be used."""
+        return self.files.config if self.files else None
 
     @property
     def folder(self) -> Path:

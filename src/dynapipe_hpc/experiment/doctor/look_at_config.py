@@ -2,25 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.doctor.look_at_software import circumstances_here
+from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
 from dynapipe_hpc.experiment.explain.describe_room import describe_room
-from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
-from dynapipe_hpc.experiment.source import open_source
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, does_not_fit
-from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
-from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.batch.row_length import RowLengths
+from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.store.reasons import too_large
 
 
@@ -28,28 +25,27 @@ def look_at_config(case: Case) -> Iterator[Finding]:
     """Checks that a run makes at its start, then memory and a first plan; by the first rank."""
     if not case.job.is_first or case.path is None:
         return
-    if case.config is None:
+    if case.files is None:
         yield Finding("file", case.error, Level.PROBLEM)
         return
-    config, n_ranks = case.config, case.job.size
+    files, n_ranks = case.files, case.job.size
     yield Finding("file", f"{case.path}: can be used")
-    found = {name: _checked(name, partial(c, config, n_ranks)) for name, c in RUN_CHECKS.items()}
+    found = {name: _checked(name, partial(c, files, n_ranks)) for name, c in RUN_CHECKS.items()}
     yield from found.values()
     if not _is_problem(found["costs"]):
-        yield from _circumstances(config, n_ranks)
+        yield from _circumstances(files, n_ranks)
     if _is_problem(found["dataset"]) or _is_problem(found["costs"]):
         return
-    config = placed(config)
-    cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
-    memory = list(_memory(config, cost))
+    experiment = open_experiment(files)
+    memory = list(_memory(experiment, files.rows))
     yield from memory
     if not any(map(_is_problem, memory)):
-        yield _checked("first plan", partial(_first_plan, config))
+        yield _checked("first plan", partial(_first_plan, experiment))
 
 
-def _circumstances(config: ExperimentConfig, n_ranks: int) -> Iterator[Finding]:
+def _circumstances(files: ExperimentFiles, n_ranks: int) -> Iterator[Finding]:
     try:
-        warning = check_costs(config, circumstances_here(config, n_ranks))
+        warning = check_costs(files.costs, circumstances_here(files.config, n_ranks))
     except InputError as error:
         yield Finding("costs", str(error), Level.PROBLEM)
         return
@@ -68,37 +64,35 @@ def _checked(subject: str, check: Callable[[], str]) -> Finding:
         return Finding(subject, str(error), Level.PROBLEM)
 
 
-def _first_plan(config: ExperimentConfig) -> str:
+def _first_plan(experiment: Experiment) -> str:
     """Plans the first iteration, as the run will do before it trains."""
-    source = open_source(config)
-    plans = encode_plans(source.planner.make_plans(0, source.sampler.iteration(0)))
-    largest = max(map(len, plans))
-    if largest > config.store.plan_bytes:
+    plans = encode_plans(experiment.planner.make_plans(0, experiment.sampler.iteration(0)))
+    largest, room = max(map(len, plans)), experiment.config.store.plan_bytes
+    if largest > room:
         rank = [len(plan) for plan in plans].index(largest)
-        raise InputError(str(too_large(0, rank, largest, config.store.plan_bytes)))
-    return f"{largest:,} bytes of store.plan_bytes = {config.store.plan_bytes:,}"
+        raise InputError(str(too_large(0, rank, largest, room)))
+    return f"{largest:,} bytes of store.plan_bytes = {room:,}"
 
 
-def _longest(config: ExperimentConfig) -> str:
-    lines = describe_room(config, Path(config.data.dataset)).splitlines()
-    n_sides = 2 if config.model.is_encoder_decoder else 1
+def _longest(experiment: Experiment, rows: RowLengths) -> str:
+    lines = describe_room(experiment, rows).splitlines()
+    n_sides = 2 if experiment.config.model.is_encoder_decoder else 1
     return f"rows that fit, by recomputation: {'; '.join(lines[-n_sides:])}"
 
 
-def _memory(config: ExperimentConfig, cost: CostModel) -> Iterator[Finding]:
+def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
     """What stages need of their device, and what would still fit."""
-    yield _checked("longest", partial(_longest, config))
-    with DatasetFile(Path(config.data.dataset)) as dataset:
-        rows = rows_of_dataset(config, dataset)
+    yield _checked("longest", partial(_longest, experiment, rows))
+    cost, cluster = experiment.planner.cost, experiment.config.cluster
     one = np.ones(1, np.int64)
     shapes = Shapes(one, one * rows.row_tokens.max(), one * rows.target_tokens.max())
     # The last mode recomputes the most, and keeps the least.
     costs = cost.stage_costs(shapes, cost.recompute_modes[-1])
     sample_bytes = activation_bytes(costs)[0]
-    limit_bytes = config.cluster.device_memory_bytes
+    limit_bytes = cluster.device_memory_bytes
     if not (cost.static_bytes + sample_bytes <= limit_bytes).all():
         way_out = "lower data.max_tokens"
-        error = does_not_fit("the longest sample", costs, cost, config.cluster, way_out)
+        error = does_not_fit("the longest sample", costs, cost, cluster, way_out)
         yield Finding("memory", str(error), Level.PROBLEM)
         return
     for stage, (model, sample) in enumerate(zip(cost.static_bytes, sample_bytes, strict=True)):

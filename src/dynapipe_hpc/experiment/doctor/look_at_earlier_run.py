@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.run.resume import (
     ResumePoint,
     facts_of_run,
@@ -27,16 +27,16 @@ def look_at_earlier_run(case: Case) -> Iterator[Finding]:
 
     The folder is left as it is. Of one that another run is writing, its lock says enough.
     """
-    if not all(case.job.numbers_of_all(int(case.config is not None))):
+    if not all(case.job.numbers_of_all(int(case.files is not None))):
         return
-    config, output = case.config, case.output
-    if config is None or output is None or not case.job.broadcast(_is_free(output)):
+    files, output = case.files, case.output
+    if files is None or output is None or not case.job.broadcast(_is_free(output)):
         return
     try:
-        facts = together(case.job, partial(_facts, config))
-        folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
+        facts = together(case.job, partial(_facts, files))
+        folder = CheckpointFolder(output / "checkpoints", files.config.checkpoint)
         point = newest_whole(case.job, folder, facts)
-        found = list(_described(output, config, point)) if case.job.is_first else []
+        found = list(_described(output, files.config, point)) if case.job.is_first else []
     except (InputError, OSError) as error:
         found = [Finding("start", str(error), Level.PROBLEM)] if case.job.is_first else []
     yield from found
@@ -49,9 +49,8 @@ def _is_free(output: Path) -> bool:
         return False
 
 
-def _facts(config: ExperimentConfig) -> Facts:
-    with DatasetFile(Path(config.data.dataset)) as dataset:
-        return facts_of_run(config, dataset)
+def _facts(files: ExperimentFiles) -> Facts:
+    return facts_of_run(files.config, files.dataset)
 
 
 def _described(

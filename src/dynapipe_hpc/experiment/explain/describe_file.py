@@ -9,8 +9,10 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.file_format import format_of
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.explain.describe_room import describe_room
-from dynapipe_hpc.experiment.use_profile import with_profile
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.table import profile_file
 from dynapipe_hpc.planner.cost.table.describe_table import describe_table
@@ -46,10 +48,12 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
         InputError: The file cannot be used for it.
     """
     if format_of(path) != profile_file.FORMAT:
-        return describe_room(config, path)
-    config = with_profile(config, path)
-    warning = check_costs(config, configured(config))
-    cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
+        data = config.data.model_copy(update={"dataset": str(path)})
+        files = ExperimentFiles(config.model_copy(update={"data": data}))
+        return describe_room(open_experiment(files), files.rows)
+    files = ExperimentFiles(with_cost_table(config, path))
+    warning = check_costs(files.costs, configured(config))
+    cost, _ = costs_of(files.costs, config.model, config.cluster)
     return "\n".join([f"can be used: costs {cost.description}", *([warning] if warning else ())])
 
 

@@ -1,38 +1,29 @@
 """Which samples fit into the memory of an experiment's stages, as text."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.placed import placed, rows_of_dataset
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.planner.batch.longest_sample import Side, longest_row
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.from_config import costs_of
 
 
-def describe_room(config: ExperimentConfig, dataset: Path) -> str:
+def describe_room(experiment: Experiment, rows: RowLengths) -> str:
     """How many samples are cut, and the longest that fits, by mode of recomputation.
 
     Lengths are those of padded rows. Of an encoder-decoder model, the longest input beside the
     dataset's longest target, and the longest target beside its longest input.
 
     Args:
-        config: Model, cluster and costs; its dataset is not read.
-        dataset: Whose samples are to be used.
-
-    Raises:
-        InputError: Dataset or costs cannot be read.
+        experiment: Model, cluster, costs and dataset.
+        rows: The rows of all its samples.
     """
-    data = config.data.model_copy(update={"dataset": str(dataset)})
-    config = placed(config.model_copy(update={"data": data}))
-    cost, _ = costs_of(config.planner.cost, config.model, config.cluster)
-    with DatasetFile(dataset) as opened:
-        room = _Room(config, cost, rows_of_dataset(config, opened))
-        cut = list(describe_long(opened, data))
+    cost = experiment.planner.cost
+    room = _Room(experiment.config, cost, rows)
+    cut = describe_long(experiment.dataset, experiment.config.data)
     return "\n".join([*cut, f"longest rows that fit, costs {cost.description}", *room.lines()])
 
 

@@ -14,9 +14,9 @@ from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain.show_plan import prediction_text
-from dynapipe_hpc.experiment.placed import placed_for_lengths
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.place_layers import place_layers_for, with_layers
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.row_length import row_lengths
@@ -27,11 +27,11 @@ from dynapipe_hpc.planner.schedule.text import format_schedule
 Record = dict[str, Any]
 
 
-def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Iterator[str]:
+def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterator[str]:
     """Plans every batch of a file of lengths, without the configured dataset.
 
     Args:
-        config: Model, cluster and planner.
+        files: Costs, and a configuration with model, cluster and planner.
         lengths: See `read_lengths`.
         output: The JSON file to write, see docs/formats.md; it appears when all is planned, in
             place of former plans of lengths.
@@ -44,11 +44,12 @@ def plan_lengths(config: ExperimentConfig, lengths: Path, output: Path) -> Itera
             output is the file of lengths, or exists and holds something else.
     """
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
-    if warning := check_costs(config, configured(config)):
+    if warning := check_costs(files.costs, configured(files.config)):
         yield f"warning: {warning}"
-    batches = read_lengths(lengths, needs_targets=config.model.is_encoder_decoder)
-    config = placed_for_lengths(config, batches)
-    planner = Planner.of(config.planner, config.model, config.cluster, config.data.max_tokens)
+    batches = read_lengths(lengths, needs_targets=files.config.model.is_encoder_decoder)
+    config = with_layers(files.config, place_layers_for(files, batches))
+    shape, cluster, max_tokens = config.model, config.cluster, config.data.max_tokens
+    planner = Planner.of(config.planner, files.costs, shape, cluster, max_tokens)
     records: list[Record] = []
     with replacing(output) as beside:
         for number, batch in enumerate(batches):

@@ -9,10 +9,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
-from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.explain_plan import explain_choice, explain_gain, explain_split
-from dynapipe_hpc.experiment.placed import placed
-from dynapipe_hpc.experiment.source import open_source
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
@@ -20,27 +18,25 @@ from dynapipe_hpc.planner.choice import Choice
 from dynapipe_hpc.planner.make_plans import Planner
 
 
-def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -> str:
+def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> str:
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
     Args:
-        config: Of the run.
+        experiment: What would be trained.
         iteration: Which one, from 0.
         explain: Whether to list what the plan was chosen from.
 
     Raises:
         InputError: A file cannot be used, or a sample cannot run.
     """
-    warning = check_costs(config, configured(config))
-    config = placed(config)
+    config, planner = experiment.config, experiment.planner
+    warning = check_costs(experiment.costs, configured(config))
     if iteration >= config.training.iterations:
         raise InputError(
             f"--iteration {iteration}: training.iterations is {config.training.iterations}; "
             "iterations count from 0"
         )
-    source = open_source(config)
-    planner = source.planner
-    samples = source.sampler.iteration(iteration)
+    samples = experiment.sampler.iteration(iteration)
     choice = planner.choose(samples)
     plans = planner.write(iteration, choice)
     bound_ms = planner.lower_bound_ms(choice, samples)
@@ -48,8 +44,8 @@ def show_plan(config: ExperimentConfig, iteration: int, explain: bool = False) -
         [
             f"costs {planner.cost.description}",
             *([f"warning: {warning}"] if warning else ()),
-            _layers(config),
-            *describe_long(source.dataset, config.data),
+            f"layers per stage {', '.join(map(str, config.model.layers_per_stage or ()))}",
+            *describe_long(experiment.dataset, config.data),
             *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
             *(_explanation(planner, choice, samples) if explain else ()),
@@ -70,11 +66,6 @@ def prediction_text(iteration_ms: float, bound_ms: float) -> str:
     """The predicted time of an iteration, and by how much it exceeds its lower bound."""
     gap = 100 * (iteration_ms / bound_ms - 1)
     return f"predicted {iteration_ms:,.1f} ms, lower bound {bound_ms:,.1f} ms, gap {gap:z.1f} %"
-
-
-def _layers(config: ExperimentConfig) -> str:
-    counts = config.model.layers_per_stage or config.model.equal_shares(config.cluster.n_stages)
-    return f"layers per stage {', '.join(map(str, counts))}"
 
 
 def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from dynapipe_hpc.experiment.profile.stack import (
     StackShape,
 )
 from dynapipe_hpc.experiment.rank.channels import Channels
-from dynapipe_hpc.experiment.rank.devices import Place
+from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
@@ -66,7 +66,7 @@ class Bench:
     config: ExperimentConfig
     loader: TokenLoader[Any]
     channels: Channels
-    place: Place
+    on: RankDevice
     repetition_s: float
     kept: RoundsFile | None
 
@@ -101,5 +101,5 @@ class Bench:
         return known
 
     def _stacks(self, group: StackGroup) -> list[Stack]:
-        shards, device = self.channels.collectives, self.place.device
+        shards, device = self.channels.collectives, self.on.device
         return [Stack(self.config, shape, self.loader, shards, device) for shape in group.shapes]

@@ -19,7 +19,7 @@ from dynapipe_hpc.experiment.profile.stack import sample_loader
 from dynapipe_hpc.experiment.profile.update import measure_update
 from dynapipe_hpc.experiment.rank.assemble import connect, dtype_of
 from dynapipe_hpc.experiment.rank.channels import Channels
-from dynapipe_hpc.experiment.rank.devices import Place, find_place
+from dynapipe_hpc.experiment.rank.devices import RankDevice, find_device
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, fingerprint_of
 from dynapipe_hpc.training.optimizer import state_factor
@@ -56,15 +56,15 @@ def profile(
     torch.set_num_threads(config.training.threads)
     modes = job.broadcast(modes_to_measure(config, begun))
     with job.agreeing():
-        place = find_place(job, config)
-    channels = connect(config, job, place)
+        on = find_device(job, config)
+    channels = connect(config, job, on)
     is_begun = job.broadcast(begun is not None)
-    table = begun if is_begun else _without_layers(job, config, grid, channels, place)
+    table = begun if is_begun else _without_layers(job, config, grid, channels, on)
     if not is_begun:
         yield table
     kept = None if table is None or beside is None else RoundsFile(beside, table.created)
     with sample_loader(grid.samples, config.model) as loader:
-        bench = Bench(job, config, loader, channels, place, repetition_s, kept)
+        bench = Bench(job, config, loader, channels, on, repetition_s, kept)
         for k, mode in enumerate(modes):
             stacks = bench.measure(mode, grid, share_of(on_progress, k, len(modes)))
             if table is not None:
@@ -76,14 +76,14 @@ def profile(
 
 
 def _without_layers(
-    job: Job, config: ExperimentConfig, grid: ProfileGrid, channels: Channels, place: Place
+    job: Job, config: ExperimentConfig, grid: ProfileGrid, channels: Channels, on: RankDevice
 ) -> ProfileTable | None:
     """The rest of a table, on the first rank."""
     dtype = dtype_of(config)
     same_shard = job.divide(channels.collectives.shard)
-    update = measure_update(job, config, channels.collectives, place.device)
+    update = measure_update(job, config, channels.collectives, on.device)
     link = measure_link(
-        job, same_shard, channels.transport, dtype, place.device, config.cluster.link.full_duplex
+        job, same_shard, channels.transport, dtype, on.device, config.cluster.link.full_duplex
     )
     if not job.is_first:
         return None

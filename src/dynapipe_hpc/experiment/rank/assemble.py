@@ -10,9 +10,9 @@ from dynapipe_hpc.data.dataset.long_samples import reader_of
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.channels import Channels, open_channels
-from dynapipe_hpc.experiment.rank.devices import CPU, Place, reserve_memory
-from dynapipe_hpc.experiment.source import Source
+from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, reserve_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.shards import Shards
@@ -43,32 +43,33 @@ class Worker:
     clock: Clock[Any]
 
 
-def build_worker(config: ExperimentConfig, source: Source, job: Job, place: Place) -> Worker:
+def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     """Builds the stage of this rank on its device; all ranks together."""
+    config, dataset = experiment.config, experiment.dataset
     torch.set_num_threads(config.training.threads)
-    channels = connect(config, job, place)
+    channels = connect(config, job, on)
     stage_number = config.cluster.stage_of(job.rank)
-    module = build_module(config, stage_number, channels.collectives, place.device)
+    module = build_module(config, stage_number, channels.collectives, on.device)
     weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
-    reader = reader_of(source.dataset, config.data)
-    loader = TokenLoader(reader, source.dataset.eos_id, weighting, collate)
+    reader = reader_of(dataset, config.data)
+    loader = TokenLoader(reader, dataset.eos_id, weighting, collate)
     optimizer = build_optimizer(config, module, channels.collectives)
     stage = ModuleStage(module, loader, optimizer)
     state = TrainingState(module, optimizer, channels.collectives)
-    clock = HostClock() if place.device.type == "cpu" else CudaClock()
+    clock = HostClock() if on.device.type == "cpu" else CudaClock()
     with job.agreeing():
-        reserve_memory(place, config)
+        reserve_memory(on, config)
     return Worker(loader, stage, state, channels, clock)
 
 
-def connect(config: ExperimentConfig, job: Job, place: Place) -> Channels:
+def connect(config: ExperimentConfig, job: Job, on: RankDevice) -> Channels:
     """Of a job with all ranks, or with those of one stage alone; all ranks together."""
     one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
     cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
     holders = tuple(tied_weights(config.model, cluster.n_stages).values())
     timeout_s = config.executor.timeout_s
-    return open_channels(job, cluster, place, dtype_of(config), holders, timeout_s)
+    return open_channels(job, cluster, on, dtype_of(config), holders, timeout_s)
 
 
 def build_optimizer(

@@ -14,7 +14,7 @@ from dynapipe_hpc.executor.transport.torch_collectives import TorchCollectives
 from dynapipe_hpc.executor.transport.torch_groups import Backend, close_groups, open_groups
 from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
 from dynapipe_hpc.executor.transport.transport import Transport
-from dynapipe_hpc.experiment.rank.devices import Place
+from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives
@@ -45,7 +45,7 @@ Holders = Sequence[tuple[int, ...]]
 def open_channels(
     job: Job,
     cluster: Cluster,
-    place: Place,
+    on: RankDevice,
     dtype: torch.dtype,
     holders: Holders,
     timeout_s: float,
@@ -58,17 +58,17 @@ def open_channels(
     Args:
         job: The ranks.
         cluster: How they are numbered.
-        place: Where this one computes.
+        on: The device of this rank.
         dtype: Of the tensors between stages.
         holders: Stages that exchange weights and their gradients.
         timeout_s: After which the watchdog ends a rank that waits.
     """
-    if place.device.type == "cuda" and not place.is_shared:
-        return open_torch_channels("nccl", job, cluster, place.device, dtype, holders, timeout_s)
+    if on.device.type == "cuda" and not on.is_shared:
+        return open_torch_channels("nccl", job, cluster, on.device, dtype, holders, timeout_s)
     collectives = MpiCollectives(job.comm, cluster)
     transport = MpiTransport(job.divide(cluster.shard_of(job.rank)).comm, dtype)
     channels = Channels(collectives, transport, close=lambda: None)
-    return channels if place.device.type == "cpu" else through_host(channels, place.device)
+    return channels if on.device.type == "cpu" else through_host(channels, on.device)
 
 
 def through_host(inner: Channels, device: torch.device) -> Channels:

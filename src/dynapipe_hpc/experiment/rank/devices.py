@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankDevice:
     """The device of a rank.
 
     Attributes:
@@ -28,7 +28,7 @@ class Place:
     is_shared: bool = False
 
 
-def find_place(job: Job, config: ExperimentConfig) -> Place:
+def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     """Deals out the GPUs of every host to its ranks in turn; all ranks together.
 
     Raises:
@@ -44,25 +44,25 @@ def find_place(job: Job, config: ExperimentConfig) -> Place:
             "or set it to 'cpu'"
         )
     if not all(counts):
-        return Place(CPU)
+        return RankDevice(CPU)
     on_host = job.on_this_host()
     device = torch.device("cuda", device_index(on_host.rank, n_devices))
     torch.cuda.set_device(device)
     seen = on_host.numbers_of_all(_identity(device))
     shares = job.numbers_of_all(len(seen) - len(set(seen)))
-    return Place(device, is_shared=any(shares))
+    return RankDevice(device, is_shared=any(shares))
 
 
-def reserve_memory(place: Place, config: ExperimentConfig) -> None:
+def reserve_memory(on: RankDevice, config: ExperimentConfig) -> None:
     """Takes the memory of a GPU that the configuration allows, before training.
 
     Raises:
         InputError: The GPU has less.
     """
-    if place.device.type == "cpu":
+    if on.device.type == "cpu":
         return
     try:
-        reserve(place.device, config.cluster.device_memory_bytes)
+        reserve(on.device, config.cluster.device_memory_bytes)
     except MemoryError as error:
         raise InputError(f"cluster.device_memory_bytes: {error}; lower it") from error
 

@@ -6,11 +6,10 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.check_costs import check_costs
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.open_experiment import Experiment
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.assemble import build_worker
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
-from dynapipe_hpc.experiment.rank.devices import find_place
+from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.locked import locked
@@ -19,7 +18,6 @@ from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_r
 from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.train import RankAtWork, train
-from dynapipe_hpc.experiment.source import Source
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.end_stopped import end_stopped
 from dynapipe_hpc.job.job import Job
@@ -40,7 +38,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 
     Args:
         job: The ranks, as many as the configuration needs.
-        experiment: What to train, from `open_experiment`.
+        experiment: What to train, from `start_experiment`.
         output: The run folder to create, or to continue from its newest checkpoint.
 
     Returns:
@@ -53,34 +51,35 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     """
     with job.agreeing():
         if job.is_first:
-            _warn_of_costs(experiment.config, job.size)
+            _warn_of_costs(experiment, job.size)
     with locked(job, output) as lock:
         asked = _run(job, experiment, output, lock)
     return end_stopped(job, asked) if asked else 0
 
 
-def _warn_of_costs(config: ExperimentConfig, n_ranks: int) -> None:
-    if warning := check_costs(config, circumstances(config, n_ranks)):
+def _warn_of_costs(experiment: Experiment, n_ranks: int) -> None:
+    here = circumstances(experiment.config, n_ranks)
+    if warning := check_costs(experiment.costs, here):
         warn(warning)
 
 
 def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     """Trains in a run folder that is locked; returns the signal that stopped the run, or 0."""
-    config, source = experiment
+    config, dataset = experiment.config, experiment.dataset
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
-    facts = facts_of_run(config, source.dataset)
+    facts = facts_of_run(config, dataset)
     point = find_resume_point(job, folder, facts)
     n_done = point.description.n_done if point else 0
     if n_done >= config.training.iterations:
         _say_complete(job, output, config.training)
         return 0
     with job.agreeing():
-        place = find_place(job, config)
+        on = find_device(job, config)
     with job.agreeing():
         log = RunLog(config, output, job.size, n_done, lock) if job.is_first else None
-    for line in describe_long(source.dataset, config.data) if job.is_first else ():
+    for line in describe_long(dataset, config.data) if job.is_first else ():
         print(escaped(line), flush=True)
-    worker = build_worker(config, source, job, place)
+    worker = build_worker(experiment, job, on)
     if point:
         _restore(job, point, worker.state)
     store = _open_store(job, config.store, n_done)
@@ -91,13 +90,13 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     )
     with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
-            _planning(config, source, store, job, n_done) as planning,
+            _planning(experiment, store, job, n_done) as planning,
             closing(log) if log is not None else nullcontext(),
-            _checking(job, config, source),
+            _checking(job, experiment),
             watchdog,
         ):
             rank = RankAtWork(job, config, worker, store, planning, position)
-            asked = train(rank, source.sampler, checkpoints, log, n_done)
+            asked = train(rank, experiment.sampler, checkpoints, log, n_done)
         # Not after an error: closing takes all ranks, and the others may be elsewhere.
         watchdog.close()
         store.close()
@@ -112,13 +111,11 @@ def _restore(job: Job, point: ResumePoint, state: TrainingState) -> None:
     state.resume(point.description.counters)
 
 
-def _checking(
-    job: Job, config: ExperimentConfig, source: Source
-) -> AbstractContextManager[DatasetCheck | None]:
+def _checking(job: Job, experiment: Experiment) -> AbstractContextManager[DatasetCheck | None]:
     """The first rank compares the dataset with its checksums meanwhile."""
     if not job.is_first:
         return nullcontext()
-    return closing(DatasetCheck(source.dataset, wanted=config.data.verify))
+    return closing(DatasetCheck(experiment.dataset, wanted=experiment.config.data.verify))
 
 
 def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:
@@ -140,11 +137,11 @@ def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanS
     return store
 
 
-def _planning(
-    config: ExperimentConfig, source: Source, store: PlanStore, job: Job, n_done: int
-) -> PlanAhead:
+def _planning(experiment: Experiment, store: PlanStore, job: Job, n_done: int) -> PlanAhead:
+    config, planner, sampler = experiment.config, experiment.planner, experiment.sampler
+
     def make_plans(iteration: int) -> list[RankPlan]:
-        return source.planner.make_plans(iteration, source.sampler.iteration(iteration))
+        return planner.make_plans(iteration, sampler.iteration(iteration))
 
     iterations = range(n_done, config.training.iterations)
     mine = [k for k in iterations if store.planner_of(k) == job.rank]

@@ -1,6 +1,6 @@
 """The costs that a configuration asks for."""
 
-from typing import assert_never
+from dataclasses import dataclass
 
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -9,23 +9,52 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig, CostConfig, Profile
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.load_table import load_table
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
 
-def costs_of(config: CostConfig, shape: ModelShape, cluster: Cluster) -> tuple[CostModel, Link]:
-    """Estimates, or measurements read from the file that the configuration names.
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredCosts:
+    """A cost table that was read.
+
+    Attributes:
+        config: How its numbers are used.
+        table: The numbers.
+    """
+
+    config: ProfiledConfig
+    table: ProfileTable
+
+
+CostSource = AnalyticConfig | MeasuredCosts
+"""Where cost models come from, with nothing left to read."""
+
+
+def read_costs(config: CostConfig, shape: ModelShape) -> CostSource:
+    """Reads the cost table that a configuration names, if it names one.
+
+    Args:
+        config: The [planner.cost] table.
+        shape: The model that was measured.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    if isinstance(config, AnalyticConfig):
+        return config
+    return MeasuredCosts(config, load_table(config.path, shape))
+
+
+def costs_of(source: CostSource, shape: ModelShape, cluster: Cluster) -> tuple[CostModel, Link]:
+    """Estimates, or measurements.
 
     Returns:
         The cost model, and the connection between neighbouring stages: as measured, else as
         the cluster says.
 
     Raises:
-        InputError: The file cannot be read, or is of another model.
+        InputError: The measurements are of another model.
     """
-    match config:
-        case AnalyticConfig():
-            return AnalyticCost(shape, cluster, config), cluster.link
-        case ProfiledConfig():
-            table = load_table(config.path, shape)
-            return ProfiledCost(table, shape, cluster, config), table.link or cluster.link
-        case _:
-            assert_never(config)
+    if isinstance(source, AnalyticConfig):
+        return AnalyticCost(shape, cluster, source), cluster.link
+    cost = ProfiledCost(source.table, shape, cluster, source.config)
+    return cost, source.table.link or cluster.link

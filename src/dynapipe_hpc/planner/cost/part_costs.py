@@ -7,9 +7,8 @@ import numpy as np
 
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.cost.config import CostConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
-from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 
 # Stages of one side of a model of which each tells one part: first, middle, two layers, last.
 PROBE = (1, 1, 2, 1)
@@ -73,7 +72,7 @@ class PartCosts:
         return table
 
 
-def probe_costs(config: CostConfig, shape: ModelShape, cluster: Cluster) -> CostModel:
+def probe_costs(source: CostSource, shape: ModelShape, cluster: Cluster) -> CostModel:
     """The costs of a pipeline whose stages differ in one part each, see `PROBE`.
 
     Raises:
@@ -82,4 +81,4 @@ def probe_costs(config: CostConfig, shape: ModelShape, cluster: Cluster) -> Cost
     n_sides = 2 if shape.is_encoder_decoder else 1
     counts = PROBE * n_sides
     probe = shape.model_copy(update={"n_layers": sum(PROBE), "layers_per_stage": counts})
-    return costs_of(config, probe, cluster.model_copy(update={"n_stages": len(counts)}))[0]
+    return costs_of(source, probe, cluster.model_copy(update={"n_stages": len(counts)}))[0]

@@ -9,8 +9,8 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.memory import activation_bytes
-from dynapipe_hpc.planner.cost.config import CostConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.part_costs import PartCosts, probe_costs
 from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes
 
@@ -18,7 +18,7 @@ TIES = 1 + 1e-9  # what differs by less differs by rounding
 
 
 def placements(
-    config: CostConfig, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes
+    source: CostSource, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes
 ) -> list[tuple[int, ...]]:
     """How many layers every stage may hold: equal shares, and those that keep stages even.
 
@@ -37,7 +37,7 @@ def placements(
     whose costs are not known at these sizes.
 
     Args:
-        config: Where costs come from.
+        source: Estimates or measurements.
         shape: The model.
         cluster: The stages.
         sizes: What the model is placed for.
@@ -46,13 +46,13 @@ def placements(
         Different ones, equal shares first.
 
     Raises:
-        InputError: The costs cannot be read.
+        InputError: The measurements are of another model.
     """
     equal = shape.equal_shares(cluster.n_stages)
-    is_authors = isinstance(config, ProfiledConfig) and config.accounting == "authors"
+    is_authors = isinstance(source, MeasuredCosts) and source.config.accounting == "authors"
     if is_authors or cluster.n_stages == 1:
         return [equal]
-    probe = _Probe(probe_costs(config, shape, cluster), shape, cluster)
+    probe = _Probe(probe_costs(source, shape, cluster), shape, cluster)
     found = (probe.placement(sizes, mode) for mode in probe.cost.recompute_modes)
     return list(dict.fromkeys([equal, *(counts for counts in found if counts)]))
 

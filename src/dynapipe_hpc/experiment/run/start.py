@@ -2,33 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from dynapipe_hpc.experiment.check_torch import check_torch
 from dynapipe_hpc.experiment.checks import check_run
-from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.placed import placed
-from dynapipe_hpc.experiment.source import Source, open_source
+from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.job.cores import crowded_hosts, shortage
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import warn
 from dynapipe_hpc.job.world import STARTED
 
 
-class Experiment(NamedTuple):
-    """What a run is to do, the same on every rank.
-
-    Attributes:
-        config: The configuration, with layers on stages.
-        source: Samples and plans.
-    """
-
-    config: ExperimentConfig
-    source: Source
-
-
-def open_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experiment:
+def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experiment:
     """Reads a configuration and checks what a run depends on; all ranks together.
 
     The last check loads torch: what is wrong with anything else is said within two seconds.
@@ -43,18 +30,19 @@ def open_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experimen
             cannot be loaded; the first rank has said why.
     """
     with job.agreeing():
-        config = load_config(path, overrides)
+        files = ExperimentFiles(load_config(path, overrides))
+        layers_per_stage = None
         if job.is_first:
-            check_run(config, job.size)
+            check_run(files, job.size)
             # By the first rank alone: others might round costs in another way.
-            config = placed(config)
-    config = job.broadcast(config)
+            layers_per_stage = place_layers(files)
+    layers_per_stage = job.broadcast(layers_per_stage)
     with job.agreeing():
-        source = open_source(config)
-    _warn_of_cores(job, config.training.threads)
+        experiment = open_experiment(files, layers_per_stage)
+    _warn_of_cores(job, experiment.config.training.threads)
     with job.agreeing():
         check_torch()
-    return Experiment(config, source)
+    return experiment
 
 
 def _warn_of_cores(job: Job, threads: int) -> None:

@@ -1,0 +1,66 @@
+"""The files that an experiment reads."""
+
+from functools import cached_property
+from pathlib import Path
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.long_samples import used_tokens
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
+from dynapipe_hpc.planner.cost.from_config import CostSource, read_costs
+
+
+class ExperimentFiles:
+    """Dataset and cost table of an experiment; each is opened once, when first asked for.
+
+    All properties raise `InputError` if a file cannot be used.
+
+    Attributes:
+        config: The configuration, which names the files.
+    """
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        """Opens nothing yet."""
+        self.config = config
+
+    @cached_property
+    def dataset(self) -> DatasetFile:
+        """The dataset, whose tokens the model knows."""
+        dataset = DatasetFile(Path(self.config.data.dataset))
+        check_vocabulary(self.config, dataset)
+        return dataset
+
+    @cached_property
+    def sampler(self) -> TokenBudgetSampler:
+        """The global batches of the dataset."""
+        lengths = (self.dataset.input_lengths, self.dataset.target_lengths)
+        return TokenBudgetSampler(*lengths, self.dataset.task_ids, self.config.data)
+
+    @cached_property
+    def rows(self) -> RowLengths:
+        """The rows of all samples of the dataset that are used, as far as they are used."""
+        lengths = self.dataset.input_lengths, self.dataset.target_lengths
+        kept, inputs, targets = used_tokens(*lengths, self.config.data)
+        two_sides = self.config.model.is_encoder_decoder
+        return rows_of_tokens(inputs[kept], targets[kept], two_sides)
+
+    @cached_property
+    def costs(self) -> CostSource:
+        """What micro-batches cost: estimates, or the cost table."""
+        return read_costs(self.config.planner.cost, self.config.model)
+
+
+def check_vocabulary(config: ExperimentConfig, dataset: DatasetFile) -> None:
+    """Refuses a dataset with tokens that the model does not know.
+
+    Raises:
+        InputError: It may have some.
+    """
+    if dataset.vocab_size > config.model.vocab_size:
+        raise InputError(
+            f"data.dataset = '{config.data.dataset}': its tokenizer has {dataset.vocab_size} "
+            f"tokens, but model.vocab_size is {config.model.vocab_size}; raise it to at least "
+            "the former"
+        )
