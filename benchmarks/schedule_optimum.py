@@ -124,7 +124,7 @@ def outcome_of(case: Case, *, split: bool) -> Outcome | None:
     found_ms, schedule = best_schedule(reordered, rules)
     if schedule is None:
         return None
-    n_moves = config.refinement // sum(map(len, schedule.passes))
+    n_moves = config.refinement // schedule.codes.size
     refined = refine(schedule, *reordered, INSTANT, n_moves=n_moves, seed=config.seed)
     refined_ms = makespan_ms(reordered, refined)
     optimum_ms = optimal_makespan_ms(*case, split=split, hint_ms=refined_ms)

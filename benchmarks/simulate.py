@@ -21,7 +21,6 @@ from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.schedule.pass_codes import encode_passes
 from dynapipe_hpc.planner.schedule.simulate import simulate
 
 SIZES = ((13, 4), (35, 4), (115, 4), (32, 8))  # (n_microbatches, n_stages)
@@ -57,7 +56,7 @@ def measure(n_microbatches: int, n_stages: int) -> dict[str, float]:
     costs = drawn_costs(n_microbatches, n_stages)
     limit, static = np.full(n_stages, float(n_stages)), np.zeros(n_stages)
     schedule = cyclic(costs, limit)
-    codes = encode_passes(schedule)
+    codes = schedule.codes
     link = (static, LINK.latency_ms, LINK.bytes_per_ms, LINK.full_duplex)
     return {
         "simulate kernel": median_us(lambda: _kernels.simulate(codes, costs.table, *link)),

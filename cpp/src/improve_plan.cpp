@@ -44,7 +44,7 @@ class Search {
             go(length, threshold_after(used));
             used += length;
             if (best_ms_ < found.back().makespan_ms) {
-                found.push_back(best(length));
+                found.push_back(best(used));
             }
         }
         return found;
@@ -76,8 +76,8 @@ class Search {
     }
 
     /// The best plan so far, which a round has found.
-    [[nodiscard]] Improvement best(std::size_t length) const {
-        Improvement found{{}, best_ms_, length, n_moves_};
+    [[nodiscard]] Improvement best(std::size_t used) const {
+        Improvement found{{}, best_ms_, used, n_moves_};
         for (const Replica& replica : best_) {
             found.replicas.push_back(replica.windows);
         }

@@ -79,7 +79,7 @@ def drawn_schedules(draw: st.DrawFn, may_split: bool = True) -> Schedule:
         ready = [p for p in open_ if all(q in done for q in inputs_of(*p, n_stages))]
         done.append(draw(st.sampled_from(ready)))
         open_.remove(done[-1])
-    return Schedule(tuple(tuple(p for at, p in done if at == s) for s in range(n_stages)))
+    return Schedule.of([p for at, p in done if at == s] for s in range(n_stages))
 
 
 @st.composite

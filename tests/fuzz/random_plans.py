@@ -92,7 +92,7 @@ def _random_schedule(
     nothing, per_stage = np.full(end_ms.shape, np.nan), np.zeros(n_stages)
     makespan_ms = float(end_ms.max(initial=0.0))
     timeline = Timeline(nothing, end_ms, nothing, nothing, per_stage, per_stage, makespan_ms)
-    return Schedule(tuple(map(tuple, passes))), timeline
+    return Schedule.of(passes), timeline
 
 
 def changed(draw: random.Random, plans: list[RankPlan]) -> tuple[str, list[RankPlan]]:

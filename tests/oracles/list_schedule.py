@@ -35,7 +35,7 @@ class ListSchedule:
             moments = [*self.busy_until_ms, *self.arrival_ms.values()]
             now_ms = min((m for m in moments if m > now_ms), default=now_ms)
         self.makespan_ms = max(self.busy_until_ms)
-        self.schedule = Schedule(tuple(tuple(done) for done in self.done))
+        self.schedule = Schedule.of(self.done)
 
     def start_something(self, stage: int, now_ms: float) -> None:
         if self.busy_until_ms[stage] > now_ms:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from dynapipe_hpc.planner.batch.baselines import NaivePadding
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.batch.token_budget import TokenBudget
+from dynapipe_hpc.planner.choice import Candidate
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
@@ -94,6 +96,8 @@ ZIPF = samples_of(min(8 * int(n), 512) for n in np.random.default_rng(5).zipf(1.
 PAIRS = [Sample(0, 54, 12), Sample(1, 7, 55), Sample(2, 3, 35)]
 GIANT = samples_of([512] + [8] * 150)
 CONSTANT = samples_of([64] * 48)
+FEW = samples_of([52, 314, 380, 21, 40, 168, 108, 145, 63, 357, 323, 158, 458, 236, 62, 214, 56, 357, 141,
+       123, 75, 503, 127, 96, 104, 252, 213, 224])  # fmt: skip
 CASES = {
     "constant, 16 stages": Case(CONSTANT, linear(16)),
     "constant, 16 stages, 2 replicas": Case(CONSTANT, linear(16), 2),
@@ -111,6 +115,7 @@ CASES = {
     "noisy table, 2 stages": Case(SHORT, noisy(SHAPE, 2, seed=3)),
     "noisy table, 3 stages, 2 replicas": Case(SHORT, noisy(SHAPE, 3, seed=12), 2),
     "noisy table, three pairs, 2 replicas": Case(PAIRS, noisy(T5_SHAPE, 2, seed=5), 2),
+    "few, of which the worse plan was refined to the better": Case(FEW, linear(8), 2),
 }
 
 
@@ -157,3 +162,20 @@ def test_no_restriction_of_the_default_search_gives_a_better_plan(name: str) -> 
     double_ms = planned_ms(replace(planner, search=SearchConfig(effort=2 * effort)), samples)
     assert {name: ms for name, ms in others_ms.items() if ms < found_ms} == {}
     assert double_ms <= found_ms
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+def test_all_plans_that_less_effort_compares_are_among_those_of_more(n_replicas: int) -> None:
+    cost = LinearCost((1.0, 2.0, 1.0), (0.02, 0.03, 0.025))
+    planner = Case(UNIFORM, cost, n_replicas).planner
+    compared = [
+        {c.iteration_ms for c in choose(planner, UNIFORM, effort)}
+        for effort in (3_000, 6_250, 12_500, 25_000, 50_000, 100_000)
+    ]
+    for less, more in pairwise(compared):
+        assert less <= more
+    assert len(compared[0]) < len(compared[-1])
+
+
+def choose(planner: Planner, samples: Sequence[Sample], effort: int) -> Sequence[Candidate]:
+    return replace(planner, search=SearchConfig(effort=effort)).choose(samples).candidates

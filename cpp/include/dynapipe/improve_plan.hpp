@@ -13,7 +13,7 @@ namespace dynapipe {
 struct Improvement {
     Assignment replicas;
     double makespan_ms;   ///< of the slowest replica, as the list scheduler runs it
-    std::size_t effort;   ///< of the round; 0 of a start
+    std::size_t effort;   ///< of all rounds so far; 0 of a start
     std::size_t n_moves;  ///< that were tried so far
 };
 

@@ -43,4 +43,4 @@ class AuthorsPlanner:
         replicas = balance_replicas(microbatches, cost, cluster.n_replicas)
         chosen = [[microbatches[i] for i in replica] for replica in replicas]
         pipelines = [self.search(replica, cost, cluster) for replica in chosen]
-        return Choice((Candidate(str(self.batches), pipelines),))
+        return Choice((Candidate(str(self.batches), pipelines, cost),))

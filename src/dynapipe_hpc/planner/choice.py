@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+from dynapipe_hpc.planner.schedule.update import iteration_ms
 from dynapipe_hpc.planner.search.space import ConstructedPlan
 
 
@@ -15,10 +17,19 @@ class Candidate:
     Attributes:
         way: How its micro-batches came about, for people.
         pipelines: One per replica, or why there are none.
+        cost: By which they were scheduled.
     """
 
     way: str
     pipelines: Sequence[Pipeline] | InfeasibleScheduleError
+    cost: CostModel
+
+    @property
+    def iteration_ms(self) -> float:
+        """When all weights are updated; infinite if the plan cannot run."""
+        if isinstance(self.pipelines, InfeasibleScheduleError):
+            return float("inf")
+        return iteration_ms([pipeline.timeline for pipeline in self.pipelines], self.cost)
 
     @property
     def makespan_ms(self) -> float:
@@ -42,8 +53,8 @@ class Choice:
 
     @property
     def best(self) -> Candidate:
-        """The one whose slowest replica ends first in the simulation; the first of equals."""
-        return min(self.candidates, key=lambda candidate: candidate.makespan_ms)
+        """The one whose iteration ends first in the simulation; the first of equals."""
+        return min(self.candidates, key=lambda candidate: candidate.iteration_ms)
 
     @property
     def pipelines(self) -> Sequence[Pipeline]:

@@ -16,30 +16,32 @@ from dynapipe_hpc.planner.authors import AuthorsPlanner
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import AuthorsConfig, DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.more_recompute import more_recompute
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.choice import Candidate, Choice
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.config import PlannerConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 from dynapipe_hpc.planner.recompute_choice import choose_one_mode
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import may_split
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
-from dynapipe_hpc.planner.schedule.pipeline import Pipeline, refine_pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.pipeline import refine_pipeline, schedule_priced
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
+from dynapipe_hpc.planner.schedule.update import least_update_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import FoundPlan, find_plan
+from dynapipe_hpc.planner.search.find_plan import Found, find_plan
 from dynapipe_hpc.planner.search.space import ConstructedPlan
 from dynapipe_hpc.planner.search.spaces import search_spaces
 
 NEAR = 1.001
 """Over the best plan, up to where other rules than the adaptive one may make up for it."""
 
-REFINEMENT = 4
-"""Passes of refinement at most, for each pass of the round that found a plan."""
+REFINEMENT = 2
+"""Passes of refinement at most, for each pass that a search took until it found a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,28 +190,30 @@ class Planner:
         candidates = list(self._candidates(others, samples))
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
         n_replicas, splits = self.cluster.n_replicas, may_split(self.schedule_rules)
+        update_ms = least_update_ms(self.cost, may_split=splits)
         for spaces in search_spaces(samples, self.cost, self.cluster, split_backward=splits):
-            best_ms = min((c.makespan_ms for c in candidates), default=math.inf)
+            best_ms = min((c.iteration_ms for c in candidates), default=math.inf) - update_ms
             if any(space.may_beat(best_ms, n_replicas) for space in spaces.values()):
                 found = find_plan(spaces, n_replicas, config, dynamic)
-                searched = self._promising(found.searched, (), config)
-                candidates += self._promising(found.by_rules, searched, config)
-                candidates += searched
+                candidates += self._promising(found, config)
                 constructed = constructed or found.constructed
         return Choice(tuple(candidates), constructed)
 
-    def _promising(
-        self, plans: Sequence[FoundPlan], rivals: Sequence[Candidate], config: SearchConfig
-    ) -> list[Candidate]:
-        """Schedules by every rule the plans that may become the best of all."""
-        best_ms = min((rival.makespan_ms for rival in rivals), default=math.inf)
-        promising: list[Candidate] = []
-        for plan in plans:
+    def _promising(self, found: Found, config: SearchConfig) -> Iterator[Candidate]:
+        """Schedules by every rule the plans that may become the best of all.
+
+        They come in the order in which more and more effort finds them, and whether one is
+        promising depends on those before it alone: so all candidates of less effort are among
+        those of more.
+        """
+        plans = [*found.searched, *found.by_rules]
+        best_ms = math.inf
+        for plan in sorted(plans, key=lambda plan: (plan.effort, plan.makespan_ms)):
             if plan.makespan_ms < NEAR * best_ms or not self._may_be_adaptive:
-                candidate = self._candidate(plan.way, plan.microbatches)
-                promising.append(self._refined(candidate, plan.effort, config))
-                best_ms = min(best_ms, promising[-1].makespan_ms)
-        return promising
+                costs = plan.space.costs(plan.replicas)
+                candidate = self._candidate(plan.way, plan.microbatches, costs)
+                yield self._refined(candidate, plan.effort, config)
+                best_ms = min(best_ms, plan.makespan_ms)
 
     @property
     def _may_be_adaptive(self) -> bool:
@@ -238,13 +242,17 @@ class Planner:
         for microbatches, agreeing in rules.items():
             replicas = balance_replicas(microbatches, self.cost, self.cluster.n_replicas)
             chosen = [[microbatches[i] for i in replica] for replica in replicas]
-            yield self._candidate(" = ".join(dict.fromkeys(agreeing)), chosen)
+            costs = [microbatch_costs(replica, self.cost) for replica in chosen]
+            yield self._candidate(" = ".join(dict.fromkeys(agreeing)), chosen, costs)
 
-    def _candidate(self, way: str, replicas: Sequence[Sequence[MicroBatch]]) -> Candidate:
+    def _candidate(
+        self, way: str, replicas: Sequence[Sequence[MicroBatch]], costs: Sequence[StageCosts]
+    ) -> Candidate:
         try:
-            return Candidate(way, [self._pipeline(microbatches) for microbatches in replicas])
+            pipelines = [
+                schedule_priced(microbatches, priced, self.cost, self.cluster, self.schedule_rules)
+                for microbatches, priced in zip(replicas, costs, strict=True)
+            ]
         except InfeasibleScheduleError as error:
-            return Candidate(way, error)
-
-    def _pipeline(self, microbatches: Sequence[MicroBatch]) -> Pipeline:
-        return schedule_pipeline(microbatches, self.cost, self.cluster, self.schedule_rules)
+            return Candidate(way, error, self.cost)
+        return Candidate(way, pipelines, self.cost)

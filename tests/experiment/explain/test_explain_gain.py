@@ -22,7 +22,7 @@ def gain(rows: Sequence[MicroBatch], rule: ScheduleRule, memory_bytes: int) -> s
     link = Link(latency_ms=0.0, bytes_per_ms=1e12)
     cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes, link=link)
     pipeline = schedule_pipeline(rows, COST, cluster, [rule])
-    return explain_gain(Choice((Candidate("by hand", [pipeline]),)), COST, cluster)
+    return explain_gain(Choice((Candidate("by hand", [pipeline], COST),)), COST, cluster)
 
 
 def test_as_long_as_1f1b_is_no_gain() -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dynapipe_hpc.planner.schedule.pass_codes import decode_passes, encode_passes
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.text import format_schedule, parse_schedule
 
@@ -13,7 +12,7 @@ SPLIT = "F0 F1 B0 W0 B1 W1\nF0 B0 F1 B1 W0 W1"
 
 def test_a_picture_is_read_stage_by_stage() -> None:
     first = Pass(PassKind.FORWARD, 0), Pass(PassKind.BACKWARD, 0)
-    assert parse_schedule("\n  F0 B0\n  F0 B0\n") == Schedule((first, first))
+    assert parse_schedule("\n  F0 B0\n  F0 B0\n") == Schedule.of((first, first))
 
 
 @pytest.mark.parametrize("picture", [PICTURE, SPLIT])
@@ -22,7 +21,7 @@ def test_a_schedule_is_printed_as_it_is_read(picture: str) -> None:
 
 
 def test_a_pass_is_three_times_its_microbatch_plus_its_kind() -> None:
-    codes = encode_passes(parse_schedule(PICTURE))
+    codes = parse_schedule(PICTURE).codes
     assert codes.dtype == np.int32
     assert codes.tolist() == [[0, 3, 1, 4], [0, 1, 3, 4]]
 
@@ -30,4 +29,4 @@ def test_a_pass_is_three_times_its_microbatch_plus_its_kind() -> None:
 @pytest.mark.parametrize("picture", [PICTURE, SPLIT])
 def test_numbers_lead_back_to_the_schedule(picture: str) -> None:
     schedule = parse_schedule(picture)
-    assert decode_passes(encode_passes(schedule)) == schedule
+    assert Schedule.of(schedule.passes) == schedule

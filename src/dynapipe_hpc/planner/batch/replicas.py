@@ -54,6 +54,8 @@ def balance(work_ms: FloatArray, n_replicas: int) -> list[list[int]]:
     """As `balance_replicas`, for micro-batches of some work each."""
     if len(work_ms) < n_replicas:
         raise TooFewMicroBatchesError.of(len(work_ms), n_replicas)
+    if n_replicas == 1:
+        return [list(range(len(work_ms)))]
     heap = [
         _Assignment.of([_Replica(ms, (i,))], n_replicas) for i, ms in enumerate(work_ms.tolist())
     ]

@@ -6,7 +6,6 @@ import numpy as np
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.planner.schedule.pass_codes import encode_passes
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
@@ -32,7 +31,5 @@ def place_transfers(
     Source:
         Paper, section "Communication Planning".
     """
-    rows = _kernels.place_transfers(
-        encode_passes(schedule), timeline.end_ms, np.array(peers, np.uint32)
-    )
+    rows = _kernels.place_transfers(schedule.codes, timeline.end_ms, np.array(peers, np.uint32))
     return list(map(InstructionRows, rows))

@@ -4,7 +4,6 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
-from dynapipe_hpc.planner.schedule.pass_codes import decode_passes
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
 
 
@@ -67,4 +66,4 @@ def _list_schedule(
         link.full_duplex,
         split_backward,
     )
-    return decode_passes(codes)
+    return Schedule(codes)

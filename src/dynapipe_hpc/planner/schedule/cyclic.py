@@ -4,7 +4,6 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
-from dynapipe_hpc.planner.schedule.pass_codes import decode_passes
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
 
 
@@ -30,4 +29,4 @@ def cyclic(
         docs/decisions/0003 tells where this one differs.
     """
     check_each_fits(costs, activation_limit_bytes)
-    return decode_passes(_kernels.cyclic_schedule(costs.table, activation_limit_bytes))
+    return Schedule(_kernels.cyclic_schedule(costs.table, activation_limit_bytes))

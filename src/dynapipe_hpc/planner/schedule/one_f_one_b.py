@@ -2,10 +2,12 @@
 
 from itertools import zip_longest
 
+import numpy as np
+
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
-from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Pass, PassKind, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
 
 
 def one_f_one_b(
@@ -28,18 +30,15 @@ def one_f_one_b(
         Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
     """
     check_each_fits(costs, activation_limit_bytes)
-    forwards, backwards = (
-        [Pass(kind, i) for i in range(costs.n_microbatches)]
-        for kind in (PassKind.FORWARD, PassKind.BACKWARD)
-    )
+    first = len(PassKind) * np.arange(costs.n_microbatches)
+    forwards, backwards = ((first + k).tolist() for k in (PassKind.FORWARD, PassKind.BACKWARD))
     warm_ups = range(costs.n_stages, 0, -1)
-    schedule = Schedule(tuple(_alternating(forwards, backwards, n) for n in warm_ups))
+    codes = [_alternating(forwards, backwards, n) for n in warm_ups]
+    schedule = Schedule(np.array(codes, np.int32))
     check_peaks("1F1B", schedule, costs, activation_limit_bytes)
     return schedule
 
 
-def _alternating(forwards: list[Pass], backwards: list[Pass], n_warm_up: int) -> tuple[Pass, ...]:
-    passes = forwards[:n_warm_up]
-    for backward, forward in zip_longest(backwards, forwards[n_warm_up:]):
-        passes += [backward, forward] if forward else [backward]
-    return tuple(passes)
+def _alternating(forwards: list[int], backwards: list[int], n_warm_up: int) -> list[int]:
+    behind = zip_longest(backwards, forwards[n_warm_up:])
+    return forwards[:n_warm_up] + [code for turn in behind for code in turn if code is not None]

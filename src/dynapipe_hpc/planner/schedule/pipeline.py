@@ -16,6 +16,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.update import reduced_ms
 
 FEWEST_MOVES = 1000
 """Of a schedule, for which it is worth the time to move passes."""
@@ -46,7 +47,7 @@ def schedule_pipeline(
     cluster: Cluster,
     rules: Sequence[ScheduleRule],
 ) -> Pipeline:
-    """Schedules micro-batches by the rule whose schedule ends first in the simulation.
+    """Schedules micro-batches by the rule whose gradients are reduced first in the simulation.
 
     Args:
         microbatches: Of one replica, in the order in which they enter the pipeline.
@@ -57,7 +58,28 @@ def schedule_pipeline(
     Raises:
         InfeasibleScheduleError: No rule keeps within memory; says why for each.
     """
-    costs = microbatch_costs(microbatches, cost)
+    return schedule_priced(microbatches, microbatch_costs(microbatches, cost), cost, cluster, rules)
+
+
+def schedule_priced(
+    microbatches: Sequence[MicroBatch],
+    costs: StageCosts,
+    cost: CostModel,
+    cluster: Cluster,
+    rules: Sequence[ScheduleRule],
+) -> Pipeline:
+    """As `schedule_pipeline`, for micro-batches whose costs are known.
+
+    Args:
+        microbatches: Of one replica, in the order in which they enter the pipeline.
+        costs: Of the micro-batches.
+        cost: Predicts what the model itself takes.
+        cluster: Its memory limits and its link slows a schedule.
+        rules: To be tried, at least one; the first of equals is taken.
+
+    Raises:
+        InfeasibleScheduleError: No rule keeps within memory; says why for each.
+    """
     room_bytes = activation_room_bytes(cost, cluster)
     pipelines: list[Pipeline] = []
     reasons: list[str] = []
@@ -71,7 +93,7 @@ def schedule_pipeline(
         pipelines.append(Pipeline(tuple(microbatches), costs, rule, schedule, timeline))
     if not pipelines:
         raise InfeasibleScheduleError("; ".join(dict.fromkeys(reasons)))
-    return min(pipelines, key=lambda pipeline: pipeline.timeline.makespan_ms)
+    return _first(pipelines, cost)
 
 
 def refine_pipeline(
@@ -86,7 +108,7 @@ def refine_pipeline(
         n_passes: To simulate at most. A schedule so long that this makes few moves stays.
         seed: Of the changes.
     """
-    n_moves = n_passes // sum(map(len, pipeline.schedule.passes))
+    n_moves = n_passes // pipeline.schedule.codes.size
     if n_moves < FEWEST_MOVES:
         return pipeline
     room_bytes = activation_room_bytes(cost, cluster)
@@ -94,4 +116,9 @@ def refine_pipeline(
         pipeline.schedule, pipeline.costs, room_bytes, cluster.link, n_moves=n_moves, seed=seed
     )
     timeline = simulate(schedule, pipeline.costs, cluster.link, cost.static_bytes)
-    return replace(pipeline, schedule=schedule, timeline=timeline)
+    return _first([pipeline, replace(pipeline, schedule=schedule, timeline=timeline)], cost)
+
+
+def _first(pipelines: Sequence[Pipeline], cost: CostModel) -> Pipeline:
+    """The one whose gradients are reduced first; the first of equals."""
+    return min(pipelines, key=lambda pipeline: reduced_ms(pipeline.timeline, cost))

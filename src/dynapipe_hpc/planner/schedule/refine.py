@@ -3,7 +3,6 @@
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.pass_codes import decode_passes, encode_passes
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 
 
@@ -33,7 +32,7 @@ def refine(
         The best schedule found, split as the given one, and never longer.
     """
     codes = _kernels.refine_schedule(
-        encode_passes(schedule),
+        schedule.codes,
         costs.table,
         activation_limit_bytes,
         link.latency_ms,
@@ -42,4 +41,4 @@ def refine(
         n_moves,
         seed,
     )
-    return decode_passes(codes)
+    return Schedule(codes)

@@ -1,13 +1,19 @@
 """The order in which every stage runs its passes."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+
+CodeArray = npt.NDArray[np.int32]
 
 INSTANT = Link(latency_ms=0.0, bytes_per_ms=math.inf)
 """A link whose transfers take no time."""
@@ -43,16 +49,43 @@ class Pass(NamedTuple):
         return f"{self.kind.name[0]}{self.microbatch}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """Per stage, its passes in order.
 
     Every stage has F and B of each micro-batch. A schedule that splits backward passes has W of
     each micro-batch, too: B then takes `backward_ms - weight_ms`, W `weight_ms`, both need the
     backward transient memory, and what F stored is freed when W ends.
+
+    Attributes:
+        codes: Shape (n_stages, n_passes), 3 * microbatch + kind of every pass, as the kernels read
+            and write it.
     """
 
-    passes: tuple[tuple[Pass, ...], ...]
+    codes: CodeArray
+
+    @classmethod
+    def of(cls, passes: Iterable[Iterable[Pass]]) -> Self:
+        """The schedule of the passes of every stage."""
+        codes = [[len(PassKind) * p.microbatch + p.kind for p in row] for row in passes]
+        return cls(np.array(codes, np.int32))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all stages have the same passes in the same order."""
+        return isinstance(other, Schedule) and np.array_equal(self.codes, other.codes)
+
+    def __hash__(self) -> int:
+        """Equal for equal schedules."""
+        return hash(self.codes.tobytes())
+
+    @property
+    def passes(self) -> tuple[tuple[Pass, ...], ...]:
+        """The passes of every stage."""
+        n_kinds = len(PassKind)
+        return tuple(
+            tuple(Pass(PassKind(code % n_kinds), code // n_kinds) for code in row)
+            for row in self.codes.tolist()
+        )
 
 
 class ScheduleRule(Protocol):

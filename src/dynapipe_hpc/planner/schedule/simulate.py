@@ -6,7 +6,6 @@ import numpy.typing as npt
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.pass_codes import encode_passes
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
@@ -36,7 +35,7 @@ def simulate(
     """
     start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started, makespan_ms = (
         _kernels.simulate(
-            encode_passes(schedule),
+            schedule.codes,
             costs.table,
             static_bytes,
             link.latency_ms,
@@ -44,18 +43,17 @@ def simulate(
             link.full_duplex,
         )
     )
-    _check_all_started(schedule, n_started)
+    if (n_started < schedule.codes.shape[1]).any():
+        raise _deadlock(schedule, n_started)
     return Timeline(start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, makespan_ms)
 
 
-def _check_all_started(schedule: Schedule, n_started: npt.NDArray[np.uint64]) -> None:
+def _deadlock(schedule: Schedule, n_started: npt.NDArray[np.uint64]) -> ScheduleDeadlockError:
     waiting = [
         f"stage {stage} waits for the input of {passes[n]}"
         for stage, (passes, n) in enumerate(zip(schedule.passes, n_started.tolist(), strict=True))
         if n < len(passes)
     ]
-    if waiting:
-        raise ScheduleDeadlockError(
-            f"no pass can start: {', '.join(waiting)}; the orders of the stages contradict each "
-            "other"
-        )
+    return ScheduleDeadlockError(
+        f"no pass can start: {', '.join(waiting)}; the orders of the stages contradict each other"
+    )

@@ -13,7 +13,7 @@ def format_schedule(schedule: Schedule) -> str:
 def parse_schedule(text: str) -> Schedule:
     """The schedule that a picture shows; blank lines and indentation do not count."""
     rows = (line.split() for line in text.splitlines() if line.strip())
-    return Schedule(tuple(tuple(map(_parse_pass, row)) for row in rows))
+    return Schedule.of(map(_parse_pass, row) for row in rows)
 
 
 def _parse_pass(text: str) -> Pass:

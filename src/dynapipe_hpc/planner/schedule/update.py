@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
@@ -18,8 +16,17 @@ def iteration_ms(timelines: Sequence[Timeline], cost: CostModel) -> float:
         timelines: One per replica.
         cost: Predicts how long both take.
     """
-    ready_ms = np.max([timeline.end_ms[:, -1] for timeline in timelines], axis=0)
-    return float((ready_ms + cost.reduce_ms).max() + cost.step_ms)
+    return max(reduced_ms(timeline, cost) for timeline in timelines) + cost.step_ms
+
+
+def reduced_ms(timeline: Timeline, cost: CostModel) -> float:
+    """When all gradients are reduced, as far as it is up to one replica.
+
+    Args:
+        timeline: Of the replica.
+        cost: Predicts how long a stage's reduction takes.
+    """
+    return float((timeline.end_ms[:, -1] + cost.reduce_ms).max())
 
 
 def least_update_ms(cost: CostModel, *, may_split: bool) -> float:

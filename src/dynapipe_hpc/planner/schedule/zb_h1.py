@@ -27,7 +27,7 @@ def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
     """
     check_each_fits(costs, activation_limit_bytes)
     n = costs.n_stages
-    schedule = Schedule(tuple(_passes(costs.n_microbatches, n - s, s) for s in range(n)))
+    schedule = Schedule.of(_passes(costs.n_microbatches, n - s, s) for s in range(n))
     check_peaks("zero bubble H1", schedule, costs, activation_limit_bytes)
     return schedule
 

@@ -29,7 +29,8 @@ class FoundPlan:
         space: The space that it was found in.
         replicas: Windows of every replica.
         makespan_ms: End of the slowest replica by the adaptive schedule; infinite if unknown.
-        effort: Passes scheduled in the round that found it; 0 if it is no round's.
+        effort: Passes scheduled until the end of the round that found it, in its order of the
+            samples; 0 if it is no round's. A search with less does not find it.
     """
 
     way: str

@@ -1,7 +1,7 @@
 """What plans are searched in: the windows of ordered samples, and what limits their schedules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.candidates import Candidates
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
 
 Windows = npt.NDArray[np.uint32]
 Replicas = Sequence[Windows]
@@ -51,7 +51,7 @@ class ImprovedPlan(NamedTuple):
     Attributes:
         replicas: Windows of every replica.
         makespan_ms: End of the slowest replica, by the adaptive schedule.
-        effort: Passes scheduled in the round; 0 if this is what the search began with.
+        effort: Passes scheduled in all rounds so far; 0 if this is what the search began with.
         n_moves: Changes that were tried in all rounds so far.
     """
 
@@ -76,6 +76,7 @@ class SearchSpace:
     room_bytes: FloatArray
     link: Link
     split_backward: bool
+    _known: dict[tuple[int, int, int], MicroBatch] = field(default_factory=dict, init=False)
 
     def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
         """The best plans that rules make, best first; see construct_plans.hpp.
@@ -113,10 +114,19 @@ class SearchSpace:
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Per replica, its micro-batches in order."""
-        return [
-            [self.windows.microbatch(*window) for window in replica.tolist()]
-            for replica in replicas
-        ]
+        return [[self._microbatch(*window) for window in replica.tolist()] for replica in replicas]
+
+    def costs(self, replicas: Replicas) -> list[StageCosts]:
+        """Per replica, what its micro-batches cost."""
+        cells = (self.windows.cells_of(replica).astype(np.int64) for replica in replicas)
+        return [self.windows.costs.take(of_replica) for of_replica in cells]
+
+    def _microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
+        """Made once, as plans of one search have most of theirs in common."""
+        window = (first, size, mode)
+        if window not in self._known:
+            self._known[window] = self.windows.microbatch(*window)
+        return self._known[window]
 
     @property
     def _description(
