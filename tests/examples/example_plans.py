@@ -85,7 +85,7 @@ def drawn_schedules(draw: st.DrawFn, may_split: bool = True) -> Schedule:
 @st.composite
 def drawn_timelines(draw: st.DrawFn, schedule: Schedule) -> Timeline:
     """A schedule in time, with passes of few different lengths so that many end together."""
-    n_stages, n_passes = len(schedule.passes), len(schedule.passes[0])
+    n_stages, n_passes = schedule.codes.shape
     row = st.lists(st.sampled_from([1.0, 2.0, 7.5]), min_size=n_passes, max_size=n_passes)
     return timeline_of(schedule, draw(st.lists(row, min_size=n_stages, max_size=n_stages)))
 
@@ -93,11 +93,11 @@ def drawn_timelines(draw: st.DrawFn, schedule: Schedule) -> Timeline:
 def timeline_of(schedule: Schedule, duration_ms: Sequence[Sequence[float]]) -> Timeline:
     """A schedule in time if passes take these times, shape (n_stages, n_passes), links none."""
     end_of: dict[StagePass, float] = {}
-    end_ms = np.zeros((len(schedule.passes), len(schedule.passes[0])))
+    order, end_ms = schedule.passes, np.zeros(schedule.codes.shape)
     while len(end_of) < end_ms.size:
-        for stage, passes in enumerate(schedule.passes):
+        for stage, passes in enumerate(order):
             for k, pass_ in enumerate(passes):
-                needed = inputs_of(stage, pass_, len(schedule.passes))
+                needed = inputs_of(stage, pass_, len(order))
                 needed += [(stage, passes[k - 1])] if k > 0 else []
                 if all(p in end_of for p in needed):
                     begin_ms = max((end_of[p] for p in needed), default=0.0)

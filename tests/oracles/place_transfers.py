@@ -55,7 +55,8 @@ def _by_end(schedule: Schedule, timeline: Timeline) -> Iterator[tuple[int, Pass]
         for stage, row in enumerate(timeline.end_ms.tolist())
         for k, end_ms in enumerate(row)
     )
-    return ((stage, schedule.passes[stage][k]) for _, stage, k in ends)
+    passes = schedule.passes
+    return ((stage, passes[stage][k]) for _, stage, k in ends)
 
 
 class _Stage:

@@ -17,7 +17,7 @@ class SearchConfig(ConfigTable):
             machine; of passes and not of changes, so that large plans take no longer. It is spent
             in rounds of doubling length, 6,250 in the first; what is left over is not used.
         refinement: Passes to simulate while single ones are moved in short schedules of what a
-            round found, where these may be adaptive; at most four for each pass of the round.
+            round found, where these may be adaptive; at most two for each pass until its end.
         seed: Of the random changes.
     """
 

@@ -68,8 +68,9 @@ def find_plan(
 ) -> Found:
     """Looks for the micro-batches, their order, modes and replicas that finish soonest.
 
-    In every order of the samples plans are constructed and improved; orders that are soon far
-    behind leave their effort to the others. More effort is no loss, see `SearchSpace.improve`.
+    In every order of the samples plans are constructed and improved; orders that are far behind
+    after a race, which does not depend on the effort, leave theirs to the others. So more effort
+    is no loss, see `SearchSpace.improve`.
     One mode of recomputation by itself takes half the effort, as there are none to choose from.
 
     Args:
