@@ -15,8 +15,16 @@ HELD = ("tests/experiment/test_held_weights.py",)
 ANALYTIC = ("tests/planner/cost/test_analytic.py",)
 PAIRS = ("tests/planner/cost/test_encoder_decoder.py",)
 MEMORY = ("tests/plan/test_memory.py",)
+CHOICE = ("tests/planner/test_choice.py",)
+LESS = ("tests/planner/test_never_worse.py::"
+        "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
 
 PLAN = (
+    # what is compared
+    Mutant("planner/make_plans.py", "key=lambda plan: (plan.effort, plan.makespan_ms)",
+           "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
+    Mutant("planner/choice.py", "key=lambda candidate: candidate.iteration_ms",
+           "key=lambda candidate: candidate.makespan_ms", "the update is left out", CHOICE),
     # plans as bytes
     Mutant("plan/codec.py", "digest_size=_HASH_BYTES).digest() != checksum",
            "digest_size=1) is None", "damage is not noticed", CODEC),
