@@ -94,6 +94,7 @@ FLAN_LIKE = samples_of(RANDOM.lognormal(4, 1, 60).clip(2, 512).astype(int).tolis
 SHORT = samples_of(RANDOM.integers(2, 65, 24).tolist())
 ZIPF = samples_of(min(8 * int(n), 512) for n in np.random.default_rng(5).zipf(1.5, 100))
 PAIRS = [Sample(0, 54, 12), Sample(1, 7, 55), Sample(2, 3, 35)]
+MANY_PAIRS = [Sample(i, s.input_tokens, UNIFORM[-i].input_tokens) for i, s in enumerate(UNIFORM)]
 GIANT = samples_of([512] + [8] * 150)
 CONSTANT = samples_of([64] * 48)
 FEW = samples_of(
@@ -167,20 +168,15 @@ def test_no_restriction_of_the_default_search_gives_a_better_plan(name: str) -> 
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
-<<<<<<< HEAD
-def test_all_plans_that_less_effort_compares_are_among_those_of_more(n_replicas: int) -> None:
-    cost = LinearCost((1.0, 2.0, 1.0), (0.02, 0.03, 0.025))
-    planner = Case(UNIFORM, cost, n_replicas).planner
-=======
-@pytest.mark.parametrize("samples", [samples_of(UNIFORM), PAIRS], ids=["one side", "pairs"])
+@pytest.mark.parametrize("samples", [UNIFORM, MANY_PAIRS], ids=["one side", "pairs"])
 def test_all_plans_that_less_effort_compares_are_among_those_of_more(
-    n_replicas: int, samples: Sequence[Sample]
+    samples: Sequence[Sample], n_replicas: int
 ) -> None:
-    cost = LinearCost((1.0, 2.0, 1.0), (0.02, 0.03, 0.025), has_targets=samples is PAIRS)
-    planner = replace(planner_of(3, n_replicas, AMPLE_BYTES), cost=cost)
->>>>>>> c789a05 (docs/decisions: a cap on passes in flight and a wait for backward passes did not pay)
+    has_targets = samples is MANY_PAIRS
+    cost = LinearCost((1.0, 2.0, 1.0), (0.02, 0.03, 0.025), has_targets=has_targets)
+    planner = Case(samples, cost, n_replicas).planner
     compared = [
-        {c.iteration_ms for c in choose(planner, UNIFORM, effort)}
+        {c.iteration_ms for c in choose(planner, samples, effort)}
         for effort in (3_000, 6_250, 12_500, 25_000, 50_000, 100_000)
     ]
     for less, more in pairwise(compared):
