@@ -50,8 +50,9 @@ double least_makespan_ms(const Doubles& costs, const Integers& cells, const wind
         throw py::value_error("n_replicas must be at least 1");
     }
     const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
+    const auto limits = arrays::entries_of(limit_bytes);
     const py::gil_scoped_release release;
-    return dynapipe::least_makespan_ms(window_costs, link, split_backward, n_replicas);
+    return dynapipe::least_makespan_ms(window_costs, limits, link, split_backward, n_replicas);
 }
 
 }  // namespace

@@ -25,9 +25,39 @@ std::vector<std::size_t> first_of_rows(const WindowCosts& windows) {
 
 double work_ms(const PassCosts& cost) { return cost.forward_ms + cost.backward_ms; }
 
-/// Per row, by number of samples from 1, the least work on a stage in any mode; infinite where
-/// there is no window.
-std::vector<std::vector<double>> least_work(const WindowCosts& windows, std::size_t stage) {
+/// Of every micro-batch, its work on a stage.
+std::vector<double> works_ms(const StageCosts& costs, std::size_t stage) {
+    std::vector<double> found(costs.n_microbatches());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        found[i] = work_ms(costs.at(i, stage));
+    }
+    return found;
+}
+
+/// Of every micro-batch, the share that it keeps of the memory of the first stage, times how long
+/// it does so at least: on its way through all stages and back.
+std::vector<double> areas_ms(const StageCosts& costs, double limit_bytes, const Link& link,
+                             bool split_backward) {
+    std::vector<double> found(costs.n_microbatches());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        double way_ms = 0.0;
+        for (std::size_t s = 0; s < costs.n_stages; ++s) {
+            const PassCosts& cost = costs.at(i, s);
+            way_ms += work_ms(cost) - (split_backward ? cost.weight_ms : 0.0);
+            if (s + 1 < costs.n_stages) {
+                way_ms += 2 * (link.latency_ms + cost.boundary_bytes / link.bytes_per_ms);
+            }
+        }
+        const double kept_bytes = costs.at(i, 0).stored_bytes;
+        found[i] = kept_bytes > 0 ? kept_bytes / limit_bytes * way_ms : 0.0;
+    }
+    return found;
+}
+
+/// Per row, by number of samples from 1, the least entry of any mode; infinite where there is no
+/// window.
+std::vector<std::vector<double>> least_of_windows(const WindowCosts& windows,
+                                                  std::span<const double> entries_ms) {
     std::vector<std::vector<double>> least_ms(windows.n_rows());
     for (const std::size_t first : first_of_rows(windows)) {
         std::vector<double>& of_row =
@@ -37,8 +67,7 @@ std::vector<std::vector<double>> least_work(const WindowCosts& windows, std::siz
             of_row.resize(std::max(of_row.size(), cells.size()), kNever);
             for (std::size_t k = 0; k < cells.size(); ++k) {
                 if (cells[k] >= 0) {
-                    const auto microbatch = static_cast<std::size_t>(cells[k]);
-                    of_row[k] = std::min(of_row[k], work_ms(windows.costs.at(microbatch, stage)));
+                    of_row[k] = std::min(of_row[k], entries_ms[static_cast<std::size_t>(cells[k])]);
                 }
             }
         }
@@ -59,8 +88,9 @@ std::size_t busiest_stage(const WindowCosts& windows) {
     return static_cast<std::size_t>(most - sums_ms.begin());
 }
 
-/// The least sum of work over all cuts.
-double least_sum(const WindowCosts& windows, const std::vector<std::vector<double>>& least_ms) {
+/// The least sum of entries over all cuts.
+double least_sum(const WindowCosts& windows, std::span<const double> entries_ms) {
+    const std::vector<std::vector<double>> least_ms = least_of_windows(windows, entries_ms);
     const std::size_t n = windows.n_samples();
     std::vector<double> front_ms(n + 1, kNever);
     front_ms[0] = 0.0;
@@ -107,14 +137,18 @@ double least_way(const WindowCosts& windows, const Link& link, std::size_t stage
 
 }  // namespace
 
-double least_makespan_ms(const WindowCosts& windows, const Link& link, bool split_backward,
-                         std::size_t n_replicas) {
+double least_makespan_ms(const WindowCosts& windows, std::span<const double> limit_bytes,
+                         const Link& link, bool split_backward, std::size_t n_replicas) {
     const std::size_t stage = busiest_stage(windows);
-    const double sum_ms = least_sum(windows, least_work(windows, stage));
+    const StageCosts& costs = windows.costs;
+    const double work_ms = least_sum(windows, works_ms(costs, stage));
+    const double area_ms =
+        least_sum(windows, areas_ms(costs, limit_bytes[0], link, split_backward));
     const double head_ms = least_way(windows, link, stage, &PassCosts::forward_ms);
     const double tail_ms =
         split_backward ? 0.0 : least_way(windows, link, stage, &PassCosts::backward_ms);
-    return head_ms + sum_ms / static_cast<double>(n_replicas) + tail_ms;
+    const auto n = static_cast<double>(n_replicas);
+    return std::max(head_ms + work_ms / n + tail_ms, area_ms / n);
 }
 
 }  // namespace dynapipe

@@ -1,6 +1,7 @@
 """The spaces of a search: what is found in one mode by itself, and what no plan can beat."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise, permutations, product
 
 import numpy as np
@@ -19,7 +20,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.one_mode import OneMode
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
-from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.find_plan import find_plan
 from dynapipe_hpc.planner.search.space import SearchSpace
@@ -71,17 +72,29 @@ def test_modes_in_which_not_every_sample_runs_are_no_space() -> None:
 @pytest.mark.parametrize("rule", [adaptive, adaptive_split])
 @pytest.mark.parametrize("n_replicas", [1, 2])
 @pytest.mark.parametrize("draw", range(4))
+@pytest.mark.parametrize("memory_bytes", [920, 10**6])
 def test_no_plan_of_any_partition_beats_what_none_can_beat(
-    draw: int, n_replicas: int, rule: ScheduleRule
+    memory_bytes: int, draw: int, n_replicas: int, rule: ScheduleRule
 ) -> None:
     lengths = np.random.default_rng(draw).integers(1, 300, 4).tolist()
-    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10**6)
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=memory_bytes)
     _, *alone = spaces_of(lengths, COST, cluster, split_backward=rule is adaptive_split)
     for spaces in alone:
         (space,) = spaces.values()
         best_ms = shortest_ms(lengths, cluster, rule, space)
         assert space.may_beat(best_ms * (1 + 1e-9), n_replicas)
         assert not space.may_beat(0.5 * best_ms, n_replicas)
+
+
+def test_where_micro_batches_pass_one_at_a_time_memory_is_what_none_can_beat() -> None:
+    cost = LinearCost(launch_ms=(1.0, 1.0), token_ms=(0.01, 0.01))
+    cluster = Cluster(n_stages=2, device_memory_bytes=850)  # 280 tokens keep 560, and 280 on top
+    (spaces,) = spaces_of([280] * 8, cost, cluster)
+    (space,) = spaces.values()
+    best_ms = space.construct(1, 1, 0)[0].makespan_ms
+    assert best_ms > 8 * 2 * 3.8  # the work of both stages one after the other
+    assert not space.may_beat(0.65 * best_ms, 1)
+    assert space.may_beat(best_ms, 1)
 
 
 def shortest_ms(
@@ -99,10 +112,11 @@ def shortest_ms(
                     [m for m, owner in zip(order, owners, strict=True) if owner == replica]
                     for replica in range(cluster.n_replicas)
                 ]
-                ends_ms = [
-                    schedule_pipeline(m, COST, cluster, [rule]).timeline.makespan_ms
-                    for m in replicas
-                    if m
-                ]
-                found_ms = min(found_ms, max(ends_ms))
+                with suppress(InfeasibleScheduleError):
+                    ends_ms = [
+                        schedule_pipeline(m, COST, cluster, [rule]).timeline.makespan_ms
+                        for m in replicas
+                        if m
+                    ]
+                    found_ms = min(found_ms, max(ends_ms))
     return found_ms
