@@ -26,15 +26,16 @@ class EndCutter {
           width_(std::min(n_ends + 1, kEndBand)) {}
 
     [[nodiscard]] Ends run() const {
-        std::vector<std::size_t> least(n_ + 1, 0);
-        if (n_ends_ >= kEndBand) {
-            const Ends runs = cut_into_runs();
-            if (runs.sizes.empty()) {
-                return runs;
-            }
-            least = band_around(runs);
+        if (n_ends_ < kEndBand) {
+            return cut_in_band(std::vector<std::size_t>(n_ + 1, 0), 0);
         }
-        return cut_in_band(least);
+        const Ends runs = cut_into_runs();
+        if (runs.sizes.empty()) {
+            return runs;
+        }
+        // Ends near the runs do not begin so early that they have twice as many samples.
+        const std::size_t n_in_runs = costs_.n_samples() - runs.first;
+        return cut_in_band(band_around(runs), n_ - std::min(n_, 2 * n_in_runs));
     }
 
   private:
@@ -126,11 +127,13 @@ class EndCutter {
         return least;
     }
 
-    /// The best of the cuts that have one of `width_` numbers of ends behind every sample.
-    [[nodiscard]] Ends cut_in_band(const std::vector<std::size_t>& least) const {
+    /// The best of the cuts that have one of `width_` numbers of ends behind every sample, and none
+    /// before a sample.
+    [[nodiscard]] Ends cut_in_band(const std::vector<std::size_t>& least,
+                                   std::size_t earliest) const {
         Costs rest_ms((n_ + 1) * width_, kNever);
         rest_ms[n_ * width_] = 0.0;
-        for (std::size_t i = n_; i-- > 0;) {
+        for (std::size_t i = n_; i-- > earliest;) {
             const std::span<const double> end_ms = costs_.from(first_ + i);
             for (std::size_t k = 0; k < end_ms.size(); ++k) {
                 add_end(end_ms[k], least, i, i + k + 1, rest_ms);

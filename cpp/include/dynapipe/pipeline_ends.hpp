@@ -39,7 +39,8 @@ struct Ends {
 ///
 /// Exact for n_ends < kEndBand: dynamic programming over samples and numbers of ends. Of more ends,
 /// the best cut into a few runs of ends of one size is found first, and then the best of the cuts
-/// near it: those that have one of the kEndBand numbers of ends around it behind every sample.
+/// near it: those that have one of the kEndBand numbers of ends around it behind every sample, and
+/// at most twice its samples in ends.
 ///
 /// Time O(n_samples * kMostOfAnEnd * kEndBand) and memory O(n_samples * kEndBand), however many the
 /// ends.
