@@ -1,31 +1,39 @@
-"""How long does a plan of a very large batch take, and where?
+"""How long does a plan of a very large batch take, where, and with how much memory?
 
     python benchmarks/large_batch.py [FOLDER] [--json OUT.json]
 
-4 million tokens, about 25,000 samples, on 16 stages and 8 replicas of the 6.7B model, and the first
-10,000 of these samples on up to 1,024 replicas. Lengths are those of instruction data: 97.4 %
-lognormal with a median of 105 tokens and sigma 0.8, 2.6 % with 620 and 1.0, at most 2048. Then
-pairs of the 11B encoder-decoder model, drawn from the file of their lengths, on 4 stages of 8
-shards; `table` and `cut` are of the first of their four orders. Milliseconds of processor time of
-one thread. Phases are timed one by one, the default setting in all as `whole`. `MB` is the most
-memory that the process has had so far, libraries included.
+Every case in a fresh process. Samples of the 6.7B model on 4 stages and 16 replicas, 10,000 of them
+also on 128 and 1,024 replicas, and 25,000 on 16 stages and 8 replicas; without recomputation, and
+with all three modes. Lengths are those of instruction data: 97.4 % lognormal with a median of 105
+tokens and sigma 0.8, 2.6 % with 620 and 1.0, at most 2048. Then pairs of the 11B encoder-decoder
+model in three modes on 4 stages of 8 shards: drawn from the file of their lengths, and, `distinct`,
+with either side multiplied by a lognormal number of sigma 0.3 until no two are alike; `table` and
+`cut` are of the first of their four orders.
+
+Milliseconds of processor time of one thread. `choose` finds the micro-batches and their schedules
+and comes first; `MB` is the most memory that it takes on top of what the process had before, with
+libraries and samples. The phases then follow one by one, and the whole in default setting.
+`predicted` is the iteration that is planned, in ms.
 """
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from a100_inputs import GPT, T5, a100_cost, a100_table, batches
+from a100_inputs import GPT, T5, Mode, a100_cost, a100_table, batches
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.batch.candidates import candidates
+from dynapipe_hpc.planner.batch.candidates import bundled_candidates
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.rules import batch_rules
@@ -38,7 +46,6 @@ from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import run_over_inputs
 
-N_TOKENS = 4_000_000
 COLUMNS = {
     "samples": "{:.0f}",
     "micro-batches": "{:.0f}",
@@ -49,30 +56,40 @@ COLUMNS = {
     "transfers": "{:.0f}",
     "check": "{:.0f}",
     "encode": "{:.0f}",
-    "bound": "{:.0f}",
     "whole": "{:.0f}",
-    "gap": "{:.2f}",
+    "predicted": "{:.0f}",
     "MB": "{:.0f}",
 }
-LAYOUTS = ((4, 16, 10_000), (4, 128, 10_000), (4, 1024, 10_000), (16, 128, 10_000), (16, 8, None))
-N_PAIRS = (1_000, 3_000, 10_000)
+ONE_MODE: tuple[Mode, ...] = ("none",)
+THREE_MODES: tuple[Mode, ...] = ("none", "selective", "full")
+SAMPLES = (1_000, 10_000, 100_000)
+REPLICAS = (128, 1024)
+PAIRS = (2_500, 5_000, 10_000)
+SPREAD = 0.3
 Result = TypeVar("Result")
 
 
-def drawn_samples(n_tokens: int) -> list[Sample]:
+def drawn_samples(n_samples: int) -> list[Sample]:
     random = np.random.default_rng(0)
-    n_drawn = n_tokens // 50  # more than enough
-    common = random.lognormal(np.log(105), 0.8, n_drawn)
-    rare = random.lognormal(np.log(620), 1.0, n_drawn)
-    lengths = np.where(random.random(n_drawn) < 0.974, common, rare).round().clip(2, 2048)
-    n_samples = int(np.searchsorted(np.cumsum(lengths), n_tokens))
-    return [Sample(i, n - 1, 1) for i, n in enumerate(lengths[:n_samples].astype(int).tolist())]
+    common = random.lognormal(np.log(105), 0.8, n_samples)
+    rare = random.lognormal(np.log(620), 1.0, n_samples)
+    lengths = np.where(random.random(n_samples) < 0.974, common, rare).round().clip(2, 2048)
+    return [Sample(i, n - 1, 1) for i, n in enumerate(lengths.astype(int).tolist())]
 
 
 def drawn_pairs(folder: Path, n_pairs: int) -> list[Sample]:
     known = [pair for batch in batches(folder, "t5_max2048_gbs65536") for pair in batch]
     drawn = np.random.default_rng(0).integers(0, len(known), n_pairs).tolist()
     return [replace(known[j], sample_id=i) for i, j in enumerate(drawn)]
+
+
+def distinct_pairs(folder: Path, n_pairs: int) -> list[Sample]:
+    random = np.random.default_rng(0)
+    known = [(s.input_tokens, s.target_tokens) for s in drawn_pairs(folder, 4 * n_pairs)]
+    factors = random.lognormal(0, SPREAD, (len(known), 2))
+    pairs = (np.array(known) * factors).round().clip(1, 2048).astype(int)
+    found = list(dict.fromkeys(map(tuple, pairs.tolist())))[:n_pairs]
+    return [Sample(i, *pair) for i, pair in enumerate(found)]
 
 
 def timed(times: dict[str, float], name: str, work: Callable[[], Result]) -> Result:
@@ -82,10 +99,12 @@ def timed(times: dict[str, float], name: str, work: Callable[[], Result]) -> Res
     return result
 
 
-def planner_of(folder: Path, n_stages: int, n_replicas: int) -> Planner:
+def planner_of(
+    folder: Path, n_stages: int, n_replicas: int, modes: tuple[Mode, ...] = ONE_MODE
+) -> Planner:
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=40_000_000_000)
     return Planner(
-        a100_cost(folder, cluster),
+        a100_cost(folder, cluster, modes),
         cluster,
         GPT.hidden_size,
         batch_rules(DynamicConfig(), n_stages, GPT.max_tokens),
@@ -96,7 +115,7 @@ def planner_of(folder: Path, n_stages: int, n_replicas: int) -> Planner:
 
 def planner_of_pairs(folder: Path) -> Planner:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=36_000_000_000)
-    config = ProfiledConfig(path=folder, recompute=("none", "selective", "full"))
+    config = ProfiledConfig(path=folder, recompute=THREE_MODES)
     return Planner(
         ProfiledCost(a100_table(folder / "profiles", "t5"), T5, cluster, config),
         cluster,
@@ -111,11 +130,13 @@ def planner_of_pairs(folder: Path) -> Planner:
 def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     times: dict[str, float] = {}
     cost, cluster = planner.cost, planner.cluster
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    choice = timed(times, "choose", lambda: planner.choose(samples))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     in_orders = timed(times, "order", lambda: orders(samples, cost.is_encoder_decoder))
     ordered = next(iter(in_orders.values()))
-    windows = timed(times, "table", lambda: candidates(ordered, cost, cluster))
+    windows = timed(times, "table", lambda: bundled_candidates(ordered, cost, cluster))
     timed(times, "cut", lambda: split(windows, cluster.n_replicas))
-    choice = timed(times, "choose", lambda: planner.choose(samples))
     plans = timed(
         times,
         "transfers",
@@ -123,29 +144,45 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     )
     timed(times, "check", lambda: check_plans(plans))
     timed(times, "encode", lambda: encode_plans(plans))
-    bound_ms = timed(times, "bound", lambda: planner.lower_bound_ms(choice, samples))
     timed(times, "whole", lambda: encode_plans(planner.make_plans(0, samples)))
     return {
         "samples": len(samples),
         "micro-batches": sum(len(p.microbatches) for p in choice.pipelines),
-        "gap": 100 * (plans[0].prediction.iteration_ms / bound_ms - 1),
-        "MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        "predicted": plans[0].prediction.iteration_ms,
+        "MB": (peak - before) / 1e3,
         **times,
     }
 
 
+def measure_samples(
+    folder: Path, n_stages: int, n_replicas: int, n_samples: int, modes: tuple[Mode, ...]
+) -> dict[str, float]:
+    return measure(planner_of(folder, n_stages, n_replicas, modes), drawn_samples(n_samples))
+
+
+def measure_pairs(
+    folder: Path, pairs: Callable[[Path, int], list[Sample]], n_pairs: int
+) -> dict[str, float]:
+    return measure(planner_of_pairs(folder), pairs(folder, n_pairs))
+
+
+def cases(folder: Path) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
+    layouts = [(4, 16, n) for n in SAMPLES] + [(4, n, 10_000) for n in REPLICAS] + [(16, 8, 25_000)]
+    for n_stages, n_replicas, n in layouts:
+        for modes in (ONE_MODE, THREE_MODES):
+            name = f"{n} samples, {n_stages} x {n_replicas}, {len(modes)} modes"
+            yield name, partial(measure_samples, folder, n_stages, n_replicas, n, modes)
+    for kind, pairs in (("drawn", drawn_pairs), ("distinct", distinct_pairs)):
+        for n in PAIRS:
+            yield f"{n} pairs, {kind}", partial(measure_pairs, folder, pairs, n)
+
+
 def measure_all(folder: Path) -> dict[str, dict[str, float]]:
-    samples = drawn_samples(N_TOKENS)
-    by_length = {
-        f"{n_stages} stages x {n_replicas} replicas": measure(
-            planner_of(folder, n_stages, n_replicas), samples[:n_samples]
-        )
-        for n_stages, n_replicas, n_samples in LAYOUTS
-    }
-    pairs = planner_of_pairs(folder)
-    return by_length | {
-        f"{n_pairs} pairs": measure(pairs, drawn_pairs(folder, n_pairs)) for n_pairs in N_PAIRS
-    }
+    found = {}
+    for name, work in cases(folder):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+            found[name] = fresh.submit(work).result()
+    return found
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <tuple>
@@ -32,23 +33,33 @@ void check_windows(const Tokens& first, const Tokens& most, py::ssize_t n_sample
     }
 }
 
+void check_begin(const Tokens& begin, py::ssize_t n_bundles) {
+    arrays::check_shape(begin, "begin", {n_bundles + 1});
+    const auto places = arrays::entries_of(begin);
+    if (places.front() != 0 || !std::is_sorted(places.begin(), places.end())) {
+        throw py::value_error("begin must ascend from 0");
+    }
+}
+
 std::tuple<Cells, Tokens, Tokens, Tokens> shapes(const Tokens& row_tokens,
-                                                 const Tokens& target_tokens, const Tokens& first,
-                                                 const Tokens& most) {
+                                                 const Tokens& target_tokens, const Tokens& begin,
+                                                 const Tokens& first, const Tokens& most) {
     if (row_tokens.ndim() != 1) {
         throw py::value_error("row_tokens must have shape (n_samples,), got " +
                               arrays::text_of(arrays::shape_of(row_tokens)));
     }
     arrays::check_shape(target_tokens, "target_tokens", arrays::shape_of(row_tokens));
+    check_begin(begin, row_tokens.size());
     check_windows(first, most, row_tokens.size());
     dynapipe::WindowShapes found;
     {
         const auto rows = arrays::entries_of(row_tokens);
         const auto targets = arrays::entries_of(target_tokens);
+        const auto bundles = arrays::entries_of(begin);
         const auto starts = arrays::entries_of(first);
         const auto lengths = arrays::entries_of(most);
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::window_shapes(rows, targets, starts, lengths);
+        found = dynapipe::window_shapes(rows, targets, bundles, starts, lengths);
     }
     return {arrays::vector(found.cells), arrays::vector(found.shapes.n_rows),
             arrays::vector(found.shapes.row_tokens), arrays::vector(found.shapes.target_tokens)};
@@ -96,8 +107,8 @@ void use(py::array_t<std::int32_t, py::array::c_style>& cells, const Tokens& mos
 
 void bind_window_shapes(py::module_& m) {
     m.def("window_shapes", &shapes, py::arg("row_tokens").noconvert(),
-          py::arg("target_tokens").noconvert(), py::arg("first").noconvert(),
-          py::arg("most").noconvert(),
+          py::arg("target_tokens").noconvert(), py::arg("begin").noconvert(),
+          py::arg("first").noconvert(), py::arg("most").noconvert(),
           "Shapes of windows of neighbouring samples; see window_shapes.hpp.\n\n"
           "Returns (cells, n_rows, row_tokens, target_tokens).");
     m.def("use_windows", &use, py::arg("cells").noconvert(), py::arg("most").noconvert(),

@@ -50,17 +50,18 @@ struct Problem {
     /// Sorted samples of one length begin the same windows, unless targets grow later.
     void look_up(const std::vector<std::pair<std::int64_t, std::int64_t>>& samples,
                  dynapipe::Random& random) {
-        std::vector<std::int64_t> input, target, first, most;
+        std::vector<std::int64_t> input, target, begin{0}, first, most;
         for (std::size_t i = 0; i < samples.size(); ++i) {
             input.push_back(samples[i].first);
             target.push_back(samples[i].second);
+            begin.push_back(static_cast<std::int64_t>(i + 1));
             if (i == 0 || samples[i] != samples[i - 1] || samples[i].second > 0) {
                 first.push_back(static_cast<std::int64_t>(i));
                 most.push_back(static_cast<std::int64_t>(samples.size() - i));
             }
             row_of_sample.push_back(static_cast<std::int32_t>(first.size()) - 1);
         }
-        const auto found = dynapipe::window_shapes(input, target, first, most);
+        const auto found = dynapipe::window_shapes(input, target, begin, first, most);
         const std::size_t n_shapes = found.shapes.n_rows.size();
         for (std::size_t mode = 0; mode < n_modes; ++mode) {
             auto end = static_cast<std::int64_t>(cells.size());

@@ -132,6 +132,7 @@ def refine_schedule(
 def window_shapes(
     row_tokens: npt.NDArray[np.int64],
     target_tokens: npt.NDArray[np.int64],
+    begin: npt.NDArray[np.int64],
     first: npt.NDArray[np.int64],
     most: npt.NDArray[np.int64],
 ) -> tuple[

@@ -14,6 +14,7 @@ STATE = ("tests/planner/cost/test_model_state.py", "tests/planner/cost/test_anal
 HELD = ("tests/experiment/test_held_weights.py",)
 ANALYTIC = ("tests/planner/cost/test_analytic.py",)
 PAIRS = ("tests/planner/cost/test_encoder_decoder.py",)
+BUNDLES = ("tests/planner/batch/test_bundles.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 CHOICE = ("tests/planner/test_choice.py",)
 LESS = ("tests/planner/test_never_worse.py::"
@@ -103,6 +104,11 @@ PLAN = (
            "copies are summed on all stages", COLLECTIVES),
     Mutant("executor/transport/local_collectives.py", "self._share(values).copy_(total)",
            "values[: len(total)].copy_(total)", "another share is replaced", COLLECTIVES),
+    # bundles of large batches
+    Mutant("planner/batch/candidates.py", "if runs.any(axis=0).all() and runs[may_all_run].all():",
+           "if True:", "bundles that do not run", BUNDLES),
+    Mutant("planner/batch/window_costs.py", "memory_share[alone[alone >= 0]] = 0",
+           "memory_share[:0] = 0", "a bundle alone keeps too much", BUNDLES),
     # the memory that plans are made for
     Mutant("planner/cost/model_state.py", "max(0.0, state_factor - kept) / cluster.n_replicas",
            "max(0.0, state_factor - kept)", "state is not shared out", STATE),

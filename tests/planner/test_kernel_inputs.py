@@ -49,7 +49,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "refine_schedule": (_kernels.refine_schedule, [ORDER, COSTS[:2], ROOM, *LINK, 20, 0]),
     "window_shapes": (
         _kernels.window_shapes,
-        [TOKENS, 0 * TOKENS, np.array([0, 2]), np.array([2, 1])],
+        [TOKENS, 0 * TOKENS, np.arange(4), np.array([0, 2]), np.array([2, 1])],
     ),
     "use_windows": (
         _kernels.use_windows,
@@ -139,7 +139,8 @@ def test_numbers_of_tokens_that_would_overflow_are_refused(wrong: int) -> None:
 
 
 def test_windows_may_be_none() -> None:
-    cells, *shapes = _kernels.window_shapes(TOKENS, 0 * TOKENS, np.arange(3), np.zeros(3, np.int64))
+    first, most = np.arange(3), np.zeros(3, np.int64)
+    cells, *shapes = _kernels.window_shapes(TOKENS, 0 * TOKENS, np.arange(4), first, most)
     assert cells.shape == (0,)
     assert not any(sizes.size for sizes in shapes)
 

@@ -11,10 +11,18 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.bundles import bundles
 from dynapipe_hpc.planner.batch.doubling import Doubling
-from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
+from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes, does_not_fit
 from dynapipe_hpc.planner.batch.row_length import RowLengths, row_lengths
-from dynapipe_hpc.planner.batch.window_costs import Cells, Rated, Ratings, WindowLookup
+from dynapipe_hpc.planner.batch.window_costs import (
+    Cells,
+    Extent,
+    Rated,
+    Ratings,
+    WindowLookup,
+)
+from dynapipe_hpc.planner.batch.window_rows import begin_rows, begin_rows_of_bundles
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes, StageCosts
 
 
@@ -38,7 +46,9 @@ class CheapestModes(NamedTuple):
 class Candidates:
     """What every padded micro-batch of neighbouring samples costs.
 
-    Such a window is named by its first sample, its number of samples and its mode. Samples
+    Such a window is named by its first sample, its number of samples and its mode; in a large
+    batch by its first bundle and its number of bundles, and what is said of samples is true of
+    bundles. Samples
     whose windows are all alike, as those of one length in a sorted list, share a row of the
     tables. Rows have as many cells in a mode as its windows have samples at most: those of short
     samples that keep little are long, most others short. Windows of the same shape share their
@@ -46,8 +56,10 @@ class Candidates:
 
     Attributes:
         samples: In the order to be cut.
+        begin: Ascending, where bundles begin in `samples`, and the end; each has one if the batch
+            is not large.
         modes: Those of the cost model.
-        row_of_sample: Shape (n_samples,), the row of each sample in the tables.
+        row_of_sample: Shape (n_bundles,), the row of each in the tables.
         cells: Index into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
             where they may not be used.
         spans: Shape (n_modes, n_rows, 2), where the cells of a mode and row begin and end.
@@ -57,6 +69,7 @@ class Candidates:
     """
 
     samples: Sequence[Sample]
+    begin: IntArray
     modes: tuple[Recompute, ...]
     row_of_sample: Cells
     cells: Cells
@@ -77,8 +90,14 @@ class Candidates:
     @property
     def every_sample_runs(self) -> bool:
         """Whether every sample alone may be used in the first mode."""
-        begin, end = self.spans[0].T
-        return bool((begin < end).all() and (self.cells[begin] >= 0).all())
+        return bool(self.runs_alone[0].all())
+
+    @property
+    def runs_alone(self) -> BoolArray:
+        """Whether every row's window of one sample may be used, shape (n_modes, n_rows)."""
+        begin, end = np.moveaxis(self.spans, 2, 0)
+        first_cell = self.cells[np.minimum(begin, len(self.cells) - 1)]
+        return np.asarray((begin < end) & (first_cell >= 0))
 
     def cheapest(self, memory_share: float = 1.0) -> CheapestModes:
         """The mode of every window, of those in which it keeps no more than its share."""
@@ -108,8 +127,9 @@ class Candidates:
     def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         """The window of `size` samples from `first` on, in the mode of an index."""
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
+        held = self.samples[self.begin[first] : self.begin[first + size]]
         return MicroBatch(
-            rows=tuple((sample.sample_id,) for sample in self.samples[first : first + size]),
+            rows=tuple([(sample.sample_id,) for sample in held]),
             row_tokens=int(self.shapes.row_tokens[cell]),
             recompute=self.modes[mode],
             target_tokens=int(self.shapes.target_tokens[cell]),
@@ -129,36 +149,73 @@ def candidates(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> 
         NotMeasuredError: The cost model does not know what a sample alone costs.
     """
     lengths = row_lengths(samples, cost.is_encoder_decoder)
-    row_of_sample, first = _rows(lengths)
-    lookup = WindowLookup(lengths, first, cost, activation_room_bytes(cost, cluster))
+    room_bytes = activation_room_bytes(cost, cluster)
+    begins = begin_rows(lengths)
+    lookup = WindowLookup(
+        lengths, np.arange(len(samples) + 1), np.flatnonzero(begins), cost, room_bytes
+    )
     doubling = Doubling.of(lookup)
-    _check_samples([samples[i] for i in first], doubling.rated, cost, cluster)
-    extents = list(doubling.extents())
+    _check_samples([samples[i] for i in lookup.first], doubling.rated, cost, cluster)
+    return _looked_up(samples, begins, lookup, list(doubling.extents()))
+
+
+def bundled_candidates(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Candidates:
+    """As `candidates`; of a large batch only micro-batches of whole bundles, see `bundles`.
+
+    That is what plans are made of. If there is little memory, so that some bundle does not run
+    where its samples might, samples are not bundled.
+    """
+    lengths = row_lengths(samples, cost.is_encoder_decoder)
+    begin = bundles(lengths, cluster.n_replicas)
+    n_samples = np.diff(begin)
+    if n_samples.max() > 1:
+        found = _of_bundles(samples, lengths, begin, cost, cluster)
+        runs = found.runs_alone[:, found.row_of_sample]
+        may_all_run = runs[:, n_samples == 1].all(axis=1)
+        if runs.any(axis=0).all() and runs[may_all_run].all():
+            return found
+    return candidates(samples, cost, cluster)
+
+
+def _of_bundles(
+    samples: Sequence[Sample],
+    lengths: RowLengths,
+    begin: IntArray,
+    cost: CostModel,
+    cluster: Cluster,
+) -> Candidates:
+    longest = RowLengths(*(np.maximum.reduceat(side, begin[:-1]) for side in lengths))
+    room_bytes = activation_room_bytes(cost, cluster)
+    begins = begin_rows(longest)
+    lookup = WindowLookup(longest, begin, np.flatnonzero(begins), cost, room_bytes)
+    extents = list(Doubling.of(lookup).extents())
+    reach = np.max([extent.most for extent in extents], axis=0)
+    begins = begin_rows_of_bundles(begins, np.diff(begin), reach)
+    if begins.sum() > len(lookup.first):
+        lookup = replace(lookup, first=np.flatnonzero(begins))
+        extents = list(Doubling.of(lookup).extents())
+    return _looked_up(samples, begins, lookup, extents)
+
+
+def _looked_up(
+    samples: Sequence[Sample], begins: BoolArray, lookup: WindowLookup, extents: Sequence[Extent]
+) -> Candidates:
     cells, rated = lookup.windows(extents)
-    spans = _spans([extent.most for extent in extents])
-    return Candidates(samples, cost.recompute_modes, row_of_sample, cells, spans, *rated)
+    return Candidates(
+        samples,
+        lookup.begin,
+        lookup.cost.recompute_modes,
+        np.cumsum(begins, dtype=np.int32) - 1,
+        cells,
+        _spans([extent.most for extent in extents]),
+        *rated,
+    )
 
 
 def _spans(most: Sequence[IntArray]) -> IntArray:
     """Where rows of so many cells begin and end, given that none lie between them."""
     end = np.cumsum(most).reshape(len(most), -1)
     return np.stack([end - most, end], axis=2)
-
-
-def _rows(lengths: RowLengths) -> tuple[Cells, IntArray]:
-    """The row of every sample, and the first sample of every row.
-
-    A sample needs no row of its own if it is as long as the one before it and none after it is
-    longer: then all its windows are like those of the one before.
-    """
-    alike = np.logical_and.reduce([(side[1:] == side[:-1]) & _is_longest(side) for side in lengths])
-    begins = np.concatenate([[True], ~alike])
-    return np.cumsum(begins, dtype=np.int32) - 1, np.flatnonzero(begins)
-
-
-def _is_longest(side: IntArray) -> npt.NDArray[np.bool_]:
-    """Whether no later sample is longer, from the second sample on."""
-    return np.asarray(np.maximum.accumulate(side[::-1])[::-1][1:] == side[1:])
 
 
 def _check_samples(

@@ -35,7 +35,8 @@ class Doubling:
         sizes = 2 ** np.arange(int(n_left[0] - 1).bit_length() + 1)
         size = np.minimum(sizes[:, None], n_left)
         longest = tuple(_longest(side, sizes) for side in lookup.lengths)
-        shapes = Shapes(size.ravel(), *(side[:, lookup.first].ravel() for side in longest))
+        longest_of_rows = (side[:, lookup.first].ravel() for side in longest)
+        shapes = Shapes(lookup.n_samples(size).ravel(), *longest_of_rows)
         rated = [lookup.rated(shapes, mode) for mode in lookup.cost.recompute_modes]
         return cls(lookup, size, longest, rated)
 
@@ -64,12 +65,12 @@ class Doubling:
         most = np.where((n_fitting == n_sizes) | self._fits(tried, low, mode), limit, tried - 1)
         return Extent(np.where(n_fitting, largest, 0), np.where(n_fitting, most, 0))
 
-    def _fits(self, n_samples: IntArray, low: IntArray, mode: Recompute) -> BoolArray:
+    def _fits(self, size: IntArray, low: IntArray, mode: Recompute) -> BoolArray:
         """Whether windows fit of which two of a size, the one with index `low`, hold all."""
         first = self.lookup.first
-        second = first + n_samples - self.size[low, np.arange(len(first))]
+        second = first + size - self.size[low, np.arange(len(first))]
         longest = (np.maximum(side[low, first], side[low, second]) for side in self.longest)
-        rated = self.lookup.rated(Shapes(n_samples, *longest), mode)
+        rated = self.lookup.rated(Shapes(self.lookup.n_samples(size), *longest), mode)
         return np.isfinite(rated.ratings.memory_share)
 
 

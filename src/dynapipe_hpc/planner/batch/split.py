@@ -9,7 +9,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
+from dynapipe_hpc.planner.batch.candidates import Candidates, bundled_candidates
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
@@ -34,7 +34,7 @@ def split_samples(
 
     Every micro-batch is in the mode of recomputation that takes it the least time of those that
     it may use. It may keep `memory_share` of the memory that the model leaves on a stage; one
-    sample alone may keep all of it.
+    sample alone may keep all of it. A large batch is cut between bundles only, see `bundles`.
 
     Args:
         samples: In the order to be cut, at least one; see `orders`.
@@ -54,7 +54,7 @@ def split_samples(
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and 2.
     """
-    choice = candidates(samples, cost, cluster)
+    choice = bundled_candidates(samples, cost, cluster)
     return [
         choice.microbatch(*window) for window in split(choice, cluster.n_replicas, memory_share)
     ]
@@ -63,7 +63,7 @@ def split_samples(
 def split(choice: Candidates, n_replicas: int, memory_share: float = 1.0) -> list[Window]:
     """As `split_samples`: first sample, number of samples and mode of every micro-batch."""
     windows = _cut(choice, n_replicas, memory_share)
-    n_samples = len(choice.samples)
+    n_samples = len(choice.row_of_sample)
     if len(windows) < n_replicas <= n_samples:
         windows = _cut(choice.of_at_most(n_samples // n_replicas), n_replicas, memory_share)
     return windows

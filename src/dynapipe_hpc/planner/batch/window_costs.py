@@ -46,7 +46,7 @@ class Rated(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How many samples the windows of a mode have. Shape (n_rows,).
+    """How many samples, or bundles, the windows of a mode have. Shape (n_rows,).
 
     Attributes:
         largest: The largest of 1, 2, 4, ... samples, or of all that are left, that fits; 0 if
@@ -67,16 +67,22 @@ class WindowLookup:
     the first that does not.
 
     Attributes:
-        lengths: Of the samples.
-        first: Shape (n_rows,), the samples with which windows begin, ascending.
+        lengths: Of the samples, or of bundles: of the longest sample of each.
+        begin: Where bundles begin in the samples, and the end.
+        first: Shape (n_rows,), the bundles with which windows begin, ascending.
         cost: Predicts time and memory.
         room_bytes: Shape (n_stages,), memory that a window alone may use.
     """
 
     lengths: RowLengths
+    begin: IntArray
     first: IntArray
     cost: CostModel
     room_bytes: FloatArray
+
+    def n_samples(self, size: IntArray) -> IntArray:
+        """Of windows of so many bundles, the last axis of which is that of the rows."""
+        return np.asarray(self.begin[self.first + size] - self.begin[self.first])
 
     def rated(self, shapes: Shapes, mode: Recompute) -> Rated:
         """Looks shapes up."""
@@ -89,7 +95,8 @@ class WindowLookup:
             Mode by mode and row by row, for 1 to `Extent.most` samples, which of the rated
             micro-batches a window is, -1 if it is not used; and these.
         """
-        found = [_kernels.window_shapes(*self.lengths, self.first, e.most) for e in extents]
+        where = (*self.lengths, self.begin, self.first)
+        found = [_kernels.window_shapes(*where, extent.most) for extent in extents]
         shapes = Shapes(*map(np.concatenate, zip(*(sizes for _, *sizes in found), strict=True)))
         rated = self._rated(shapes, self._costs([Shapes(*sizes) for _, *sizes in found]))
         fits, n_before = np.isfinite(rated.ratings.memory_share), 0
@@ -97,7 +104,11 @@ class WindowLookup:
             own_fit = fits[n_before : n_before + len(n_rows)]
             _kernels.use_windows(cells, extent.most, own_fit, extent.largest, n_before)
             n_before += len(n_rows)
-        return np.concatenate([cells for cells, *_ in found]), rated
+        cells = np.concatenate([cells for cells, *_ in found])
+        most = np.concatenate([extent.most for extent in extents])
+        alone = cells[(np.cumsum(most) - most)[most > 0]]
+        rated.ratings.memory_share[alone[alone >= 0]] = 0
+        return cells, rated
 
     def _costs(self, shapes: Sequence[Shapes]) -> StageCosts:
         """Of all modes in one table, as large ones are slow to copy."""
@@ -110,7 +121,4 @@ class WindowLookup:
         return StageCosts(table)
 
     def _rated(self, shapes: Shapes, costs: StageCosts) -> Rated:
-        ratings = Ratings(*_kernels.rate_costs(costs.table, self.room_bytes))
-        alone = (shapes.n_rows == 1) & np.isfinite(ratings.memory_share)
-        ratings.memory_share[alone] = 0
-        return Rated(shapes, costs, ratings)
+        return Rated(shapes, costs, Ratings(*_kernels.rate_costs(costs.table, self.room_bytes)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import candidates
+from dynapipe_hpc.planner.batch.candidates import bundled_candidates
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
@@ -39,7 +39,7 @@ def search_spaces(
     room_bytes = activation_room_bytes(cost, cluster)
     spaces = {
         order: SearchSpace(
-            candidates(ordered, cost, cluster), room_bytes, cluster.link, split_backward
+            bundled_candidates(ordered, cost, cluster), room_bytes, cluster.link, split_backward
         )
         for order, ordered in orders(samples, cost.is_encoder_decoder).items()
     }

@@ -1,0 +1,147 @@
+"""Large batches are planned in bundles: what those are, and what their windows cost."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise, product
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch import bundles as rule
+from dynapipe_hpc.planner.batch.bundles import bundles
+from dynapipe_hpc.planner.batch.candidates import Candidates, bundled_candidates
+from dynapipe_hpc.planner.batch.memory import fits
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
+from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.batch.split import padded_microbatch, split_samples
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+
+COST = LinearCost(token_bytes=2.0, recomputes=True)
+PAIR_COST = LinearCost(token_bytes=2.0, has_targets=True, recomputes=True)
+PAIRS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 100)), min_size=8, max_size=24)
+
+
+class OneRow(LinearCost):
+    """Of which micro-batches of several rows were not measured."""
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        found = super().stage_costs(shapes, recompute, out)
+        found.table[shapes.n_rows > 1] = np.inf
+        return found
+
+
+@contextmanager
+def even_of_few_samples() -> Iterator[None]:
+    """As if batches were large from eight samples on."""
+    with (
+        patch.object(rule, "FEWEST_SAMPLES", 8),
+        patch.object(rule, "FEWEST_PER_REPLICA", 1),
+        patch.object(rule, "BUNDLES_PER_REPLICA", 2),
+        patch.object(rule, "BUNDLES_PER_LONGEST", 1.2),
+    ):
+        yield
+
+
+def samples_of_pairs(pairs: Sequence[tuple[int, int]]) -> list[Sample]:
+    return [Sample(i, *pair) for i, pair in enumerate(pairs)]
+
+
+def drawn(n_samples: int) -> list[Sample]:
+    """Mostly short, a few long."""
+    lengths = np.random.default_rng(0).lognormal(4.6, 0.8, n_samples).clip(2, 2048).astype(int)
+    return order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths.tolist())])
+
+
+def n_windows(table: Candidates) -> int:
+    """What a cut looks at in a mode: from every bundle on, as many windows as there are."""
+    begin, end = table.spans[0].T
+    return int((end - begin)[table.row_of_sample].sum())
+
+
+@given(PAIRS, st.integers(1, 3))
+def test_bundles_are_as_large_as_they_may(pairs: list[tuple[int, int]], n_replicas: int) -> None:
+    samples = order_pairs(samples_of_pairs(pairs))
+    lengths = row_lengths(samples, is_encoder_decoder=True)
+    tokens = (lengths.row_tokens + lengths.target_tokens).tolist()
+    with even_of_few_samples():
+        begin = bundles(lengths, n_replicas).tolist()
+    assert begin[0] == 0
+    assert begin[-1] == len(samples)
+    for first, end in pairwise(begin):
+        allowed = [
+            size
+            for size in (1, 2, 4, 8, 16)
+            if first + size <= len(samples)
+            for held in [[side[first : first + size] for side in lengths]]
+            for padded in [size * sum(int(side.max()) for side in held)]
+            if size == 1 or padded <= min(max(tokens) / 1.2, sum(tokens) / 2 / n_replicas)
+        ]
+        assert end - first == max(allowed)
+
+
+@pytest.mark.parametrize(("n_samples", "n_replicas"), [(2047, 1), (8191, 16), (4, 4)])
+def test_batches_that_are_not_large_are_not_bundled(n_samples: int, n_replicas: int) -> None:
+    lengths = row_lengths(drawn(n_samples), is_encoder_decoder=False)
+    np.testing.assert_array_equal(bundles(lengths, n_replicas), np.arange(n_samples + 1))
+
+
+@given(pairs=PAIRS, is_sorted=st.booleans(), has_targets=st.booleans(), room=st.integers(600, 5000))
+def test_windows_of_bundles_are_padded_to_their_longest(
+    pairs: list[tuple[int, int]], is_sorted: bool, has_targets: bool, room: int
+) -> None:
+    samples = samples_of_pairs(pairs)
+    samples = order_samples(samples) if is_sorted else samples
+    cost = PAIR_COST if has_targets else COST
+    with even_of_few_samples():
+        table = bundled_candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
+    begin = table.begin.tolist()
+    n_bundles = len(begin) - 1
+    for first, size, (mode, recompute) in product(
+        range(n_bundles), range(1, n_bundles + 1), enumerate(cost.recompute_modes)
+    ):
+        if first + size > n_bundles:
+            continue
+        held = samples[begin[first] : begin[first + size]]
+        expected = padded_microbatch(held, recompute, has_targets)
+        costs = microbatch_costs([expected], cost)
+        cell = table.cells_of(np.array([[first, size, mode]], np.uint32))[0]
+        assert (cell >= 0) == bool(fits(costs, np.full(2, float(room)))[0])
+        if cell >= 0:
+            assert table.microbatch(first, size, mode) == expected
+            np.testing.assert_array_equal(table.costs.table[cell], costs.table[0])
+
+
+def test_a_bundle_alone_may_keep_more_than_its_share_of_memory() -> None:
+    samples = order_samples([Sample(0, 99, 1), *(Sample(i, 39, 1) for i in range(1, 9))])
+    with even_of_few_samples():
+        found = split_samples(samples, COST, Cluster(device_memory_bytes=400), 0.1)
+    assert [m.n_rows for m in found] == [1, 2, 2, 2, 2]
+
+
+def test_where_bundles_do_not_run_samples_are_not_bundled() -> None:
+    samples = drawn(16)
+    with even_of_few_samples():
+        table = bundled_candidates(samples, OneRow(), Cluster(device_memory_bytes=10**9))
+        assert len(bundles(row_lengths(samples, is_encoder_decoder=False), 1)) < 17
+    np.testing.assert_array_equal(table.begin, np.arange(17))
+
+
+def test_windows_of_large_batches_are_few_and_grow_with_the_samples() -> None:
+    room = Cluster(n_stages=2, device_memory_bytes=100_000)
+    small, large = (bundled_candidates(drawn(n), COST, room) for n in (8_000, 32_000))
+    assert n_windows(small) < 60 * 8_000
+    assert n_windows(large) < 4.2 * n_windows(small)
+    assert large.costs.table.nbytes < 4.2 * small.costs.table.nbytes
