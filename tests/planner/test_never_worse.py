@@ -98,8 +98,12 @@ MANY_PAIRS = [Sample(i, s.input_tokens, UNIFORM[-i].input_tokens) for i, s in en
 GIANT = samples_of([512] + [8] * 150)
 CONSTANT = samples_of([64] * 48)
 FEW = samples_of(
-    [52, 314, 380, 21, 40, 168, 108, 145, 63, 357, 323, 158, 458, 236]
-    + [62, 214, 56, 357, 141, 123, 75, 503, 127, 96, 104, 252, 213, 224]
+    np.fromstring(
+        "52 314 380 21 40 168 108 145 63 357 323 158 458 236 62 214 56 357 141 123 75 503 127 96 "
+        "104 252 213 224",
+        dtype=int,
+        sep=" ",
+    ).tolist()
 )
 CASES = {
     "constant, 16 stages": Case(CONSTANT, linear(16)),
