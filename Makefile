@@ -1,42 +1,43 @@
-# Everything runs in a virtual environment of the project's own, MPI included.
+# Everything, including MPI, is installed in the project's own virtual environment.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
 PIP_INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
-# Open MPI refuses to start as root unless told twice.
+# Open MPI refuses to start as root unless both variables are set.
 ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
-# One thread per rank: several ranks share few cores here.
+# One thread per rank, because several ranks share few cores here.
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
 .PHONY: help setup reference build lock demo demo-t5 test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test check format clean
 
 help:
-	@echo "make demo     train on a demo corpus in four ways and compare them (a few minutes)"
-	@echo "make demo-t5  the same for a T5"
-	@echo "make test     C++, Python, MPI on 1, 2 and 4 ranks: all tests but those that take long"
-	@echo "make test-slow those: whole jobs, and make mutants"
-	@echo "make mutants  is every one of a list of mistakes noticed by a test?"
-	@echo "make slurm-test jobs under a real Slurm with four nodes, installed if that may be done"
-	@echo "make exactness every way to train against the unsplit model"
-	@echo "make fuzz     N random plans, and changes to them: is the check right? (N=100000, minutes)"
-	@echo "make bad-input-test is every bad input refused with a clear error?"
-	@echo "make kill-test N random kills of ranks, after each of which the run goes on (N=20 SEED=1)"
-	@echo "make check    lint, types, layers"
-	@echo "make build    again after a change in cpp/"
-	@echo "make lock     hashes of what setup installs, after a change of constraints.txt"
-	@echo "make format   rewrite sources in the project's format"
+	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
+	@echo "make demo-t5  the same for a T5, with three batch rules"
+	@echo "make test     tests of C++, Python, and MPI on 1, 2 and 4 ranks, except the slow ones"
+	@echo "make test-slow the slow tests: complete jobs, and make mutants"
+	@echo "make mutants  apply a list of mistakes one by one: does a test notice each of them?"
+	@echo "make slurm-test jobs under a real Slurm with four nodes, which it installs if it has the rights"
+	@echo "make exactness compare every parallel layout with training the unsplit model"
+	@echo "make fuzz     check the plan checker on N random plans and changes to them (N=100000, minutes)"
+	@echo "make bad-input-test try bad inputs: is each refused with a clear error?"
+	@echo "make kill-test kill a random rank N times: does the run resume each time? (N=20 SEED=1)"
+	@echo "make check    lint, types, import layers"
+	@echo "make build    rebuild after a change in cpp/"
+	@echo "make lock     update the hashes of what setup installs, after a change of constraints.txt"
+	@echo "make format   format all sources"
 
 # --- environment --------------------------------------------------------------------------
 
 setup: $(VENV)/.ready
 
-# Hashes of all but torch, whose build depends on the index: it has a version in constraints.txt.
+# The lock file has hashes of all packages but torch, whose build depends on the index;
+# constraints.txt pins torch's version.
 $(VENV)/.ready: requirements/lock.txt constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements/lock.txt
@@ -45,11 +46,12 @@ $(VENV)/.ready: requirements/lock.txt constraints.txt pyproject.toml CMakeLists.
 
 build: setup
 
-# Models of others, which tests compare ours with if they are there.
+# Reference models, which tests compare with ours if they are installed.
 reference: setup
 	$(PIP_INSTALL) transformers
 
-# After a change of constraints.txt or of what pyproject.toml needs. A pip that reads metadata alone.
+# To be run when constraints.txt or the dependencies in pyproject.toml change. pip >= 25 can read
+# metadata without downloading packages.
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet 'pip>=25'
@@ -60,7 +62,7 @@ lock:
 DEMO := runs/demo
 DYNAPIPE := $(BIN)/dynapipe-hpc
 DEMO_RANKS := $(BIN)/mpiexec -n 2 $(DYNAPIPE)
-# Enough for all that a token budget of 2,048 asks for, so that baselines can be tuned.
+# Large enough for every micro-batch of a token budget of 2,048, so that baselines can be tuned.
 DEMO_LARGEST := --microbatch-tokens 8192
 
 demo: setup
@@ -99,7 +101,7 @@ test-python: setup .venv-mpich/.ready
 test-slow: setup .venv-mpich/.ready mutants
 	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
 
-# With one word, only mutants whose file or mistake has it: make mutants WORD=t5
+# With WORD, only mutants whose file or mistake contains it: make mutants WORD=t5
 mutants: setup
 	$(BIN)/python -m tests.mutants.run_mutants $(WORD)
 
@@ -113,17 +115,18 @@ test-mpi: setup
 exactness: setup
 	$(BIN)/python -m pytest -m exactness
 
-# Under the sanitizers whatever rows hold; in Python against an execution of the plans.
+# In C++, rows of random content under the sanitizers; in Python, verdicts compared with a simulated
+# execution of the plans.
 N ?= 100000
 fuzz: setup
 	$(IN_VENV) cmake --workflow --preset sanitize
 	build/sanitize/test_check_pipeline $(N)
 	$(BIN)/python -m tests.fuzz.fuzz_plans $(N)
 
-# In the last lines: how many bad inputs, and how many ended in a clear error. Then again what
-# reaches the kernels, with kernels under sanitizers.
-# HDF5 may ask for what no memory holds, and is told so by malloc. ASan finds what it has to wrap
-# of exceptions only where the library that throws them is there at the start.
+# The last lines say how many bad inputs were tried, and how many ended in a clear error. The second
+# run repeats those that reach the kernels, with kernels built with sanitizers. HDF5 may request more
+# memory than there is; malloc then returns null. ASan can intercept exceptions only if the library
+# that throws them is loaded at the start.
 SANITIZED := LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 	DYNAPIPE_KERNELS=$$(ls $(CURDIR)/build/sanitize-module/_kernels.*.so)
@@ -136,20 +139,20 @@ bad-input-test: setup
 	$(SANITIZED) $(BIN)/python -m pytest -p tests.bad_input.kernels tests/planner/test_kernel_inputs.py \
 		tests/cli/test_plan_verb.py::test_a_mode_may_admit_no_micro_batch_at_all
 
-# With make's own N this takes ten minutes on two cores.
+# With the default N = 20 this takes ten minutes on two cores.
 SEED ?= 1
 kill-test: N = 20
 kill-test: setup
 	$(BIN)/python -m tests.kills.kill_ranks $(N) --seed $(SEED) --json build/kill_test.json
 
-# The plan store under a second MPI implementation, which needs an environment of its own.
+# The plan store under a second MPI implementation, MPICH, in a virtual environment of its own.
 test-mpich: .venv-mpich/.ready
 	PYTHONPATH=src .venv-mpich/bin/python -m pytest tests/contract/test_plan_store.py
 	PYTEST_ARGS=tests/mpi/test_plan_store.py tests/mpi/run.sh .venv-mpich/bin 1 2 4
 	MPIR_CVAR_NUM_CLIQUES=2 PYTEST_ARGS="tests/mpi/test_plan_store.py -k taken_while" \
 	    tests/mpi/run.sh .venv-mpich/bin 4
 
-# Jobs under a private Slurm controller with four nodes; as root.
+# Jobs under a private Slurm controller with four nodes. Needs root.
 SLURM_TESTS ?= tests/slurm
 slurm-test: setup .venv-mpich/.ready
 	tests/slurm/install.sh
