@@ -8,7 +8,7 @@
 
 namespace dynapipe {
 
-/// The plan of one stage, as far as it is checked. Numbers of bytes are not negative.
+/// The parts of a stage's plan that are checked. Numbers of bytes are not negative.
 struct StagePlan {
     Rows rows;
     std::uint32_t rank;
@@ -19,8 +19,8 @@ struct StagePlan {
     std::span<const std::int64_t> backward_transient_bytes;  ///< (n_microbatches,)
 };
 
-/// What a micro-batch goes through on a stage, each step once. The order is that of the numbers
-/// which faults name; of several missing steps they name the first.
+/// Steps of a micro-batch on a stage, each taken once. If several steps are missing, faults name
+/// the one that comes first in this enumeration.
 enum class Step : std::uint8_t {
     load,
     start_receive_activation,
@@ -43,7 +43,7 @@ enum class Rule : std::uint8_t {
     microbatch,      ///< a row names an existing micro-batch
     once,            ///< no step comes twice
     needs,           ///< a step comes after what it needs, and all steps come before the end
-    peer,            ///< transfers go to the stage before or behind
+    peer,            ///< transfers go to the previous or the next stage
     split,           ///< a stage splits all of its backward passes or none
     slot,            ///< a receive slot has one user at a time
     memory,          ///< the peak is within the limit
@@ -51,45 +51,46 @@ enum class Rule : std::uint8_t {
     no_endless_wait  ///< every wait ends
 };
 
-/// A rule that is broken, and where.
+/// A violated rule, and where it is violated.
 struct Fault {
     Rule rule;
-    std::size_t stage = 0;         ///< for pair_order, the one before the other
+    std::size_t stage = 0;         ///< for pair_order, the earlier of the two
     std::size_t position = 0;      ///< row; for pair_order, place among the transfers of the pair
-    std::uint32_t microbatch = 0;  ///< needs, slot: the micro-batch meant
-    std::int64_t detail = 0;  ///< needs: the missing Step; peer: the right one; memory: the peak
+    std::uint32_t microbatch = 0;  ///< needs, slot: the micro-batch concerned
+    std::int64_t detail = 0;       ///< needs: missing Step; peer: expected one; memory: peak
 };
 
-/// Checks that the plans of the stages of one replica, executed together, end and do their work.
+/// Checks that the stages of one replica, executing their plans together, finish and do their work.
 ///
-/// Each stage by itself: every micro-batch takes every step once, in an order that respects what
-/// each step needs; transfers go to the neighbours; a receive slot has one user until the
-/// micro-batch's last pass on the stage; memory stays within its limit; a reduction and an
-/// optimizer step come last. And neighbours start the transfers between them in the same order.
+/// On each stage, every micro-batch takes every step once, in an order that respects what each step
+/// needs; transfers go to the neighbouring stages; a receive slot has one user until the
+/// micro-batch's last pass on the stage; memory stays within its limit; a gradient reduction and an
+/// optimizer step come last. In addition, neighbours start the transfers between them in the same
+/// order.
 ///
-/// That is enough under NCCL's rules, by which the operations between two ranks, in both
-/// directions, form one queue: they match in the order in which each side starts them, and none
-/// completes before those ahead of it; a wait blocks its rank until its operation is complete.
-///   1. Both sides of a pair start equally many operations, and in the same order, so each
-///      operation meets its own counterpart.
-///   2. No rank waits for ever. Say some do, and look at where all of them stand. A rank that has
-///      ended has started all of its operations, so whoever still waits, waits for an operation
-///      that a waiting neighbour has yet to start. Going from rank to the one it waits for must
-///      come back to a rank seen before; as the ranks form a line, two neighbours wait for each
-///      other. Of these, one has started m operations with the other and waits for one of them,
-///      which is not among the first n, the number that the other has started: n < m. Likewise m <
-///      n.
+/// This is sufficient under NCCL's rules: the operations between two ranks, in both directions,
+/// form one queue. They match in the order in which each side starts them, none completes before
+/// those ahead of it in the queue, and a wait blocks its rank until its operation is complete.
+///   1. Both sides of a pair start equally many operations, in the same order, so each operation
+///      meets its counterpart.
+///   2. No rank waits forever. Suppose some do. A rank that has finished has started all of its
+///      operations, so each of the waiting ranks waits for an operation that a waiting neighbour
+///      has not started yet. Following these dependencies from rank to rank must eventually return
+///      to a rank seen before. Because the ranks form a line, there are then two neighbours that
+///      wait for each other. Let one of them have started m operations of the pair, and the other
+///      n. The first waits for one of its m operations that is not among the first n, so n < m. By
+///      the same argument m < n, a contradiction.
 ///
-/// Rows may hold any numbers.
+/// Rows may hold arbitrary numbers.
 ///
-/// @return  the first fault in the order of stages and then of `Rule`; nothing if there is none.
+/// @return  the first fault, ordered by stage and then by `Rule`; nothing if there is none.
 ///
-/// Time O(n) for n rows of all stages.
+/// Time O(n) for a total of n rows on all stages.
 std::optional<Fault> check_pipeline(std::span<const StagePlan> stages, std::size_t n_microbatches);
 
-/// Largest memory at any moment of a plan: what is stored counts from the start of a micro-batch's
-/// forward pass to the end of its last backward pass, transient bytes while a pass runs. Rows on
-/// micro-batches that do not exist are left out. Sums end at the largest number.
+/// Peak memory of a plan. Stored bytes count from the start of a micro-batch's forward pass to the
+/// end of its last backward pass, transient bytes while a pass runs. Rows that name a micro-batch
+/// that does not exist are ignored. Sums saturate at the largest number.
 std::int64_t peak_bytes(const StagePlan& plan);
 
 }  // namespace dynapipe

@@ -9,22 +9,22 @@ namespace dynapipe {
 
 /// The paper's memory-aware cyclic order of passes.
 ///
-/// In every cycle each stage runs one backward and then one forward pass, of those that were
-/// ready when the cycle began and in the order of the micro-batches. A forward pass is put off
-/// while the stage would exceed its limit: now, or when a micro-batch before it goes back and
-/// needs its transient memory. No time is involved.
+/// In every cycle each stage runs one backward pass and then one forward pass, if there are any, of
+/// those that were ready when the cycle began, in the order of micro-batches. A forward pass is
+/// deferred if the stage would exceed its memory limit, either now or when an earlier micro-batch
+/// runs its backward pass and needs its transient memory. Times play no role.
 ///
 /// Every micro-batch must fit into each stage alone,
 ///
 ///     stored_bytes + max(forward_transient_bytes, backward_transient_bytes) <= limit_bytes,
 ///
-/// and that is enough: the first micro-batch not yet finished can always go on, because on the
-/// stage that it is to enter nothing else is kept. In particular 0 is no exception. This holds for
-/// fractions of bytes as well: what is kept is added up anew for every decision, so that nothing
-/// remains of micro-batches that have left. A stage with several fractions may exceed its limit by
-/// the rounding error of their sum, and by nothing with whole bytes.
+/// and that is sufficient: the first unfinished micro-batch can always proceed, because nothing
+/// else is stored on the stage that it enters next. In particular, micro-batch 0 is no exception.
+/// This also holds for fractions of bytes: stored memory is summed anew for every decision, so
+/// micro-batches that have left contribute no rounding error. With fractions, a stage may exceed
+/// its limit by the rounding error of the sum; with whole bytes it never exceeds it.
 ///
-/// @param limit_bytes  (n_stages,): what activations may occupy; may be infinite.
+/// @param limit_bytes  (n_stages,): memory for activations; may be infinite.
 /// @return             row-major (n_stages, 2 * n_microbatches).
 /// @throws std::invalid_argument  if a micro-batch does not fit.
 ///

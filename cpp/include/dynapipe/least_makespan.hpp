@@ -8,19 +8,18 @@
 
 namespace dynapipe {
 
-/// A makespan that no plan of windows can beat, whatever its cut, modes, replicas and schedules.
+/// Lower bound of the makespan over all cuts into windows, modes, replicas and schedules.
 ///
-/// The stage that has most to do waits for a first micro-batch, has all its work, and a last
-/// micro-batch goes back from it; the slowest replica has at least the mean of the work, which is
-/// least for one of the cuts. Nor can the first stage keep more than its memory: micro-batches that
-/// each take a share of it for as long as they are under way take all of it for the sum of the
-/// products. Waiting between passes is ignored.
+/// The busiest stage waits for its first micro-batch to arrive, does all its work, and its last
+/// micro-batch still has to return from it. The slowest replica has at least the mean work per
+/// replica, and the total work is minimised over all cuts. Memory of the first stage is a second
+/// bound: micro-batches that each occupy a share of it for as long as they are in flight occupy all
+/// of it for at least the sum of these products. Waiting between passes is ignored.
 ///
 /// @param limit_bytes     per stage, what activations may occupy.
 /// @param n_replicas      >= 1.
-/// @param split_backward  whether gradients of weights are passes of their own, which may come
-/// last.
-/// @return                infinite if a sample may not be used.
+/// @param split_backward  whether gradients of weights are separate passes, which may come last.
+/// @return                infinite if some sample fits into no window.
 ///
 /// Time O(n_cells + n_samples * m) for windows of up to m samples.
 double least_makespan_ms(const WindowCosts& windows, std::span<const double> limit_bytes,

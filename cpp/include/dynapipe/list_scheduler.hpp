@@ -11,34 +11,34 @@
 
 namespace dynapipe {
 
-/// Schedules micro-batches while it simulates them: no order of passes is given.
+/// Schedules micro-batches while simulating them, without a given order of passes.
 ///
-/// Whenever a stage is free it runs the next backward pass that has arrived, or else the next
-/// forward pass that has arrived and for which there is memory; micro-batches pass every stage
-/// first in, first out. So a stage is idle only while it has nothing that it may run, and the
-/// number of micro-batches in flight follows from times and memory instead of from a rule.
+/// Whenever a stage is free it runs the next backward pass that has arrived. If there is none, it
+/// runs the next forward pass that has arrived and that fits into memory. Micro-batches pass every
+/// stage first in, first out. A stage is therefore idle only if it has nothing that it may run, and
+/// the number of in-flight micro-batches follows from times and memory rather than from a rule.
 ///
 /// A list may also be run alternating: after a backward pass, a forward pass that has arrived goes
-/// first. Where memory is scarce that feeds later stages sooner.
+/// first. Where memory is scarce, this supplies later stages sooner.
 ///
-/// Where backward passes are split, a stage that has neither computes gradients of weights, which
-/// also come first where the memory that they free is wanted.
+/// If backward passes are split, a stage with neither of the two computes gradients of weights.
+/// These also go first where the memory that they release is needed.
 ///
 /// A forward pass enters only if it fits now and leaves room for the backward pass of each
-/// micro-batch in flight, and for its own. The first one not yet finished can therefore always go
-/// on, and every list of micro-batches that fit alone comes to an end.
+/// in-flight micro-batch and of its own micro-batch. The first unfinished micro-batch can therefore
+/// always proceed, so every list of micro-batches that fit alone runs to its end.
 ///
-/// Made once and used for many lists: it allocates nothing while it runs, but for micro-batches
-/// that it meets for the first time.
+/// A scheduler is constructed once and used for many lists. Running a list allocates nothing,
+/// except for micro-batches that the scheduler has not seen before.
 ///
-/// Until the first stage decides about a place of the list, what comes there or later changes
-/// nothing. So a list that begins like one that was recorded is run from where they part.
+/// What comes at a place of the list or later has no influence until the first stage decides about
+/// that place. A list that begins like a recorded one is therefore run only from where they differ.
 class ListScheduler {
     struct State;
 
   public:
-    /// A list that was run to its end, and how far the stages were when every few micro-batches
-    /// had entered. To begin with, none.
+    /// A list that was run to its end, and the states of the stages whenever a few more
+    /// micro-batches had entered. Initially empty.
     class Recording {
         friend class ListScheduler;
         std::vector<std::uint32_t> list;
@@ -47,35 +47,35 @@ class ListScheduler {
         std::vector<State> states;                     ///< (n, n_stages)
     };
 
-    /// @param costs           of all micro-batches that lists may name.
-    /// @param limit_bytes     (n_stages,): what activations may occupy; may be infinite.
-    /// @param longest_list    most micro-batches of a list.
-    /// @param split_backward  whether gradients of weights are passes of their own.
+    /// @param costs           costs of all micro-batches that lists may name.
+    /// @param limit_bytes     (n_stages,): memory for activations; may be infinite.
+    /// @param longest_list    maximal number of micro-batches in a list.
+    /// @param split_backward  whether gradients of weights are separate passes.
     ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
                   std::size_t longest_list, bool split_backward = false);
 
-    /// Schedules a list of micro-batches, which enter the pipeline in this order.
+    /// Schedules micro-batches, which enter the pipeline in the order of the list.
     ///
-    /// @param give_up_ms  stop as soon as the makespan is certain to exceed it.
+    /// @param give_up_ms  the run stops as soon as the makespan is certain to exceed this.
     /// @param alternates  whether a forward pass goes first after a backward pass.
     /// @return            the makespan in ms; +infinity if given up.
     ///
-    /// Time O(n_microbatches * n_stages * (n_stages + k)), k micro-batches in flight at once where
-    /// memory may bind.
+    /// Time O(n_microbatches * n_stages * (n_stages + k)), where k is the number of in-flight
+    /// micro-batches if memory may be a limit.
     double run(std::span<const std::uint32_t> list,
                double give_up_ms = std::numeric_limits<double>::infinity(),
                bool alternates = false);
 
-    /// The same, beginning where a recorded list of this scheduler differs. If the list is run to
-    /// its end it takes the place of the recorded one.
+    /// The same, starting where the list differs from one recorded by this scheduler. If the list
+    /// is run to its end, it replaces the recorded one.
     double run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
                Recording& recording);
 
-    /// The passes of the last list, row-major (n_stages, n_passes), numbered by place in the list;
-    /// it must have been run without a recording.
+    /// The passes of the last list, row-major (n_stages, n_passes). Micro-batches are numbered by
+    /// their place in the list, which must have been run without a recording.
     [[nodiscard]] std::vector<PassCode> order() const;
 
-    /// What all runs so far have cost: passes scheduled, and micro-batches looked at to begin with.
+    /// Effort of all runs so far: passes scheduled, plus micro-batches looked up at the start.
     [[nodiscard]] std::size_t effort() const { return effort_; }
 
   private:
@@ -88,21 +88,21 @@ class ListScheduler {
         double backward_transient_bytes;
     };
 
-    /// Of a stage: what it has done so far has led to.
+    /// State of a stage after the passes that it has run so far.
     struct State {
         double free_ms;
         double kept_bytes;
-        std::array<double, 2> link_free_ms;  ///< of transfers onwards and back
+        std::array<double, 2> link_free_ms;  ///< transfers to the next and the previous stage
         std::array<std::uint32_t, 3> n_done;
         std::uint32_t n_passes;
-        bool last_is_backward;  ///< of its forward and backward passes
+        bool last_is_backward;  ///< whether the last forward or backward pass was a backward
     };
 
     struct Stage : State {
         double path_left_ms;    ///< forward and backward passes to come
         double weight_left_ms;  ///< gradients of weights to come
         double tail_ms;  ///< from its last backward pass to the end of that on stage 0; 0 after it
-        double greatest_transient_bytes;  ///< of what is in flight or to come
+        double greatest_transient_bytes;  ///< of micro-batches in flight or to come
         PassKind next;
         bool memory_may_bind;
         std::array<double*, 2> arrivals_ms;  ///< by place; infinite if not known
@@ -152,13 +152,13 @@ class ListScheduler {
     bool alternates_ = false;
     std::size_t effort_ = 0;
     std::vector<std::int32_t> prepared_at_;  ///< per micro-batch, or -1
-    std::vector<Work> prepared_;             ///< of those met so far, (n, n_stages)
-    std::vector<const Work*> works_;         ///< of those in the list, each (n_stages,)
+    std::vector<Work> prepared_;             ///< micro-batches seen so far, (n, n_stages)
+    std::vector<const Work*> works_;         ///< micro-batches of the list, each (n_stages,)
     std::vector<Stage> stages_;
     std::vector<double> next_ms_;      ///< per stage, start of its next pass; infinite if none
     std::vector<double> arrivals_ms_;  ///< (n_stages, 2, longest_list + 1)
     std::vector<PassCode> passes_;     ///< (n_stages, 3 * longest_list)
-    std::vector<State> states_;        ///< of the last list, as a recording has them
+    std::vector<State> states_;        ///< states in the last list, as in a recording
 };
 
 }  // namespace dynapipe

@@ -9,27 +9,27 @@
 
 namespace dynapipe {
 
-/// From a simulated schedule to the instructions of every stage of one replica.
+/// Derives the instructions of every stage of one replica from a simulated schedule.
 ///
-/// Walks the passes by simulated end; of equals, by stage. Each adds itself to its stage's list
-/// and then starts the transfer of what it produced on both sides at once. So the two sides of
-/// every pair agree on the order of transfers, and executing the passes in the order of the walk
-/// needs no wait that is not over: the plan cannot deadlock. As a pass enters the list only when it
-/// ends, a receive that starts meanwhile is listed before it, and a rank whose passes block it has
-/// posted the receive before it is busy.
+/// Visits the passes by simulated end, and by stage where ends are equal. Each pass is appended to
+/// its stage's list, and then the transfer of its result is started on both sides. The two sides of
+/// every pair therefore start their transfers in the same order. If passes are executed in the
+/// order of the visits, every wait finds its transfer complete, so the plan cannot deadlock. A pass
+/// is appended when it ends, so a receive that starts during the pass is listed before it: a rank
+/// posts the receive before the pass keeps it busy.
 ///
-/// Waits come as late as they can: for a receive, before the pass that reads it; for a sent
-/// activation, before the micro-batch goes back; for a sent gradient, before a third one would be
-/// in flight, or at the end. A receive takes the lowest free slot, which is free again when the
-/// micro-batch has no pass left on the stage.
+/// Waits come as late as possible: for a receive, before the pass that reads it; for a sent
+/// activation, before the micro-batch's backward pass; for a sent gradient, before a third one
+/// would be in flight, or at the end. A receive takes the lowest free slot, which becomes free
+/// again after the micro-batch's last pass on the stage.
 ///
 /// @param order   row-major (n_stages, n_passes): each pass exactly once on every stage.
-/// @param end_ms  likewise: when they end in the simulation; every forward and backward pass takes
+/// @param end_ms  likewise: simulated ends of the passes; every forward and backward pass takes
 ///                time.
 /// @param peers   (n_stages,): the rank of each stage.
-/// @return        per stage its rows, which end with ReduceGradients and StepOptimizer.
+/// @return        the rows of each stage, which end with ReduceGradients and StepOptimizer.
 ///
-/// Time O(n log n) for n passes of all stages.
+/// Time O(n log n) for a total of n passes on all stages.
 ///
 /// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, communication
 /// planning.

@@ -15,15 +15,15 @@ namespace dynapipe {
 /// A replica of a plan that is being improved.
 struct Replica {
     std::vector<Window> windows;  ///< in the order in which they enter the pipeline
-    bool alternates = false;      ///< how they are scheduled, see ListScheduler
+    bool alternates = false;      ///< whether they are scheduled alternating, see ListScheduler
     double makespan_ms = std::numeric_limits<double>::infinity();
 };
 
-/// Random changes to a plan, each of which can be undone.
+/// Random moves of a plan; the last move can be undone.
 ///
-/// A move changes one replica or two. It leaves every sample in one window that may be used, and no
-/// replica empty. An index from first samples to windows is kept up to date, so that a move takes
-/// no longer in a plan of many micro-batches.
+/// A move changes one or two replicas. After it, every sample is still in exactly one window that
+/// may be used, and no replica is empty. An index from first samples to windows is kept up to date,
+/// so the time of a move does not grow with the number of micro-batches.
 class PlanMoves {
   public:
     using Move = bool (PlanMoves::*)();
@@ -31,21 +31,22 @@ class PlanMoves {
         std::size_t weight;
         Move move;
     };
-    /// Every move, and how often it is made; those after kMovesOfOneMode need several modes.
+    /// All moves and their relative frequencies; those after kMovesOfOneMode need several modes.
     static const std::array<WeightedMove, 7> kMoves;
     static constexpr std::size_t kMovesOfOneMode = 6;
 
     PlanMoves(const WindowCosts& windows, std::uint64_t seed);
 
-    /// Takes over a plan whose windows hold every sample once; no replica is empty.
+    /// Starts from a plan whose windows hold every sample once; no replica is empty.
     void begin(std::vector<Replica> replicas);
 
-    /// Makes a random move; false, with nothing changed, if the one drawn is not possible.
+    /// Makes a random move. Returns false, with nothing changed, if the drawn move is impossible.
     bool make_any();
     bool make(Move move);
 
-    /// Keeps the last move, or takes it back.
+    /// Keeps the last move.
     void accept();
+    /// Reverts the last move.
     void undo();
 
     [[nodiscard]] const std::vector<Replica>& replicas() const { return now_; }
@@ -87,9 +88,9 @@ class PlanMoves {
     WindowCosts windows_;
     Random random_;
     std::vector<Replica> now_;
-    std::vector<Place> place_of_first_;     ///< per sample, of the window that begins with it
-    std::array<Replica, 2> before_;         ///< kept, so that nothing is allocated
-    std::array<std::size_t, 2> changed_{};  ///< no move changes more
+    std::vector<Place> place_of_first_;     ///< per sample, place of the window that begins with it
+    std::array<Replica, 2> before_;         ///< copies for undo(); kept to avoid allocation
+    std::array<std::size_t, 2> changed_{};  ///< a move changes at most two
     std::size_t n_changed_ = 0;
 };
 

@@ -6,7 +6,7 @@
 
 namespace dynapipe {
 
-/// What a row of a plan says. The numbers are those of stored plans (docs/formats.md).
+/// Kind of an instruction. The numbers are those of stored plans (docs/formats.md).
 enum class Kind : std::uint32_t {
     load = 0,
     forward = 1,
@@ -21,7 +21,7 @@ enum class Kind : std::uint32_t {
     backward_weight = 10,
 };
 
-/// What a transfer carries.
+/// Kind of tensor that a transfer carries.
 enum class Payload : std::uint32_t { activation = 0, gradient = 1 };
 
 /// One instruction. Columns that its kind does not use are 0.

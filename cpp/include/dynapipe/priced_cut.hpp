@@ -12,45 +12,45 @@ namespace dynapipe {
 /// Windows that hold every sample once.
 struct Cut {
     std::vector<Window> body;  ///< in the order of the samples; empty if there is no such cut
-    std::vector<Window> ends;  ///< small ones of the last samples, to begin and end pipelines
+    std::vector<Window> ends;  ///< small windows of the last samples, to begin and end pipelines
 };
 
-/// Cuts samples into micro-batches whose work costs least at a price of memory.
+/// Cuts samples into the micro-batches that cost least in total at a given memory price.
 ///
-/// Memory is shared by the micro-batches in flight, so what one keeps, and for how long, is what
-/// the others go without. A price on it, per share of a stage's memory, turns the limit on all of
-/// them together into a cost of each alone:
+/// The in-flight micro-batches share the memory, so what one of them stores, and for how long, is
+/// not available to the others. A price per fraction of a stage's memory (a Lagrange multiplier)
+/// turns the limit on all of them together into a cost of each micro-batch alone:
 ///
 ///     work_ms * (1 + price * kept_share)
 ///
-/// where work_ms is forward and backward on the micro-batch's slowest stage. The higher the price,
-/// the smaller or the more recomputed the micro-batches. Which price suits a batch, only
-/// simulation tells.
+/// where work_ms is forward and backward time on the micro-batch's slowest stage. The higher the
+/// price, the smaller the micro-batches, or the more they recompute. Only simulation tells which
+/// price suits a batch.
 class PricedCutter {
   public:
     PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
 
     /// The cheapest cut, exactly: dynamic programming over the samples.
     ///
-    /// @param longest_ms  most work of a window of several samples; may be infinite.
-    /// @param n_ends      windows of up to 24 of the last samples that each lead or close a
-    ///                    pipeline, where all but the slowest stage wait for the first
-    ///                    micro-batch to come and the last to go. They cost work_ms + fill_ms / 2
-    ///                    in the mode that is cheapest at the price.
+    /// @param longest_ms  limit on the work of a window of several samples; may be infinite.
+    /// @param n_ends      number of ends: windows of at most 24 of the last samples, each of which
+    ///                    enters a pipeline first or last, where all but the slowest stage wait for
+    ///                    the first micro-batch to arrive and the last one to leave. An end costs
+    ///                    work_ms + fill_ms / 2 in the mode that is cheapest at the price.
     ///
-    /// Time O(n_windows + n_samples * m) for windows of up to m samples that are worth a look:
-    /// not those whose halves work less together, and keep no more, at any price.
+    /// Time O(n_windows + n_samples * m) for windows of up to m samples that are worth considering.
+    /// Windows whose two halves take less work together, and store no more, are not, at any price.
     Cut cut(double price, double longest_ms, std::size_t n_ends);
 
-    /// Gives a window the mode that costs least at a price.
+    /// Sets the mode of a window to the one that costs least at a price.
     void choose_mode(Window& window, double price) const;
 
     [[nodiscard]] std::uint32_t microbatch(const Window& window) const {
         return static_cast<std::uint32_t>(windows_.cell(window.first, window.size, window.mode));
     }
-    /// On the slowest stage.
+    /// Forward and backward time on the slowest stage.
     [[nodiscard]] double work_ms(const Window& window) const { return of(window).work_ms; }
-    /// On all other stages, and between them.
+    /// Forward and backward time on all other stages, plus transfers between stages.
     [[nodiscard]] double fill_ms(const Window& window) const { return of(window).fill_ms; }
 
   private:
@@ -60,7 +60,7 @@ class PricedCutter {
         double kept_share;
     };
 
-    /// A micro-batch that may be used, and its place in the tables.
+    /// A usable micro-batch, and its place in the tables.
     struct Use {
         std::uint32_t place;
         std::uint32_t microbatch;
@@ -86,13 +86,13 @@ class PricedCutter {
     [[nodiscard]] std::vector<Window> body_up_to(std::size_t end) const;
 
     WindowCosts windows_;
-    std::vector<Rating> ratings_;  ///< of every micro-batch
+    std::vector<Rating> ratings_;  ///< rating of every micro-batch
     std::vector<Use> uses_;
     std::vector<std::size_t> begin_;    ///< per row, its first place in the tables
     std::vector<double> cost_;          ///< per window by row and size, in the cheapest mode
-    std::vector<std::size_t> use_;      ///< as long, which of the uses that is
-    std::vector<std::size_t> longest_;  ///< per row, most samples of a window
-    std::vector<double> front_;         ///< (n_samples + 1,): least cost of the samples before
+    std::vector<std::size_t> use_;      ///< for each of these, the index of that use
+    std::vector<std::size_t> longest_;  ///< per row, largest number of samples in a window
+    std::vector<double> front_;         ///< (n_samples + 1,): least cost of all samples before
     std::vector<double> end_ms_;        ///< (n_rows, kMostOfAnEnd), as in EndCosts
 };
 

@@ -5,15 +5,15 @@
 
 namespace dynapipe {
 
-/// SplitMix64: integers only, alike on every machine.
+/// SplitMix64 generator: integer arithmetic only, so results are the same on every machine.
 class Random {
   public:
     explicit Random(std::uint64_t seed) : state_(seed) {}
 
-    /// A number in [0, n).
+    /// A random integer in [0, n).
     std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
 
-    /// A number in [0, 1), of 2^53 equally likely ones.
+    /// One of 2^53 equally likely numbers in [0, 1).
     double share() { return static_cast<double>(next() >> 11U) * 0x1.0p-53; }
 
   private:

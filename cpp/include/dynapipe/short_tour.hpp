@@ -7,13 +7,13 @@
 
 namespace dynapipe {
 
-/// A short way through all points, by the sum of distances |dx| + |dy|: to the nearest point not
-/// yet visited, from the point of the greatest sum on, then improved by turning around parts of
-/// the way of up to `reach` points while that shortens it.
+/// A short path through all points, measured by the sum of distances |dx| + |dy|. It starts at the
+/// point with the greatest x + y and repeatedly goes to the nearest point not yet visited. It is
+/// then improved by reversing sections of up to `reach` points while that shortens it.
 ///
-/// The same points give the same way. Time O(n^2 + n_rounds * n * reach), n_rounds <= 100.
+/// Deterministic. Time O(n^2 + n_rounds * n * reach), n_rounds <= 100.
 ///
-/// @return indices of the points in order
+/// @return indices of the points, in the order of the path
 std::vector<std::int64_t> short_tour(std::span<const std::int64_t> x,
                                      std::span<const std::int64_t> y, std::size_t reach);
 

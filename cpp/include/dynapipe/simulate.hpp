@@ -12,41 +12,41 @@ namespace dynapipe {
 struct Link {
     double latency_ms;
     double bytes_per_ms;
-    bool full_duplex;  ///< whether a stage sends in both directions at the same time
+    bool full_duplex;  ///< whether both directions can be used at the same time
 };
 
-/// Times in ms from the start of the iteration. Those of passes are row-major
-/// (n_stages, n_passes), in the order of the schedule.
+/// Times in ms since the start of the iteration. Times of passes are row-major (n_stages,
+/// n_passes), in the order of the schedule.
 struct Timeline {
     std::vector<double> start_ms;
     std::vector<double> end_ms;
-    std::vector<double> send_start_ms;   ///< transfer of what the pass produced; NaN if none
-    std::vector<double> send_end_ms;     ///< when the neighbour has it; NaN if none
+    std::vector<double> send_start_ms;   ///< start of sending the pass's result; NaN if none
+    std::vector<double> send_end_ms;     ///< when the neighbour has the result; NaN if none
     std::vector<double> peak_bytes;      ///< (n_stages,)
-    std::vector<double> busy_ms;         ///< (n_stages,): sum of the passes' times
+    std::vector<double> busy_ms;         ///< (n_stages,): total time of passes
     std::vector<std::size_t> n_started;  ///< (n_stages,): less than n_passes if deadlocked
     double makespan_ms;                  ///< end of the last pass; infinite if deadlocked
 };
 
-/// Runs schedules in time.
+/// Simulates schedules.
 ///
-/// A pass starts as soon as its stage has finished the pass before it and the input has arrived.
-/// What it produces is sent at once, after whatever the stage sent earlier in the same direction
-/// (in either direction unless the link is full duplex). Between the forward and the backward
-/// pass of the last stage nothing is sent. A stage's memory starts at static_bytes.
+/// A pass starts as soon as its stage has finished the previous pass and the input has arrived. Its
+/// result is sent at once, after whatever the stage sent earlier in the same direction (in either
+/// direction unless the link is full duplex). The forward pass of the last stage sends nothing. A
+/// stage's memory starts at static_bytes.
 ///
 /// If the schedule splits backward passes, kBackward takes backward_ms - weight_ms and sends the
-/// gradient; kWeight takes weight_ms after it, at any time. Both need backward_transient_bytes,
-/// and only the end of kWeight frees what the forward pass stored.
+/// gradient; kWeight takes weight_ms and may run at any later time. Both need
+/// backward_transient_bytes, and only the end of kWeight releases what the forward pass stored.
 ///
-/// If every stage waits for a pass that comes later in the order of another one, the schedule is
+/// If every stage waits for a pass that comes later in the order of another stage, the schedule is
 /// deadlocked: entries of passes that never start are NaN.
 ///
-/// Made once and used for many schedules of the same micro-batches: from the second one on it
-/// allocates nothing.
+/// A simulator is constructed once and used for many schedules of the same micro-batches. From the
+/// second schedule on it allocates nothing.
 ///
-/// Time and memory O(n_stages * n_passes): stages and links keep their order, so that every time
-/// is the maximum of two earlier ones plus a duration and no queue of events is needed.
+/// Time and memory O(n_stages * n_passes): stages and links keep their order, so every time is the
+/// maximum of two earlier times plus a duration, and no event queue is needed.
 ///
 /// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, communication
 /// planning; split: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024.
@@ -55,9 +55,9 @@ class Simulator {
     /// @param static_bytes  (n_stages,): weights, gradients and optimizer state.
     Simulator(const StageCosts& costs, std::span<const double> static_bytes, const Link& link);
 
-    /// @param order  row-major (n_stages, n_passes); on every stage each pass exactly once,
+    /// @param order  row-major (n_stages, n_passes); each pass exactly once on every stage,
     ///               n_passes = 2 * n_microbatches, or 3 * n_microbatches with kWeight.
-    /// @return       valid until the next run.
+    /// @return       the timeline, valid until the next run.
     const Timeline& run(std::span<const PassCode> order);
 
   private:
@@ -78,9 +78,9 @@ class Simulator {
     std::size_t n_passes_ = 0;
     bool splits_backward_ = false;
     std::vector<double> input_ms_;      ///< row-major (n_stages, 3 * n_microbatches), by code
-    std::vector<double> link_free_ms_;  ///< per stage, forwards and backwards
+    std::vector<double> link_free_ms_;  ///< per stage, to the next and to the previous stage
     std::vector<double> kept_bytes_;    ///< per stage
-    std::vector<std::size_t> awake_;    ///< stages that may be able to go on
+    std::vector<std::size_t> awake_;    ///< stages that may be able to proceed
     Timeline found_;
 };
 

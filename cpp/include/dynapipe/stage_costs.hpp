@@ -6,19 +6,20 @@
 
 namespace dynapipe {
 
-/// What a micro-batch costs on one stage. Sums of whole bytes are exact; of fractions they may be
-/// off by a rounding error.
+/// Costs of a micro-batch on one stage. Sums of whole bytes are exact; sums of fractions of bytes
+/// may have rounding errors.
 struct PassCosts {
     double forward_ms = 0;
-    double backward_ms = 0;               ///< gradients of inputs and of weights
-    double weight_ms = 0;                 ///< of these, what the gradients of weights take
-    double boundary_bytes = 0;            ///< handed to the next stage, and a gradient of it back
-    double stored_bytes = 0;              ///< from the start of forward to the end of the last pass
-    double forward_transient_bytes = 0;   ///< on top while forward runs
-    double backward_transient_bytes = 0;  ///< on top while backward runs, each part of it if split
+    double backward_ms = 0;     ///< gradients of inputs and of weights
+    double weight_ms = 0;       ///< the part of this for gradients of weights
+    double boundary_bytes = 0;  ///< sent to the next stage; its gradient comes back
+    double stored_bytes = 0;    ///< kept from the start of forward to the end of the last pass
+    double forward_transient_bytes = 0;  ///< needed in addition while forward runs
+    double backward_transient_bytes =
+        0;  ///< the same for backward, and for each part if it is split
 };
 
-/// What micro-batches cost on every stage: row-major (n_microbatches, n_stages).
+/// Costs of micro-batches on every stage: row-major (n_microbatches, n_stages).
 struct StageCosts {
     std::span<const PassCosts> entries;
     std::size_t n_stages;
@@ -29,8 +30,9 @@ struct StageCosts {
     }
 };
 
-/// What a pass computes. A schedule has kWeight passes for all micro-batches or for none; without
-/// them kBackward is the whole backward pass, with them only what the stage before waits for.
+/// Kind of a pass. A schedule has kWeight passes for all micro-batches or for none. Without them,
+/// kBackward is the complete backward pass; with them, it computes only the gradient that the
+/// previous stage waits for.
 enum class PassKind : std::int32_t { kForward = 0, kBackward = 1, kWeight = 2 };
 
 /// A pass of one micro-batch through one stage, as one number: 3 * microbatch + kind.

@@ -8,20 +8,20 @@
 
 namespace dynapipe {
 
-/// What every micro-batch of neighbouring samples costs. Samples that begin the same micro-batches
+/// Costs of all micro-batches of neighbouring samples. Samples that begin the same micro-batches
 /// share a row of the tables.
 struct WindowCosts {
-    StageCosts costs;                     ///< of the micro-batches that may be used
-    std::span<const std::int32_t> cells;  ///< per mode and row, which of `costs` 1, 2, ... samples
-                                          ///< from a row's have; -1 where they may not be used
-    std::span<const std::int64_t> spans;  ///< (n_modes, n_rows, 2): where cells begin and end
+    StageCosts costs;                     ///< costs of usable micro-batches
+    std::span<const std::int32_t> cells;  ///< per mode and row, index in `costs` of the windows of
+                                          ///< 1, 2, ... samples; -1 if not usable
+    std::span<const std::int64_t> spans;  ///< (n_modes, n_rows, 2): begin and end of cells
     std::span<const std::int32_t> row_of_sample;  ///< (n_samples,)
     std::size_t n_modes;
 
     [[nodiscard]] std::size_t n_samples() const { return row_of_sample.size(); }
     [[nodiscard]] std::size_t n_rows() const { return spans.size() / (2 * n_modes); }
 
-    /// By number of samples from 1, which of `costs`; -1 if they may not run together.
+    /// Indices in `costs` by number of samples, from 1; -1 if they may not run together.
     [[nodiscard]] std::span<const std::int32_t> row(std::size_t first, std::size_t mode) const {
         const auto row = static_cast<std::size_t>(row_of_sample[first]);
         const std::int64_t* span = &spans[2 * (mode * n_rows() + row)];
@@ -29,7 +29,7 @@ struct WindowCosts {
                              static_cast<std::size_t>(span[1] - span[0]));
     }
 
-    /// Which of `costs`; -1 if samples may not run together.
+    /// Index in `costs`; -1 if the samples may not run together.
     [[nodiscard]] std::int32_t cell(std::size_t first, std::size_t size, std::size_t mode) const {
         const std::span<const std::int32_t> known = row(first, mode);
         return size <= known.size() ? known[size - 1] : -1;
@@ -45,7 +45,7 @@ struct Window {
     friend bool operator==(const Window&, const Window&) = default;
 };
 
-/// Per replica, its windows in the order in which they enter the pipeline.
+/// The windows of each replica, in the order in which they enter the pipeline.
 using Assignment = std::vector<std::vector<Window>>;
 
 }  // namespace dynapipe
