@@ -1,0 +1,81 @@
+"""The files, headings and modules that the documents name exist."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "dynapipe_hpc"
+SOURCES = [PACKAGE, ROOT / "benchmarks", ROOT / "cpp", ROOT / "slurm", ROOT / "tests"]
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    ROOT / "slurm" / "README.md",
+    ROOT / "data" / "README.md",
+]
+# Files that commands write or users have, some with placeholders in capitals.
+OF_USERS = re.compile(
+    r"[A-Z]|^\.|^(?:runs|data|build)/|^(?:trace|machine|checkpoint|tokenizer)\.json|config\.toml"
+)
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+FILE = re.compile(r"`([\w./-]+\.(?:py|hpp|cpp|md|toml|sbatch|sh|json|txt))`")
+FOLDER = re.compile(r"`((?:src|tests|docs|cpp|benchmarks|configs|slurm|requirements)/[\w./-]+)`")
+MODULE = re.compile(r"`dynapipe_hpc\.([\w.]+)`")
+
+
+def _name(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def _anchors(document: Path) -> set[str]:
+    """Anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _exists(path: str, document: Path) -> bool:
+    """A bare name may be anywhere in the sources, a path is relative to one of three folders."""
+    if "/" in path:
+        return any((home / path).exists() for home in (ROOT, PACKAGE, document.parent))
+    at_hand = (ROOT / path, document.parent / path)
+    return any(p.exists() for p in at_hand) or any(any(s.rglob(path)) for s in SOURCES)
+
+
+def _is_in_the_package(name: str) -> bool:
+    """Whether a dotted name is a module, a package, or something in the text of a module."""
+    path = PACKAGE.joinpath(*name.split("."))
+    owner = path.parent.with_suffix(".py")
+    return (
+        path.is_dir()
+        or path.with_suffix(".py").exists()
+        or (owner.exists() and path.name in owner.read_text())
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    for path, anchor in LINK.findall(document.read_text()):
+        target = document.parent / path if path else document
+        assert target.exists(), path
+        assert not anchor or anchor in _anchors(target), f"{path}#{anchor}"
+
+
+# The change log may name what a later version no longer has.
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.stem != "CHANGELOG"], ids=_name)
+def test_named_files_and_modules_exist(document: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    files = {
+        name for name in (*FILE.findall(text), *FOLDER.findall(text)) if not OF_USERS.search(name)
+    }
+    assert [name for name in sorted(files) if not _exists(name, document)] == []
+    assert [name for name in MODULE.findall(text) if not _is_in_the_package(name)] == []
+
+
+def test_the_glossary_explains_every_word_once() -> None:
+    words_only = (ROOT / "docs" / "glossary.md").read_text().partition("## Instructions")[0]
+    rows = re.findall(r"^\| ([^|-][^|]*) \|", words_only, re.MULTILINE)
+    entries = Counter(word for row in rows if row != "our word" for word in row.split(", "))
+    assert len(entries) > 50
+    assert [word for word, n in entries.items() if n > 1] == []
