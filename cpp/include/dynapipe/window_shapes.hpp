@@ -14,8 +14,7 @@ struct Shapes {
 
 /// The shapes of windows, in one row per first sample.
 struct WindowShapes {
-    std::vector<std::int32_t>
-        cells;  ///< concatenated rows: index of the shape, by number of samples from 1
+    std::vector<std::int32_t> cells;  ///< concatenated rows: shape by number of samples, from 1
     Shapes shapes;
 };
 
