@@ -9,7 +9,7 @@
 
 namespace dynapipe {
 
-/// A plan that was the best so far after the round that found it.
+/// The best plan so far, after the round that found it.
 struct Improvement {
     Assignment replicas;
     double makespan_ms;   ///< slowest replica, by the list scheduler

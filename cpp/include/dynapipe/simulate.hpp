@@ -32,8 +32,8 @@ struct Timeline {
 ///
 /// A pass starts as soon as its stage has finished the previous pass and the input has arrived. Its
 /// result is sent at once, after whatever the stage sent earlier in the same direction (in either
-/// direction unless the link is full duplex). The forward pass of the last stage sends nothing. A
-/// stage's memory starts at static_bytes.
+/// direction unless the link is full duplex). The last stage's forward pass sends nothing, and
+/// neither does the first stage's backward pass. A stage's memory starts at static_bytes.
 ///
 /// If the schedule splits backward passes, kBackward takes backward_ms - weight_ms and sends the
 /// gradient; kWeight takes weight_ms and may run at any later time. Both need

@@ -57,10 +57,10 @@ struct FrontPoint {
     std::vector<std::size_t> sizes;  ///< samples per micro-batch, in order
 };
 
-/// The exact Pareto front of all splits: the least total work for every limit on the fill, ordered
-/// from most fill and least work on. It contains the split that `split_samples` finds, whatever the
-/// number of replicas. Sums are floating-point sums from the last micro-batch to the first, and are
-/// compared as such.
+/// The exact Pareto front of all splits: the least total work for every limit on the fill, in
+/// descending order of fill and ascending order of work. It contains the split that `split_samples`
+/// finds, whatever the number of replicas. Sums are floating-point sums from the last micro-batch
+/// to the first, and are compared as such.
 ///
 /// Time O(n_points * n_samples * m) for micro-batches of up to m samples. Every point has different
 /// work, so there are at most as many as distinct fills, typically hundreds.

@@ -14,9 +14,8 @@ struct PassCosts {
     double weight_ms = 0;       ///< the part of this for gradients of weights
     double boundary_bytes = 0;  ///< sent to the next stage; its gradient comes back
     double stored_bytes = 0;    ///< kept from the start of forward to the end of the last pass
-    double forward_transient_bytes = 0;  ///< needed in addition while forward runs
-    double backward_transient_bytes =
-        0;  ///< the same for backward, and for each part if it is split
+    double forward_transient_bytes = 0;   ///< needed in addition while forward runs
+    double backward_transient_bytes = 0;  ///< likewise for backward, and each part if split
 };
 
 /// Costs of micro-batches on every stage: row-major (n_microbatches, n_stages).
