@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -49,7 +49,17 @@ def requirements() -> list[str]:
     table = project["project"]
     extras = table["optional-dependencies"]
     needed: list[str] = project["build-system"]["requires"] + table["dependencies"]
-    return [*needed, *extras["local"], *extras["dev"]]
+    return [*needed, *brought("local", extras), *extras["dev"]]
+
+
+def brought(extra: str, extras: Mapping[str, list[str]]) -> Iterator[str]:
+    """What an extra brings, and the extras of this project that it names."""
+    for each in extras[extra]:
+        if each.startswith("dynapipe-hpc["):
+            for other in each.removeprefix("dynapipe-hpc[").removesuffix("]").split(","):
+                yield from brought(other, extras)
+        else:
+            yield each
 
 
 def resolved(asked: Iterable[str]) -> list[str]:

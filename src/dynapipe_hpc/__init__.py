@@ -3,6 +3,82 @@
 The flow, which is also the reading order of the packages:
 
     config -> data -> batch -> plan -> store -> execute -> report
+
+The names below are for planning from Python. They are loaded when first used, and need numpy and
+pydantic only: no torch, no MPI, and HDF5 just to read a cost table that was measured.
+
+    >>> from dynapipe_hpc import Cluster, ModelShape, format_plans, plan_iteration
+
+`plan_iteration` is the short way from lengths to plans, with costs that are estimated from the peak
+rates of an `AnalyticConfig`, or measured (`read_cost_table`). `Planner` is the long way: from
+`Sample`s, with any cost model (such as `AnalyticCost`) and any rules. `format_plans` shows plans,
+`check_plans` proves that they end, `simulate` runs a schedule of `MicroBatch`es in simulated time,
+and `RunFolder` reads what a run has left.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dynapipe_hpc.data.microbatch import MicroBatch
+    from dynapipe_hpc.data.sample import Sample
+    from dynapipe_hpc.plan.check import check_plans
+    from dynapipe_hpc.plan.cluster import Cluster
+    from dynapipe_hpc.plan.model_shape import ModelShape
+    from dynapipe_hpc.plan.text import grid as format_plans
+    from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+    from dynapipe_hpc.planner.cost.config import AnalyticConfig
+    from dynapipe_hpc.planner.cost.read_cost_table import read_cost_table
+    from dynapipe_hpc.planner.make_plans import Planner
+    from dynapipe_hpc.planner.plan_iteration import plan_iteration
+    from dynapipe_hpc.planner.schedule.simulate import simulate
+    from dynapipe_hpc.report.run_folder import RunFolder
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AnalyticConfig",
+    "AnalyticCost",
+    "Cluster",
+    "MicroBatch",
+    "ModelShape",
+    "Planner",
+    "RunFolder",
+    "Sample",
+    "check_plans",
+    "format_plans",
+    "plan_iteration",
+    "read_cost_table",
+    "simulate",
+]
+
+_HOME = {
+    "AnalyticConfig": "planner.cost.config",
+    "AnalyticCost": "planner.cost.analytic",
+    "Cluster": "plan.cluster",
+    "MicroBatch": "data.microbatch",
+    "ModelShape": "plan.model_shape",
+    "Planner": "planner.make_plans",
+    "RunFolder": "report.run_folder",
+    "Sample": "data.sample",
+    "check_plans": "plan.check",
+    "format_plans": "plan.text",
+    "plan_iteration": "planner.plan_iteration",
+    "read_cost_table": "planner.cost.read_cost_table",
+    "simulate": "planner.schedule.simulate",
+}
+_NAME_AT_HOME = {"format_plans": "grid"}
+
+if not TYPE_CHECKING:  # which would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Loads a name of `__all__` when it is first used."""
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = import_module(f"{__name__}.{_HOME[name]}")
+        return getattr(home, _NAME_AT_HOME.get(name, name))
+
+
+def __dir__() -> list[str]:
+    """Names of the module, those not yet loaded included."""
+    return sorted({*globals(), *__all__})

@@ -11,6 +11,7 @@ from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import demo_corpus, doctor, inspect, plan, preprocess, profile, report, run
 from dynapipe_hpc.cli.help_text import HelpFormatter, examples
 from dynapipe_hpc.data.errors import InputError, RunError, printable
+from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.job.say import say
 
 VERBS = (doctor, preprocess, inspect, profile, plan, run, report, demo_corpus)
@@ -27,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A name need not be text, and a terminal not know all letters.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return int(parsed.run(parsed))
+        with optional_packages():
+            return int(parsed.run(parsed))
     except InputError as error:
         return _explain(str(error), 2)
     except RunError as error:

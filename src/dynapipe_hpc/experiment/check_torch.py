@@ -3,6 +3,7 @@
 import importlib
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.extras import optional_packages
 
 
 def check_torch() -> None:
@@ -12,7 +13,10 @@ def check_torch() -> None:
         InputError: It is missing or broken.
     """
     try:
-        importlib.import_module("torch")
+        with optional_packages():
+            importlib.import_module("torch")
+    except InputError:
+        raise
     except Exception as error:  # a broken library may raise anything
         reason = str(error).partition("\n")[0]
         raise InputError(

@@ -1,14 +1,19 @@
 """An experiment as its verbs see it: everything that it names is open."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import LayersPerStage, place_layers, with_layers
 from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.make_plans import Planner
+
+if TYPE_CHECKING:  # HDF5, which plans of lengths do without
+    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,15 +1,20 @@
 """The files that an experiment reads."""
 
+from __future__ import annotations
+
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.long_samples import used_tokens
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.from_config import CostSource, read_costs
+
+if TYPE_CHECKING:  # HDF5, which plans of lengths do without
+    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 
 
 class ExperimentFiles:
@@ -28,6 +33,8 @@ class ExperimentFiles:
     @cached_property
     def dataset(self) -> DatasetFile:
         """The dataset, whose tokens the model knows."""
+        from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+
         dataset = DatasetFile(Path(self.config.data.dataset))
         check_vocabulary(self.config, dataset)
         return dataset

@@ -1,15 +1,19 @@
 """What becomes of samples that are longer than data.max_tokens."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.token_block import TokenArray
+
+if TYPE_CHECKING:  # HDF5, which plans of lengths do without
+    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 
 Integers = npt.NDArray[np.integer]
 Tokens = npt.NDArray[np.int64]

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch
@@ -18,8 +16,7 @@ from dynapipe_hpc.experiment.explain.show_plan import prediction_text
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import place_layers_for, with_layers
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.text import format_schedule
@@ -54,7 +51,7 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     with replacing(output) as beside:
         for number, batch in enumerate(batches):
             try:
-                _check_rows(batch, config.model)
+                check_rows(samples_of_lengths(batch), config.model)
                 records.append(_plan(planner, number, batch))
             except InputError as error:
                 raise InputError(f"{lengths}: batch {number}: {error}") from error
@@ -73,18 +70,6 @@ def _holds_plans(path: Path) -> bool:
 
 
 PLANS = FileKind("a file of plans", _holds_plans)
-
-
-def _check_rows(batch: Lengths, shape: ModelShape) -> None:
-    rows = np.stack(row_lengths(samples_of_lengths(batch), shape.is_encoder_decoder))
-    too_long = np.flatnonzero((rows > shape.max_tokens).any(axis=0))
-    if too_long.size:
-        inputs, targets = batch[too_long[0]]
-        raise InputError(
-            f"sample {too_long[0]} of {inputs} input + {targets} target tokens needs rows of up "
-            f"to {rows[:, too_long[0]].max()}, but model.max_tokens is {shape.max_tokens}; raise "
-            "it, or cut long samples"
-        )
 
 
 def _plan(planner: Planner, number: int, batch: Lengths) -> Record:

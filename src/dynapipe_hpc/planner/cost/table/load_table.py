@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
-from dynapipe_hpc.planner.cost.table.profile_file import read_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
 
@@ -16,10 +16,13 @@ def load_table(path: Path, shape: ModelShape) -> ProfileTable:
         shape: The model that was measured.
 
     Raises:
-        InputError: A file cannot be read.
+        InputError: A file cannot be read; or it is HDF5 and h5py is not installed.
     """
     if path.suffix.lower() == ".csv":
         return import_csv(path, parameters_beside(path), shape)
+    with optional_packages():
+        # Loads HDF5, which estimates and CSV do without.
+        from dynapipe_hpc.planner.cost.table.profile_file import read_table
     return read_table(path)
 
 

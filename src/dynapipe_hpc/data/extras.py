@@ -1,0 +1,38 @@
+"""Packages that only some of the work needs, and the extras of pip that bring them."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from dynapipe_hpc.data.errors import InputError
+
+EXTRA_OF: Mapping[str, str] = {
+    "h5py": "hdf5",
+    "tokenizers": "text",
+    "tqdm": "text",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "mpi4py": "train",
+    "torch": "train",
+}
+"""Smallest extra that brings a package; `train` brings them all."""
+
+
+@contextmanager
+def optional_packages() -> Iterator[None]:
+    """Block that may import packages of extras.
+
+    Raises:
+        InputError: One of them is not installed; names the command that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        extra = EXTRA_OF[package]
+        every = "" if extra == "train" else "; [train] brings all that training needs"
+        raise InputError(
+            f"{package} is not installed; install the extra [{extra}]: "
+            f"pip install 'dynapipe-hpc[{extra}]'{every}"
+        ) from error

@@ -1,0 +1,27 @@
+"""Whether a model has positions for samples."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.planner.batch.row_length import row_lengths
+
+
+def check_rows(samples: Sequence[Sample], shape: ModelShape) -> None:
+    """Refuses samples that need longer rows than the model allows.
+
+    Raises:
+        InputError: Names the first such sample by its place.
+    """
+    rows = np.stack(row_lengths(samples, shape.is_encoder_decoder))
+    too_long = np.flatnonzero((rows > shape.max_tokens).any(axis=0))
+    if too_long.size:
+        sample = samples[too_long[0]]
+        raise InputError(
+            f"sample {too_long[0]} of {sample.input_tokens} input + {sample.target_tokens} target "
+            f"tokens needs rows of up to {rows[:, too_long[0]].max()}, but model.max_tokens is "
+            f"{shape.max_tokens}; raise it, or cut long samples"
+        )

@@ -1,0 +1,84 @@
+"""Plans for a list of sample lengths, in one call."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.lengths_file import samples_of_lengths
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.check_rows import check_rows
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.config import PlannerConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.search.config import SearchConfig
+
+EVERY_MODE = AnalyticConfig(recompute=("none", "selective", "full"))
+"""Estimates in which the planner may choose what each micro-batch recomputes."""
+
+
+def plan_iteration(
+    lengths: Iterable[int | tuple[int, int]],
+    shape: ModelShape,
+    cluster: Cluster,
+    costs: CostSource = EVERY_MODE,
+    *,
+    effort: int = 100_000,
+) -> list[RankPlan]:
+    """Checked plans of all ranks for one iteration over samples of the given lengths.
+
+    The same arguments give the same plans on every machine. Layers are divided over the stages as
+    `shape.layers_per_stage` says, or else in equal shares.
+
+    Args:
+        lengths: Tokens of every sample; or pairs of input and target tokens, which a t5 needs.
+        shape: The model.
+        cluster: Replicas, stages and shards, and the memory of a rank. A measured link in `costs`
+            replaces `cluster.link`.
+        costs: Peak rates of a rank (`AnalyticConfig`), from which time and memory are estimated,
+            or what `read_cost_table` returns. The default is one CPU core per rank.
+        effort: How hard to search, see `planner.search.effort`; 0 takes the best batch rule.
+
+    Returns:
+        One plan per stage of every replica. Each holds the micro-batches of its replica, its
+        instructions, its memory account, and the predicted times in ms.
+
+    Raises:
+        InputError: A length is no positive number or exceeds `shape.max_tokens`, the samples
+            cannot be planned within the memory of `cluster`, or the costs are those of another
+            model.
+    """
+    pairs = [_pair(i, length, shape) for i, length in enumerate(lengths)]
+    if not pairs:
+        raise InputError("lengths is empty; an iteration needs at least one sample")
+    samples = samples_of_lengths(pairs)
+    check_rows(samples, shape)
+    config = PlannerConfig(
+        cost=costs.config if isinstance(costs, MeasuredCosts) else costs,
+        batch=DynamicConfig(),
+        search=SearchConfig(effort=effort),
+    )
+    return Planner.of(config, costs, shape, cluster, shape.max_tokens).make_plans(0, samples)
+
+
+def _pair(i: int, length: int | tuple[int, int], shape: ModelShape) -> tuple[int, int]:
+    """Input and target tokens; of a length alone, the last token is the target."""
+    if not isinstance(length, int | np.integer):
+        inputs, targets = length
+    elif shape.is_encoder_decoder:
+        raise InputError(
+            f"lengths[{i}] is {quoted(length)}; an encoder-decoder model needs pairs of input and "
+            "target tokens"
+        )
+    else:
+        inputs, targets = length - 1, 1
+    if inputs < 0 or targets < 1:
+        raise InputError(
+            f"lengths[{i}] is {quoted(length)}; a sample needs at least one token, in a pair one "
+            "target token"
+        )
+    return inputs, targets

@@ -1,0 +1,106 @@
+"""Plans for a list of lengths, in one call."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.examples.length_samples import samples_of
+from tests.examples.measured_layers import SHAPE, linear_table
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.config import PlannerConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import read_costs
+from dynapipe_hpc.planner.cost.read_cost_table import read_cost_table
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.plan_iteration import plan_iteration
+
+GPT = ModelShape(
+    n_layers=4, hidden_size=64, n_heads=4, ffn_size=256, vocab_size=1000, max_tokens=512
+)
+T5 = GPT.model_copy(update={"family": "t5", "head_size": 16})
+CLUSTER = Cluster(n_replicas=2, n_stages=2, device_memory_bytes="1GB")
+LENGTHS = [12, 500, 37, 90, 33, 250, 8, 61]
+
+
+def test_the_plans_are_those_of_a_configuration() -> None:
+    cost = AnalyticConfig(recompute=("none", "selective", "full"))
+    config = PlannerConfig(cost=cost, batch=DynamicConfig())
+    planner = Planner.of(config, cost, GPT, CLUSTER, GPT.max_tokens)
+    expected = planner.make_plans(0, samples_of(LENGTHS))
+    assert plan_iteration(LENGTHS, GPT, CLUSTER) == expected
+
+
+def test_every_rank_has_a_plan_and_every_sample_a_place() -> None:
+    plans = plan_iteration(LENGTHS, GPT, CLUSTER)
+    check_plans(plans)
+    assert [plan.rank for plan in plans] == [0, 1, 2, 3]
+    placed = [i for p in plans if p.stage == 0 for m in p.microbatches for i in m.sample_ids]
+    assert sorted(placed) == list(range(len(LENGTHS)))
+
+
+def test_lengths_may_be_an_array() -> None:
+    plans = plan_iteration(np.array(LENGTHS), GPT, CLUSTER)
+    assert grid(plans) == grid(plan_iteration(LENGTHS, GPT, CLUSTER))
+
+
+def test_pairs_of_a_t5_have_rows_on_both_sides() -> None:
+    plans = plan_iteration([(30, 5), (200, 40)], T5, CLUSTER)
+    rows = {(m.row_tokens, m.target_tokens) for plan in plans for m in plan.microbatches}
+    assert rows == {(32, 8), (200, 40)}
+    assert grid(plan_iteration(np.array([(30, 5), (200, 40)]), T5, CLUSTER)) == grid(plans)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "shape", "message"),
+    [
+        ([], GPT, "lengths is empty"),
+        ([5, 0], GPT, r"lengths\[1\] is 0; a sample needs at least one token"),
+        ([5, (3, 0)], GPT, r"lengths\[1\] is \(3, 0\); .* in a pair one target token"),
+        ([5, (-1, 2)], GPT, r"lengths\[1\] is \(-1, 2\)"),
+        ([5, 3], T5, r"lengths\[0\] is 5; an encoder-decoder model needs pairs"),
+        ([5, 513], GPT, "sample 1 of 512 input .* model.max_tokens is 512; raise it"),
+    ],
+)
+def test_lengths_that_no_plan_can_hold_are_refused(
+    lengths: list[int | tuple[int, int]], shape: ModelShape, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_iteration(lengths, shape, CLUSTER)
+
+
+def test_a_cost_table_brings_its_link_and_the_modes_of_as_many_shards(tmp_path: Path) -> None:
+    layers = {**linear_table("none").layers, **linear_table("full").layers}
+    other = {key._replace(tensor_parallel=2, recompute="selective"): v for key, v in layers.items()}
+    table = replace(linear_table(), layers={**layers, **other})
+    path = tmp_path / "costs.h5"
+    write_table(table, path)
+    cluster = Cluster(n_stages=2, device_memory_bytes="1GB", link=Link(latency_ms=9))
+    config = ProfiledConfig(path=path, recompute=("none", "full"))
+    planner = Planner.of(
+        PlannerConfig(cost=config, batch=DynamicConfig()),
+        read_costs(config, SHAPE),
+        SHAPE,
+        cluster.model_copy(update={"link": table.link}),
+        SHAPE.max_tokens,
+    )
+    lengths = [12, 60, 33, 20]
+    costs = read_cost_table(str(path), SHAPE, cluster)
+    assert costs.config == config
+    expected = planner.make_plans(0, samples_of(lengths))
+    assert plan_iteration(lengths, SHAPE, cluster, costs) == expected
+
+
+def test_a_table_for_other_shards_is_refused(tmp_path: Path) -> None:
+    write_table(linear_table(), tmp_path / "costs.h5")
+    cluster = Cluster(n_shards=2, device_memory_bytes="1GB")
+    costs = read_cost_table(tmp_path / "costs.h5", SHAPE, cluster)
+    with pytest.raises(InputError, match="holds no measurements of tensor_parallel=2"):
+        plan_iteration([12], SHAPE, cluster, costs)
