@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ENTRY = re.compile(r"(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
-WAY_OUT = "run `make lock`"
+REMEDY = "run `make lock`"
 
 
 def name_of(requirement: str) -> str:
@@ -23,7 +23,7 @@ def locked() -> dict[str, str]:
 def test_versions_are_those_of_the_constraints() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = {name_of(name): version for name, _, version in (line.partition("==") for line in lines)}
-    assert {name: pins.get(name) for name in locked()} == locked(), WAY_OUT
+    assert {name: pins.get(name) for name in locked()} == locked(), REMEDY
 
 
 def test_all_that_setup_needs_has_hashes_but_torch() -> None:
@@ -32,4 +32,4 @@ def test_all_that_setup_needs_has_hashes_but_torch() -> None:
     asked = project["build-system"]["requires"] + project["project"]["dependencies"]
     for extra in ("hdf5", "text", "report", "train", "local", "dev"):
         asked += [each for each in extras[extra] if name_of(each) != "dynapipe-hpc"]
-    assert {name_of(each) for each in asked} - locked().keys() == {"torch"}, WAY_OUT
+    assert {name_of(each) for each in asked} - locked().keys() == {"torch"}, REMEDY
