@@ -33,7 +33,8 @@ def test_the_picture_is_of_the_plan_that_is_made_today() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     plans = module.example()
-    assert module.drawing(plans) == (PICTURES / "plan.svg").read_text(encoding="utf-8")
+    committed = (PICTURES / "plan.svg").read_text(encoding="utf-8")
+    assert module.drawing(plans) == committed, "run docs/pictures/draw_plan.py"
     microbatches = plans[0].microbatches
     n_samples = sum(len(m.sample_ids) for m in microbatches)
     caption = f"{n_samples} samples of 10 to 2,048 tokens, in {len(microbatches)} micro-batches"

@@ -6,6 +6,7 @@ from tests.mutants.pipelines import T5_PIPELINE
 CODEC = ("tests/plan/test_codec.py",)
 CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
 PLANS = ("tests/planner/test_make_plans.py",)
+FRONT = ("tests/planner/test_plan_iteration.py",)
 RUN = ("tests/executor/test_run.py",)
 LOCAL = ("tests/executor/transport/test_local_transport.py",)
 TRANSPORT = ("tests/contract/test_transport.py",)
@@ -63,6 +64,17 @@ PLAN = (
            "self.forward_transient, self.forward_transient)", "backward as forward", CHECK),
     Mutant("plan/memory.py", "static=0, forward_transient=none", "forward_transient=none",
            "static memory counts as activations", MEMORY),
+    # from lengths to plans
+    Mutant("planner/plan_iteration.py", "inputs, targets = length - 1, 1",
+           "inputs, targets = length, 1", "a sample gains a token", FRONT),
+    Mutant("planner/plan_iteration.py", "    check_rows(samples, shape)\n", "",
+           "rows that no position table holds", FRONT),
+    Mutant("planner/plan_iteration.py", "SearchConfig(effort=effort)", "SearchConfig()",
+           "effort is ignored", FRONT),
+    Mutant("planner/batch/check_rows.py", "rows > shape.max_tokens", "rows >= shape.max_tokens",
+           "the longest row is refused", FRONT),
+    Mutant("planner/cost/read_cost_table.py", "if key.tensor_parallel == cluster.n_shards",
+           "if key.tensor_parallel", "modes of other shards", FRONT),
     # from schedules to plans
     Mutant("planner/comm/rank_plans.py", "Boundary(stage > first", "Boundary(stage >= first",
            "both sides arrive where the decoder begins", T5_PIPELINE),

@@ -21,13 +21,14 @@ from dynapipe_hpc.planner.cost.read_cost_table import read_cost_table
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.plan_iteration import plan_iteration
+from dynapipe_hpc.planner.search.config import SearchConfig
 
 GPT = ModelShape(
     n_layers=4, hidden_size=64, n_heads=4, ffn_size=256, vocab_size=1000, max_tokens=512
 )
 T5 = GPT.model_copy(update={"family": "t5", "head_size": 16})
 CLUSTER = Cluster(n_replicas=2, n_stages=2, device_memory_bytes="1GB")
-LENGTHS = [12, 500, 37, 90, 33, 250, 8, 61]
+LENGTHS = [12, 512, 37, 90, 33, 250, 8, 61]
 
 
 def test_the_plans_are_those_of_a_configuration() -> None:
@@ -44,6 +45,16 @@ def test_every_rank_has_a_plan_and_every_sample_a_place() -> None:
     assert [plan.rank for plan in plans] == [0, 1, 2, 3]
     placed = [i for p in plans if p.stage == 0 for m in p.microbatches for i in m.sample_ids]
     assert sorted(placed) == list(range(len(LENGTHS)))
+
+
+def test_without_effort_the_best_batch_rule_is_taken() -> None:
+    cost = AnalyticConfig(recompute=("none", "selective", "full"))
+    config = PlannerConfig(cost=cost, batch=DynamicConfig(), search=SearchConfig(effort=0))
+    planner = Planner.of(config, cost, GPT, CLUSTER, GPT.max_tokens)
+    many = range(5, 500, 9)
+    found = plan_iteration(many, GPT, CLUSTER, effort=0)
+    assert found == planner.make_plans(0, samples_of(many))
+    assert found != plan_iteration(many, GPT, CLUSTER)
 
 
 def test_lengths_may_be_an_array() -> None:
