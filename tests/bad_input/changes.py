@@ -55,8 +55,8 @@ NO_FILES: dict[str, tuple[Change, str]] = {
     "missing": (be_missing, "[Nn]o such file"),
     "folder": (be_a_folder, "is a folder"),
     "link to itself": (be_a_link_to_itself, "Too many levels of symbolic links"),
-    "device": (be_a_device, "is no regular file"),
-    "pipe": (be_a_pipe, "is no regular file"),
+    "device": (be_a_device, "is not a regular file"),
+    "pipe": (be_a_pipe, "is not a regular file"),
 }
 
 

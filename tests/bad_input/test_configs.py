@@ -65,7 +65,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "extends a long name": (b'extends = "' + b"a" * 5000 + b'"\n', "aaa.*(too long|read)"),
     "extends the terminal": (
         b'extends = "/dev/zero"\n',
-        "/dev/zero: cannot be read: is no regular file",
+        "/dev/zero: cannot be read: is not a regular file",
     ),
 }
 

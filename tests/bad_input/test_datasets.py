@@ -96,7 +96,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "no names of tasks": (deleted("task_names"), "'task_names' is missing"),
     "a group for a dataset": (
         in_hdf5(lambda f: (f.__delitem__("task_ids"), f.create_group("task_ids"))),
-        "'task_ids' is missing",
+        "'task_ids' is a group, not an array",
     ),
     "tokens of floats": (replaced("inputs/tokens", np.ones(4)), "'inputs/tokens' has .*float64"),
     "tokens below 0": (replaced("inputs/tokens", [-1]), "'inputs/tokens' has .*int64"),
@@ -114,18 +114,27 @@ CHANGES: dict[str, tuple[Change, str]] = {
         replaced("inputs/tokens", np.ones(7, np.uint16)),
         "'inputs/offsets' ends at .*, but 'inputs/tokens' holds 7",
     ),
-    "offsets that fall": (replaced("inputs/offsets", OFFSETS[::-1].copy()), "does not rise from 0"),
-    "offsets that start late": (replaced("inputs/offsets", OFFSETS + 1), "does not rise from 0"),
-    "offsets below 0": (replaced("inputs/offsets", -OFFSETS), "does not rise from 0"),
+    "offsets that fall": (
+        replaced("inputs/offsets", OFFSETS[::-1].copy()),
+        "must start at 0 and never decrease",
+    ),
+    "offsets that start late": (
+        replaced("inputs/offsets", OFFSETS + 1),
+        "must start at 0 and never decrease",
+    ),
+    "offsets below 0": (replaced("inputs/offsets", -OFFSETS), "must start at 0 and never decrease"),
     "offsets that wrap around": (
         replaced("inputs/offsets", np.array([0, 2**63 - 1, -(2**63), 5])),
-        "does not rise from 0",
+        "must start at 0 and never decrease",
     ),
     "offsets past the end": (
         replaced("inputs/offsets", OFFSETS * 1000),
         "'inputs/offsets' ends at 12000, but",
     ),
-    "no offsets": (replaced("inputs/offsets", np.zeros(0, np.int64)), "does not rise from 0"),
+    "no offsets": (
+        replaced("inputs/offsets", np.zeros(0, np.int64)),
+        "must start at 0 and never decrease",
+    ),
     "offsets of floats": (replaced("inputs/offsets", OFFSETS / 2), "'inputs/offsets' has "),
     "offsets of fewer samples": (
         replaced("targets/offsets", np.array([0, 78])),

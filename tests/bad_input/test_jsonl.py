@@ -213,7 +213,7 @@ FORMATS: dict[str, tuple[bytes, str]] = {
     "gzip": (gzip.compress(GOOD), "is compressed with gzip; unpack it first"),
     "bzip2": (bz2.compress(GOOD), "is compressed with bzip2; unpack it first"),
     "xz": (lzma.compress(GOOD), "is compressed with xz; unpack it first"),
-    "Parquet": (b"PAR1\x15\x04\x15", "is a Parquet file; make it a file of JSON lines"),
+    "Parquet": (b"PAR1\x15\x04\x15", "is a Parquet file; convert it to JSON lines"),
     "chat": (b'{"messages": [{"role": "user", "content": "a"}]}', "holds chat messages"),
     "ShareGPT": (b'{"conversations": []}', "holds chat messages"),
     "Alpaca": (b'{"instruction": "a", "input": "", "output": "b"}', "holds Alpaca's fields"),

@@ -30,7 +30,7 @@ def test_a_demo_corpus_becomes_a_dataset(tmp_path: Path) -> None:
     assert (made.stdout, made.stderr) == (f"{corpus}: 50 samples\n", "")
     again = call("demo-corpus", corpus, "--samples", "1")
     assert (again.returncode, len(corpus.read_text().splitlines())) == (2, 50)
-    assert f"{corpus}: exists already" in again.stderr
+    assert f"{corpus}: already exists" in again.stderr
     written = call("preprocess", corpus, dataset, "--workers", "1")
     assert written.stdout.startswith(f"{dataset}: 50 samples, ")
     assert (written.returncode, written.stderr) == (0, "")

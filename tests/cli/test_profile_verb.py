@@ -56,7 +56,7 @@ def test_neither_a_table_nor_an_input_is_overwritten(
     table.unlink()
     assert main([*importing, str(table)]) == 0
     assert main([*importing, str(table)]) == 2
-    assert f"{table}: exists already" in capsys.readouterr().err
+    assert f"{table}: already exists" in capsys.readouterr().err
     assert main([*importing, str(profiles), "--force"]) == 2
     assert f"{profiles}: is both an input and the output" in capsys.readouterr().err
     assert main([*importing, str(table), "--force"]) == 0

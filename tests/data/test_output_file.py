@@ -13,7 +13,7 @@ OURS = FileKind("a file of ours", lambda path: path.read_text() == "ours")
 
 
 def test_a_device_is_not_replaced() -> None:
-    with pytest.raises(InputError, match="is no regular file and is not replaced"):
+    with pytest.raises(InputError, match="is not a regular file; name another"):
         check_output(Path(os.devnull), [], OURS, force=True)
 
 
@@ -21,7 +21,7 @@ def test_a_socket_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)  # the name of a socket must be short
     with (
         socket.socket(socket.AF_UNIX) as listener,
-        pytest.raises(InputError, match="is no regular file"),
+        pytest.raises(InputError, match="is not a regular file"),
     ):
         listener.bind("s")
         check_output(Path("s"), [], OURS, force=True)
@@ -32,7 +32,7 @@ def test_a_file_of_the_kind_is_replaced_by_force_alone(tmp_path: Path) -> None:
     check_output(path, [], OURS, force=False)
     path.write_text("ours")
     check_output(path, [], OURS, force=True)
-    with pytest.raises(InputError, match=r"exists already; name another output, .*--force"):
+    with pytest.raises(InputError, match=r"already exists; name another output, .*--force"):
         check_output(path, [], OURS, force=False)
 
 

@@ -34,7 +34,7 @@ TRAINING = (
            "targets give way to inputs", LONG),
     Mutant("data/dataset/long_samples.py", "fits = target_lengths <= config.max_tokens",
            "fits = np.ones(len(targets), np.bool_)", "targets lose their end", LONG),
-    Mutant("data/dataset/long_samples.py", "return inputs[whole - input_tokens :], targets",
+    Mutant("data/dataset/long_samples.py", "return inputs[length - input_tokens :], targets",
            "return inputs[:input_tokens], targets", "the wrong end of inputs is kept", LONG),
     Mutant("data/dataset/long_samples.py", "return InputEnds(dataset) if", "return dataset if",
            "the start of inputs is always kept", LONG),

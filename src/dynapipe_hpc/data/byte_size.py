@@ -1,4 +1,4 @@
-"""Sizes of memory in a configuration, as people write them."""
+"""Memory sizes in a configuration, as people write them: 1.5GiB."""
 
 import re
 from typing import Annotated
@@ -14,7 +14,7 @@ _WRITTEN = re.compile(r"\s*(\d{1,20})(?:\.(\d{1,20}))?\s*([A-Za-z]+)\s*", re.ASC
 
 
 def _in_bytes(value: object) -> object:
-    """The bytes of a text such as 1.5GiB; anything else as it is."""
+    """Number of bytes that a text such as 1.5GiB stands for; any other value unchanged."""
     written = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
     if written is None or written[3] not in _FACTORS:
         return value
@@ -24,5 +24,5 @@ def _in_bytes(value: object) -> object:
 
 
 Bytes = Annotated[int, BeforeValidator(_in_bytes)]
-"""Number of bytes: an integer, or a text with a unit, of powers of 1000 (kB, MB, GB, TB) or 1024
+"""Number of bytes: an integer, or text with a unit in powers of 1000 (kB, MB, GB, TB) or 1024
 (KiB, MiB, GiB, TiB)."""

@@ -1,4 +1,4 @@
-"""Which samples a run trains on, and how many at a time."""
+"""The [data] table: which samples a run trains on, and how many at a time."""
 
 from typing import Literal, Self
 
@@ -10,19 +10,18 @@ LongSamples = Literal["cut_input_end", "cut_input_start", "cut_targets", "drop",
 
 
 class DataConfig(ConfigTable):
-    """The global batches of a run. The [data] table.
+    """The [data] table: the dataset and the global batches of a run.
 
     Attributes:
         dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote.
         max_tokens: Longest sample, input and target together.
-        long_samples: What becomes of longer ones. cut_input_end and cut_input_start: as much of
-            the end or of the start of the input is not used; samples of which the target alone is
-            longer are left out. cut_targets: the end of the input, then that of the target is not
-            used, its end of sequence included. drop: they are left out. refuse: the run does not
-            start.
-        tokens_per_batch: Most real tokens of one global batch, after cutting.
+        long_samples: Treatment of longer samples. cut_input_end and cut_input_start: the input
+            loses its end or its start until the sample fits; samples whose target alone is longer
+            are left out. cut_targets: the input loses its end, then the target does, including its
+            end-of-sequence token. drop: they are left out. refuse: the run does not start.
+        tokens_per_batch: Most real tokens in one global batch, after cutting.
         seed: Seed of the order in which an epoch visits the samples.
-        verify: Whether a run reads all samples once, beside training, and compares them with their
+        verify: Whether a run reads all samples once, while it trains, and compares them with their
             checksums.
     """
 
@@ -38,7 +37,7 @@ class DataConfig(ConfigTable):
         if self.max_tokens > self.tokens_per_batch:
             raise ValueError(
                 f"max_tokens ({self.max_tokens}) exceeds tokens_per_batch "
-                f"({self.tokens_per_batch}), so that a long sample would fit no batch; "
+                f"({self.tokens_per_batch}), so that a long sample would not fit in any batch; "
                 "lower max_tokens or raise tokens_per_batch"
             )
         return self

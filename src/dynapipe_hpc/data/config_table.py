@@ -1,4 +1,4 @@
-"""One table of a configuration file."""
+"""Base class of the tables of a configuration file."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 
 class ConfigTable(BaseModel):
-    """A frozen, typed TOML table in which an unknown key is an error, and numbers are finite."""
+    """A frozen, typed TOML table: unknown keys and numbers that are not finite are errors."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False

@@ -1,4 +1,4 @@
-"""The two kinds of failure that a user is told of without a traceback."""
+"""The two kinds of error that are reported to users without a traceback."""
 
 LONGEST_MESSAGE = 1600
 _LONGEST_VALUE = 120
@@ -8,26 +8,26 @@ _CUT = " [...] "
 class InputError(ValueError):
     """Input that cannot be used: a file, a configuration key, a sample, an argument.
 
-    The message names the place, the value, the limit and what to do. The command line
-    prints it and exits with 2.
+    The message names the file or key, the value, the limit and the remedy. The command line
+    prints it and exits with code 2.
     """
 
 
 class RunError(RuntimeError):
-    """A run that cannot go on, for a reason that the message explains. Exit code 1."""
+    """A run that cannot continue, for the reason given in the message. Exit code 1."""
 
 
 def escaped(text: str, *, keep: str = "\n") -> str:
-    """A text as a terminal can show it, whatever names and values are in it.
+    """Text made safe for a terminal, whatever names and values are in it.
 
-    Characters that are not printed, such as those that move the cursor or change the direction of
-    writing, are written as in Python. Names in a table keep no line ends: `keep=""`.
+    Unprintable characters, such as those that move the cursor or change the direction of writing,
+    are escaped as in Python. Names in a table keep no line ends: `keep=""`.
     """
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
 def printable(message: str) -> str:
-    """A message, escaped; a long one loses its middle, as place and advice are at its ends."""
+    """An escaped message; a long one loses its middle: its ends name the place and the remedy."""
     shown = escaped(message)
     if len(shown) <= LONGEST_MESSAGE:
         return shown
@@ -35,7 +35,7 @@ def printable(message: str) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value as it could be written in Python, for a message; a long one is cut."""
+    """The `repr` of a value for a message; a long one is cut."""
     if isinstance(value, int) and value.bit_length() > 4 * _LONGEST_VALUE:
         return "a number of hundreds of digits"  # Python refuses to write thousands of them
     shown = repr(value)

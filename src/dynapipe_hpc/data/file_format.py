@@ -1,4 +1,4 @@
-"""What an HDF5 file says it is."""
+"""The format that an HDF5 file says it has."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from dynapipe_hpc.data.stored_attributes import StoredAttributes
 
 
 def format_of(path: Path) -> str:
-    """The attribute `format`, which every file of ours has; empty without it.
+    """The attribute `format` that every HDF5 file of this package has; empty if it is missing.
 
     Raises:
-        InputError: It is missing, or not an HDF5 file.
+        InputError: The file is missing, or is not an HDF5 file.
     """
     if reason := why_unreadable(path):
         raise InputError(
-            f"{path}: {reason}; dynapipe-hpc preprocess makes datasets and dynapipe-hpc profile "
+            f"{path}: {reason}; dynapipe-hpc preprocess makes datasets, and dynapipe-hpc profile "
             "cost tables"
         )
     try:
@@ -32,7 +32,7 @@ def format_of(path: Path) -> str:
 
 
 def has_format(path: Path, name: str) -> bool:
-    """Whether a file is there and says that it is of this format."""
+    """Whether a file exists and says that it has this format."""
     try:
         return format_of(path) == name
     except InputError:

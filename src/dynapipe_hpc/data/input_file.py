@@ -1,4 +1,4 @@
-"""Files that a user names."""
+"""Reading files that a user names."""
 
 import errno
 import os
@@ -13,13 +13,13 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def open_input(path: Path) -> BinaryIO:
-    """Opens a file for reading, if it is a regular one.
+    """Opens a regular file for reading.
 
-    A pipe would be waited for, and a device may have no end. Neither is, even if one is put in
-    the place of the file at this moment.
+    Reading a pipe could block, and a device may have no end, so both are refused, even if one
+    replaces the file while it is being opened.
 
     Raises:
-        OSError: It cannot be opened; `strerror` says why.
+        OSError: The file cannot be opened; `strerror` says why.
     """
     _check_regular(path.stat().st_mode)  # to open a device may already do something
     try:
@@ -46,10 +46,10 @@ def why_unreadable(path: Path) -> str:
 
 
 def read_input(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """All of a file of a kind that is not large.
+    """The bytes of a file that is expected to be small.
 
     Raises:
-        InputError: It cannot be read, or is larger than `most_bytes`.
+        InputError: The file cannot be read, or is larger than `most_bytes`.
     """
     if reason := why_unreadable(path):
         raise InputError(f"{path}: cannot be read: {reason}")
@@ -59,15 +59,15 @@ def read_input(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {_reason(error)}") from None
     if len(content) > most_bytes:
-        raise InputError(f"{path}: is larger than {most_bytes:,} bytes, so not what is meant")
+        raise InputError(f"{path}: is larger than {most_bytes:,} bytes; name the right file")
     return content
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """The same as text, with line ends as they are.
+    """The text of a file that is expected to be small, with its line ends as they are.
 
     Raises:
-        InputError: As `read_input`, or it is not UTF-8.
+        InputError: As for `read_input`, or the file is not UTF-8.
     """
     try:
         return read_input(path, most_bytes).decode()
@@ -79,7 +79,7 @@ def _check_regular(mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder")
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "is no regular file")
+        raise OSError(errno.EINVAL, "is not a regular file")
 
 
 def _reason(error: OSError) -> str:

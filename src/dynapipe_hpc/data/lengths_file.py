@@ -1,4 +1,4 @@
-"""Batches of sample lengths, as a JSON file: planning needs no more of a dataset."""
+"""Batches of sample lengths in a JSON file: all that planning needs of a dataset."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,25 +16,25 @@ Lengths = Sequence[tuple[int, int]]
 
 
 class _Content(BaseModel, strict=True):
-    """What is read of the file: tokens per sample, or of inputs and of targets."""
+    """The content of the file: tokens per sample, or of its input and its target."""
 
     batches: Annotated[list[Batch], Field(min_length=1)]
     dec_batches: list[Batch] | None = None
 
 
 def read_lengths(path: Path, *, needs_targets: bool = False) -> list[Lengths]:
-    """Reads input and target tokens of every sample, batch by batch.
+    """Reads the numbers of input and target tokens of every sample, batch by batch.
 
-    `batches` holds the lengths of whole samples, the last token of which is taken for the
-    target; with `dec_batches` beside it, those of inputs, and `dec_batches` those of targets.
-    Other keys are for people.
+    Alone, `batches` holds the lengths of samples, and the last token of each counts as its
+    target. With `dec_batches`, `batches` holds the lengths of inputs and `dec_batches` those of
+    targets. Other keys are ignored.
 
     Args:
         path: The file.
-        needs_targets: Whether it has to have `dec_batches`, as for encoder-decoder models.
+        needs_targets: Whether `dec_batches` is required, as for encoder-decoder models.
 
     Raises:
-        InputError: The file cannot be read; names batch, sample and value where one is wrong.
+        InputError: The file cannot be read, or a value is wrong; names batch, sample and value.
     """
     try:
         content = _Content.model_validate_json(read_input(path))
@@ -49,7 +49,7 @@ def read_lengths(path: Path, *, needs_targets: bool = False) -> list[Lengths]:
 
 
 def samples_of_lengths(lengths: Lengths) -> list[Sample]:
-    """Samples that are numbered by their place in the batch."""
+    """Samples numbered by their index in the batch."""
     return [Sample(i, inputs, targets) for i, (inputs, targets) in enumerate(lengths)]
 
 
@@ -68,9 +68,9 @@ def _pairs(content: _Content, path: Path) -> Iterator[Lengths]:
 
 
 def _explain(detail: ErrorDetails) -> str:
-    key, *places = detail["loc"] or ("content",)
-    names = zip(("batch", "sample"), places, strict=False)
-    where = ", ".join([str(key), *(f"{name} {place}" for name, place in names)])
+    key, *indices = detail["loc"] or ("content",)
+    names = zip(("batch", "sample"), indices, strict=False)
+    where = ", ".join([str(key), *(f"{name} {index}" for name, index in names)])
     value = detail["input"]
-    got = f"{quoted(value)}: " if isinstance(value, int | float | str) and places else ""
+    got = f"{quoted(value)}: " if isinstance(value, int | float | str) and indices else ""
     return f"{where}: {got}{detail['msg']}"

@@ -1,11 +1,11 @@
-"""Samples that pass through the pipeline together."""
+"""Micro-batches: samples that pass through the pipeline together."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Recompute(IntEnum):
-    """What a backward pass computes again instead of having kept it since the forward pass."""
+    """Activation checkpointing mode: what a backward pass recomputes instead of having it kept."""
 
     NONE = 0
     SELECTIVE = 1
@@ -13,28 +13,28 @@ class Recompute(IntEnum):
 
     @classmethod
     def of(cls, text: str) -> "Recompute":
-        """The mode of a name in lower case, as `text` writes it."""
+        """The mode with a name in lower case, as `text` writes it."""
         return cls[text.upper()]
 
     @property
     def text(self) -> str:
-        """Its name in configurations and files: none, selective or full."""
+        """Name of the mode in configurations and files: none, selective or full."""
         return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A rectangle of tokens: rows of one length, each holding one or more whole samples.
+    """A micro-batch: rows of equal length in tokens, each holding one or more complete samples.
 
-    A padded micro-batch holds one sample per row; a densely packed one several, in order,
-    with attention over the whole row. What a row's samples leave free is padding.
+    A padded micro-batch holds one sample per row. A packed one holds several per row, in order,
+    with attention over the whole row. The rest of a row is padding.
 
     Attributes:
         rows: Sample ids, row by row; no row is empty.
         row_tokens: Length of every row in tokens, padding included.
-        recompute: What its backward passes compute again, on every stage.
-        target_tokens: Length of the rows on the decoder side of an encoder-decoder model, which
-            has inputs in `row_tokens`; 0 in a decoder-only one, whose rows hold both.
+        recompute: Activation checkpointing mode of its backward passes, on every stage.
+        target_tokens: Length of the decoder's rows in an encoder-decoder model, whose encoder
+            rows have `row_tokens`; 0 in a decoder-only model, whose rows hold input and target.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -49,7 +49,7 @@ class MicroBatch:
 
     @property
     def sample_ids(self) -> tuple[int, ...]:
-        """Samples in row order."""
+        """Ids of the samples, in row order."""
         return tuple(sample_id for row in self.rows for sample_id in row)
 
     @property

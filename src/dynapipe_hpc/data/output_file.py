@@ -1,4 +1,4 @@
-"""Files that a verb writes, and what they may replace."""
+"""Output files of the commands, and which existing files they may replace."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from dynapipe_hpc.data.replacing import check_replaceable
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file that a verb writes.
+    """A kind of output file.
 
     Attributes:
-        name: The kind in a message, with its article.
-        describes: Whether a file is of this kind.
+        name: Name of the kind in messages, with its article.
+        describes: Function that tells whether a file is of this kind.
     """
 
     name: str
@@ -22,17 +22,17 @@ class FileKind:
 
 
 def check_output(path: Path, inputs: Sequence[Path], kind: FileKind, force: bool) -> None:
-    """Checks early that a file can be written, and may be.
+    """Checks, before the work starts, that an output file can be written and may be.
 
     Args:
         path: The file.
         inputs: Existing files that it must not replace.
-        kind: The only kind of file that it may replace.
-        force: Whether it may replace one.
+        kind: Kind of the file; one of another kind is never replaced.
+        force: Whether an existing file of this kind may be replaced.
 
     Raises:
-        InputError: As `check_replaceable`; or it is an input, or exists and is of another kind,
-            or exists and `force` is not set.
+        InputError: As for `check_replaceable`; or the file is an input, or it exists and is of
+            another kind or `force` is not set.
     """
     check_replaceable(path)
     if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
@@ -44,4 +44,4 @@ def check_output(path: Path, inputs: Sequence[Path], kind: FileKind, force: bool
             f"{path}: exists and is not {kind.name}, so it is never replaced; name another output"
         )
     if not force:
-        raise InputError(f"{path}: exists already; name another output, or replace it: --force")
+        raise InputError(f"{path}: already exists; name another output, or replace it: --force")

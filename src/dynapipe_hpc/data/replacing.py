@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic replacement of files: a file appears complete or not at all."""
 
 import errno
 import os
@@ -12,30 +12,30 @@ from pathlib import Path
 from dynapipe_hpc.data.errors import InputError, RunError
 
 LONGEST_NAME = 160
-"""Bytes; with what is added, a file beside keeps within the 255 of file systems."""
+"""Longest file name in bytes: with its suffix, a temporary file stays within the usual 255."""
 LEFT_AFTER_S = 24 * 3600.0
-"""Age from which a file beside that nobody writes to was left by a job that was killed."""
+"""Age in s from which a temporary file that nobody writes to counts as left by a killed job."""
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
-    """Gives a file to write beside `path`, and moves it there at the end.
+    """Opens a temporary file in the folder of `path`, and renames it to `path` at the end.
 
-    After an exception, an interruption included, the file beside is removed and `path` is
-    what it was before. The file beside is new, has a random name, and is written to by its
-    descriptor: no link that somebody puts into the folder is followed.
+    After an exception or an interruption the temporary file is removed and `path` is what it was
+    before. The temporary file is new, has a random name, and is written through its descriptor:
+    no link that somebody puts into the folder is followed.
 
     Args:
         path: The file.
-        lasting: Whether to wait until file and folder are on disk, to outlast a power cut.
+        lasting: Whether to wait until file and folder are on disk, to survive a power cut.
 
     Yields:
-        A name of the open file beside, for this process alone.
+        Path of the open temporary file, valid in this process only.
 
     Raises:
-        InputError: As `check_replaceable`.
-        RunError: As `writing`.
+        InputError: As for `check_replaceable`.
+        RunError: As for `writing`.
     """
     check_replaceable(path)
     with writing(path):
@@ -53,10 +53,10 @@ def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
 
 
 def remove_left_over(path: Path) -> None:
-    """Removes files beside `path` that were left by jobs that were killed.
+    """Removes temporary files of `path` that killed jobs have left.
 
-    A name does not tell whether its writer is alive, on this host, on another, or in a container.
-    What has not been written to for a day, by the clock of the file system, is taken for left.
+    A name does not tell whether its writer is alive on this host, on another, or in a container.
+    A file that has not been written to for a day, by the file system's clock, counts as left.
 
     Raises:
         RunError: The file system refuses.
@@ -73,7 +73,7 @@ def remove_left_over(path: Path) -> None:
 
 
 def remove_unfinished(folder: Path, *names: str) -> None:
-    """Removes files beside those of a folder that a lock keeps other writers from.
+    """Removes temporary files in a folder that a lock keeps other writers from.
 
     Args:
         folder: The folder, which need not exist.
@@ -96,7 +96,7 @@ def unfinished(folder: Path, *names: str) -> list[Path]:
 
 
 def _now_s(path: Path) -> float:
-    """Time by the clock that stamps files beside `path`."""
+    """Time in s by the clock that stamps files in the folder of `path`."""
     descriptor, probe = _create_beside(path)
     try:
         return os.fstat(descriptor).st_mtime
@@ -111,10 +111,10 @@ def _create_beside(path: Path) -> tuple[int, Path]:
 
 
 def sync_folder(path: Path) -> None:
-    """Waits until the names in a folder are on disk, where the file system has that."""
+    """Waits until the names in a folder are on disk, where the file system supports that."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except PermissionError:  # it may be written, but not read
+    except PermissionError:  # the folder may be written, but not read
         return
     try:
         os.fsync(descriptor)
@@ -127,7 +127,7 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Names the file in the error of a write that fails.
+    """Turns a failed write into an error that names the file.
 
     Raises:
         RunError: The file system refuses, as when the disk is full.
@@ -135,28 +135,28 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # HDF5 puts a history into the text that the number alone says better.
+        # The text from HDF5 is a long history; the error number says it better.
         reason = os.strerror(error.errno) if error.errno else error
         raise RunError(f"{path}: cannot be written: {reason}") from error
 
 
 def check_replaceable(path: Path) -> None:
-    """Checks early that a file can be written.
+    """Checks, before the work starts, that a file can be written or replaced.
 
     Raises:
-        InputError: There is no folder that may be written, or `path` exists and is no regular
-            file: a folder, a device, a socket; or its name leaves no room for what is added.
+        InputError: The folder does not exist or cannot be written, `path` is a folder, a device or
+            a socket, or its name is longer than `LONGEST_NAME` bytes.
     """
     if len(os.fsencode(path.name)) > LONGEST_NAME:
-        raise InputError(f"{path}: is longer than {LONGEST_NAME} bytes; name another output")
+        raise InputError(f"{path}: its name exceeds {LONGEST_NAME} bytes; choose a shorter one")
     if not _is_folder(path.parent):
         raise InputError(f"{path}: its folder '{path.parent}' does not exist; create it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise InputError(f"{path}: its folder '{path.parent}' cannot be written; choose another")
+        raise InputError(f"{path}: its folder '{path.parent}' is not writable; choose another")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: is no regular file and is not replaced; name another output")
+        raise InputError(f"{path}: is not a regular file; name another output")
 
 
 def _is_folder(path: Path) -> bool:

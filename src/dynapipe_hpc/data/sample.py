@@ -1,16 +1,16 @@
-"""One training sample, as far as planning needs to know it."""
+"""One training sample, as far as planning is concerned."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample of the global batch: where its tokens are and how many it uses.
+    """A sample of the global batch: where its tokens are and how many are used.
 
     Attributes:
         sample_id: Index of the sample in the dataset.
-        input_tokens: Tokens of the input used in training, after truncation, >= 0.
-        target_tokens: Tokens of the target used in training, after truncation, >= 1.
+        input_tokens: Number of input tokens used in training, after truncation, >= 0.
+        target_tokens: Number of target tokens used in training, after truncation, >= 1.
         task_id: Index of the sample's task in the dataset.
     """
 
@@ -21,5 +21,5 @@ class Sample:
 
     @property
     def tokens(self) -> int:
-        """Real tokens, input and target."""
+        """Number of real tokens, input and target."""
         return self.input_tokens + self.target_tokens

@@ -1,4 +1,4 @@
-"""Groups and arrays in an HDF5 file, which can say anything about what it holds."""
+"""Safe access to groups and arrays in an HDF5 file from an untrusted source."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,31 +14,31 @@ def open_stored(path: Path) -> h5py.File:
     """Opens an HDF5 file for reading.
 
     Raises:
-        OSError: It cannot be opened, or is not a complete HDF5 file.
+        OSError: The file cannot be opened, or is not a complete HDF5 file.
     """
     with open_input(path) as file:
-        # By its descriptor: the file that was looked at, whatever has its name now. Without a
-        # chunk cache HDF5 reads just the bytes asked for, not the chunk around them.
+        # Opening the descriptor gives the file that was checked, whatever has its name now.
+        # Without a chunk cache HDF5 reads just the bytes asked for, not the chunk around them.
         name = f"/proc/self/fd/{file.fileno()}"
         return h5py.File(name, "r", locking=False, rdcc_nbytes=0)
 
 
 def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
-    """A dataset whose values are all in this file, as they are.
+    """An HDF5 dataset whose values are all in this file and uncompressed.
 
-    So it takes no more memory than the file takes on the disk: no link leads elsewhere, and
-    nothing unfolds or loads a plugin while it is read.
+    Reading it takes no more memory than the file takes on disk: it follows no link, decompresses
+    nothing and loads no plugin.
 
     Args:
         file: The file, or a group of it.
         name: Name of the dataset.
 
     Raises:
-        InputError: It is missing, its values are elsewhere, or have to be unfolded.
+        InputError: The dataset is missing, or its values are elsewhere or compressed.
     """
     found = stored_object(file, name)
     if not isinstance(found, h5py.Dataset):
-        raise InputError(f"'{name}' is missing, a group has its name")
+        raise InputError(f"'{name}' is a group, not an array")
     if filters := ", ".join(_filters(found)):
         raise InputError(f"'{name}' is stored with a filter ({filters}); write it without")
     n_bytes = (found.size or 0) * found.dtype.itemsize
@@ -51,7 +51,7 @@ def stored_group(file: h5py.Group, name: str) -> h5py.Group:
     """A group of this file.
 
     Raises:
-        InputError: It is missing, a link, or a dataset.
+        InputError: The group is missing, a link, or an array.
     """
     found = stored_object(file, name)
     if not isinstance(found, h5py.Group):
@@ -60,19 +60,19 @@ def stored_group(file: h5py.Group, name: str) -> h5py.Group:
 
 
 def stored_groups(file: h5py.Group) -> Iterator[h5py.Group]:
-    """All that a group holds, which are groups.
+    """The groups in a group, which holds nothing else.
 
     Raises:
-        InputError: One is a link, or a dataset.
+        InputError: One of its members is a link or an array.
     """
     return (stored_group(file, name) for name in file)
 
 
 def stored_object(file: h5py.Group, name: str) -> Any:
-    """A group or dataset of this file, behind no link to another place.
+    """A group or array that is in this file itself, not reached through a link.
 
     Raises:
-        InputError: It is missing, or a link.
+        InputError: The object is missing, or is a link.
     """
     found: Any = file
     for part in name.split("/"):
@@ -85,7 +85,7 @@ def stored_object(file: h5py.Group, name: str) -> Any:
 
 
 def holds(group: h5py.Group, name: str) -> bool:
-    """Whether a group has a name, whatever is behind it: no link is followed."""
+    """Whether a group has a member of this name; links are not followed."""
     return bool(group.id.links.exists(name.encode()))
 
 

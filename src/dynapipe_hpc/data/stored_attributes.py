@@ -1,4 +1,4 @@
-"""Attributes in an HDF5 file, whichever program wrote them."""
+"""Attributes in an HDF5 file from an untrusted source."""
 
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -10,17 +10,17 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError
 
 MOST_TEXTS = 64
-"""Texts of variable length in one attribute: all may be one text of the file, but are copied."""
+"""Most variable-length texts of one attribute: they may share bytes in the file, not in memory."""
 
 
 class StoredAttributes(Mapping[str, Any]):
-    """Attributes as Python's own types, read when asked for.
+    """HDF5 attributes as built-in Python types, read when asked for.
 
-    Texts become `str` and arrays of them tuples, of fixed or variable length as they may be.
+    Texts become `str`, and arrays of texts become tuples, whether of fixed or variable length.
     """
 
     def __init__(self, owner: h5py.HLObject) -> None:
-        """Reads those of a file, group or dataset."""
+        """Reads the attributes of a file, group or array."""
         self._owner = owner
 
     def __getitem__(self, name: str) -> Any:
@@ -28,7 +28,7 @@ class StoredAttributes(Mapping[str, Any]):
 
         Raises:
             KeyError: There is no such attribute.
-            InputError: It holds what is no text, or too many texts.
+            InputError: Its text is not UTF-8, or it holds too many texts.
         """
         kept = self._owner.attrs.get_id(name)
         is_variable = h5py.check_vlen_dtype(kept.dtype) or kept.dtype.kind == "O"
@@ -40,7 +40,7 @@ class StoredAttributes(Mapping[str, Any]):
         return _own_type(name, self._owner.attrs[name])
 
     def __iter__(self) -> Iterator[str]:
-        """Names."""
+        """Names of the attributes."""
         return iter(self._owner.attrs)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Tokenized samples on their way into a dataset."""
+"""Blocks of tokenized samples on their way into a dataset."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ TokenArray = npt.NDArray[np.unsignedinteger]
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest unsigned type, of 2 or 4 bytes, that holds every token id."""
+    """The smallest unsigned type (uint16 or uint32) that holds every token id."""
     return np.dtype(np.uint16) if vocab_size <= 2**16 else np.dtype(np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSequences:
-    """Token sequences one behind the other.
+    """Token sequences, concatenated.
 
     Attributes:
         tokens: All tokens, shape (sum of lengths,).
-        lengths: Tokens of every sequence, shape (n_sequences,).
+        lengths: Number of tokens of every sequence, shape (n_sequences,).
     """
 
     tokens: TokenArray
@@ -31,7 +31,7 @@ class TokenSequences:
 
     @classmethod
     def join(cls, sequences: Sequence[Sequence[int]], dtype: np.dtype[np.unsignedinteger]) -> Self:
-        """Joins the sequences in order."""
+        """Concatenates the sequences in order."""
         tokens: TokenArray = np.fromiter(chain.from_iterable(sequences), dtype)
         return cls(tokens, np.array([len(sequence) for sequence in sequences], np.int64))
 
@@ -41,9 +41,9 @@ class TokenBlock:
     """Some consecutive samples of a dataset.
 
     Attributes:
-        inputs: Their inputs.
-        targets: Their targets, each with its end-of-sequence token.
-        tasks: Their tasks by name.
+        inputs: Inputs of the samples.
+        targets: Targets of the samples, each with its end-of-sequence token.
+        tasks: Task names of the samples.
     """
 
     inputs: TokenSequences
@@ -66,5 +66,5 @@ class TokenBlock:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of inputs and targets."""
+        """Number of tokens of inputs and targets."""
         return len(self.inputs.tokens) + len(self.targets.tokens)

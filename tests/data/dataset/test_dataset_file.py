@@ -50,7 +50,7 @@ def test_a_file_that_is_cut_while_it_is_open_gives_no_zeros(tmp_path: Path) -> N
         dataset.read(0, 3, 2)
         os.truncate(path, 1000)
         with pytest.raises(
-            InputError, match=r"x.h5: cannot read sample 2: the file has been cut to"
+            InputError, match=r"x.h5: cannot read sample 2: the file has been truncated to"
         ):
             dataset.read(2, 1, 4)
 
@@ -157,8 +157,14 @@ def delete_attribute(file: h5py.File) -> None:
             r"'inputs/tokens' has shape \(4,\) and type float64",
         ),
         (replace("inputs/offsets", [[0]]), r"'inputs/offsets' has shape \(1, 1\)"),
-        (replace("inputs/offsets", [0, 3, 2, 4]), "'inputs/offsets' does not rise from 0"),
-        (replace("inputs/offsets", [1, 3, 3, 4]), "'inputs/offsets' does not rise from 0"),
+        (
+            replace("inputs/offsets", [0, 3, 2, 4]),
+            "'inputs/offsets' must start at 0 and never decrease",
+        ),
+        (
+            replace("inputs/offsets", [1, 3, 3, 4]),
+            "'inputs/offsets' must start at 0 and never decrease",
+        ),
         (replace("inputs/offsets", [0, 3, 3, 5]), "ends at 5, but 'inputs/tokens' holds 4"),
         (replace("targets/offsets", [0, 7]), "holds 2 numbers, but 'task_ids' has 3.*need 4"),
         (replace("targets/offsets", [0, 2, 2, 7]), "sample 1 has an empty target"),

@@ -76,7 +76,7 @@ def test_a_shard_that_is_cut_while_it_is_open_is_named(tmp_path: Path) -> None:
         dataset.read(7, 1, 1)
         os.truncate(tmp_path / "s" / "1.h5", 1000)
         with pytest.raises(
-            ShardError, match=r"shard s/1.h5 .* cannot be read: the file has been cut"
+            ShardError, match=r"shard s/1.h5 .* cannot be read: the file has been truncated"
         ):
             dataset.read(7, 1, 1)
 
@@ -145,7 +145,7 @@ def test_a_missing_shard_is_noticed_at_once(tmp_path: Path) -> None:
 def test_a_cut_shard_is_noticed_at_once(tmp_path: Path) -> None:
     index = write_shards(tmp_path, SAMPLES[:1], SAMPLES[1:])
     os.truncate(tmp_path / "s" / "0.h5", 1000)
-    with pytest.raises(InputError, match=r"its shard s/0\.h5 .* has 1000 bytes, not \d+; put it"):
+    with pytest.raises(InputError, match=r"its shard s/0\.h5 .* has 1000 bytes, not \d+; restore"):
         DatasetFile(index)
 
 
@@ -203,11 +203,11 @@ def replace(name: str, values: object) -> Callable[[h5py.File], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (replace("shards/starts", [0, 2, 1]), "'shards/starts' does not rise from 0"),
-        (replace("shards/starts", [1, 1, 3]), "'shards/starts' does not rise from 0"),
-        (replace("shards/starts", [0, 1, 4]), "'shards/starts' ends at 4 of 3 samples"),
-        (replace("shards/starts", [0, 3]), "the arrays of 'shards' are not of one length"),
-        (replace("shards/sizes", [5]), "the arrays of 'shards' are not of one length"),
+        (replace("shards/starts", [0, 2, 1]), "'shards/starts' must start at 0 and never decrease"),
+        (replace("shards/starts", [1, 1, 3]), "'shards/starts' must start at 0 and never decrease"),
+        (replace("shards/starts", [0, 1, 4]), "'shards/starts' ends at 4, not at 3 samples"),
+        (replace("shards/starts", [0, 3]), "the arrays of 'shards' have different lengths"),
+        (replace("shards/sizes", [5]), "the arrays of 'shards' have different lengths"),
         (replace("shards/names", [1, 2]), "'shards/names' has shape"),
         (replace("inputs/offsets", [0, 3, 3]), "'inputs/offsets' holds 3 numbers"),
         (replace("task_ids", [0, 1, 2]), "'task_ids' points past the 2 'task_names'"),

@@ -32,10 +32,10 @@ USED: dict[LongSamples, dict[int, tuple[list[int], list[int]]]] = {
     "drop": {0: WHOLE},
 }
 LINES: dict[LongSamples, str] = {
-    "cut_input_end": "1 lose the end of their input, 1 are left out as their target alone is "
-    "longer (data.long_samples = 'cut_input_end'); 14 of 25 tokens are not used",
-    "cut_input_start": "1 lose the start of their input, 1 are left out as their target alone is "
-    "longer (data.long_samples = 'cut_input_start'); 14 of 25 tokens are not used",
+    "cut_input_end": "1 lose the end of their input, 1 are left out because their target alone "
+    "is longer (data.long_samples = 'cut_input_end'); 14 of 25 tokens are not used",
+    "cut_input_start": "1 lose the start of their input, 1 are left out because their target alone "
+    "is longer (data.long_samples = 'cut_input_start'); 14 of 25 tokens are not used",
     "cut_targets": "2 lose the end of their input, 1 lose the end of their target "
     "(data.long_samples = 'cut_targets'); 8 of 25 tokens are not used",
     "drop": "2 are left out (data.long_samples = 'drop'); 20 of 25 tokens are not used",
@@ -94,7 +94,7 @@ def test_long_samples_can_be_refused() -> None:
     with pytest.raises(
         InputError,
         match=r"data.max_tokens = 6: 2 of 3 samples of 'x.h5' are longer, the first is sample 1 of "
-        "9 tokens; raise it, or set data.long_samples",
+        "9 tokens; raise it, or choose with data.long_samples",
     ):
         used(config, [3, 7, 2], [2, 2, 9])
 

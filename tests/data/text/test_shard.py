@@ -79,7 +79,7 @@ def test_a_text_that_grows_is_noticed(tmp_path: Path) -> None:
 
 def test_a_pipe_cannot_be_shared(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a")
-    with pytest.raises(InputError, match=r"no regular file.*without mpiexec or srun"):
+    with pytest.raises(InputError, match=r"not a regular file.*without mpiexec or srun"):
         names(tmp_path / "a")
 
 

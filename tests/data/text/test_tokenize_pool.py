@@ -56,7 +56,7 @@ def test_only_a_few_blocks_are_read_ahead(n_workers: int) -> None:
 
 def test_a_dead_worker_is_reported() -> None:
     with (
-        pytest.raises(RunError, match=r"a worker process died.*try fewer: --workers N"),
+        pytest.raises(RunError, match=r"a worker process died.*try fewer workers: --workers N"),
         open_pool(DyingTokenizer(), n_workers=2) as pool,
     ):
         list(pool.tokenize([LINES]))

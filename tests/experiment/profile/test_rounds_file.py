@@ -47,7 +47,7 @@ def test_a_table_id_of_variable_length_is_read(table: Path) -> None:
 def test_a_pipe_is_named_and_not_waited_for(table: Path) -> None:
     beside(table).unlink()
     os.mkfifo(beside(table))
-    with pytest.raises(InputError, match=r"t\.rounds\.h5: is no regular file"):
+    with pytest.raises(InputError, match=r"t\.rounds\.h5: is not a regular file"):
         RoundsFile(table, "mine")
 
 

@@ -1,1 +1,1 @@
-"""In: an HDF5 file. Out: global batches of samples."""
+"""In: an HDF5 dataset. Out: global batches of samples."""

@@ -1,4 +1,4 @@
-"""A checksum of samples, whichever files they are in."""
+"""Checksum of samples, independent of the files they are in."""
 
 import hashlib
 
@@ -13,7 +13,7 @@ class ContentHash:
     """
 
     def __init__(self) -> None:
-        """Of no sample."""
+        """Starts without samples."""
         # One per array, because every block adds to all of them.
         self._arrays = {
             f"{group}/{array}": hashlib.sha256()
@@ -23,14 +23,14 @@ class ContentHash:
         self._tasks = hashlib.sha256()
 
     def add(self, block: TokenBlock) -> None:
-        """Adds samples behind those already added."""
+        """Adds samples after those already added."""
         self._add_sequences("inputs", block.inputs)
         self._add_sequences("targets", block.targets)
-        # With its length, a name cannot be taken for two.
+        # The length before each name keeps one name from reading as two.
         self._tasks.update("".join(f"{len(task)} {task}" for task in block.tasks).encode())
 
     def hexdigest(self) -> str:
-        """The hash of what was added so far, 64 hexadecimal digits."""
+        """The hash of all samples added so far, 64 hexadecimal digits."""
         digests = [*self._arrays.values(), self._tasks]
         return hashlib.sha256(b"".join(digest.digest() for digest in digests)).hexdigest()
 

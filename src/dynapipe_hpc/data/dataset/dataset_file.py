@@ -1,4 +1,4 @@
-"""Reads a dataset. `docs/formats.md` describes the file."""
+"""Reader of datasets. `docs/formats.md` describes the file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class DatasetPart:
 
     Attributes:
         path: The file.
-        first: The first sample.
-        end: The one behind the last.
-        content_sha256: `ContentHash` that the samples should have; empty if it is not known.
+        first: Id of the first sample.
+        end: Id after that of the last sample.
+        content_sha256: Recorded `ContentHash` of the samples; empty if none was recorded.
     """
 
     path: Path
@@ -38,21 +38,21 @@ class DatasetPart:
 class DatasetFile:
     """A dataset open for reading, by any number of processes at once.
 
-    Offsets are in memory, 16 bytes per sample; tokens are read when asked for, from the file or
-    from the shards that it is the index of.
+    Offsets are in memory, 16 bytes per sample. Tokens are read when asked for, from the file or,
+    if it is an index, from its shards.
 
     Attributes:
         path: The file, or the index.
         header: Tokenizer, sources and time of creation.
-        task_ids: Task of every sample, shape (n_samples,).
-        task_names: Tasks by id.
+        task_ids: Task id of every sample, shape (n_samples,).
+        task_names: Task names by id.
     """
 
     def __init__(self, path: Path) -> None:
         """Opens and checks a dataset.
 
         Raises:
-            InputError: It is missing, not a dataset, of another schema version, incomplete,
+            InputError: The file is missing, not a dataset, of another schema version, incomplete,
                 or inconsistent; or one of its shards is missing or of another size.
         """
         self.path = path
@@ -72,7 +72,7 @@ class DatasetFile:
             raise InputError(f"{path}: damaged dataset: {error}; {AGAIN}") from None
 
     def __enter__(self) -> Self:
-        """Leaves the file open until the end of the block."""
+        """Keeps the file open until the end of the block."""
         return self
 
     def __exit__(
@@ -101,34 +101,34 @@ class DatasetFile:
 
     @property
     def eos_id(self) -> int:
-        """The token that ends every target."""
+        """Id of the token that ends every target."""
         return self.header.eos_id
 
     @property
     def input_lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of every sample's input, shape (n_samples,)."""
+        """Number of input tokens of every sample, shape (n_samples,)."""
         return np.diff(self._offsets["inputs"])
 
     @property
     def target_lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of every sample's target, >= 1, shape (n_samples,)."""
+        """Number of target tokens of every sample, >= 1, shape (n_samples,)."""
         return np.diff(self._offsets["targets"])
 
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
     ) -> tuple[TokenArray, TokenArray]:
-        """Reads the first tokens of a sample's input and target, and no others.
+        """Reads the first tokens of a sample's input and target.
 
         Args:
-            sample_id: Index of the sample.
-            input_tokens: Tokens of the input to read, at most its length.
-            target_tokens: Tokens of the target to read, at most its length.
+            sample_id: Id of the sample.
+            input_tokens: Number of input tokens to read, at most the input's length.
+            target_tokens: Number of target tokens to read, at most the target's length.
 
         Returns:
             Input, shape (input_tokens,), and target, shape (target_tokens,).
 
         Raises:
-            InputError: The file can no longer be read, or holds what is no token.
+            InputError: The file can no longer be read, or a token is not below `vocab_size`.
         """
         return (
             self._read("inputs", sample_id, input_tokens),
@@ -149,7 +149,7 @@ class DatasetFile:
         ]
 
     def blocks(self, part: DatasetPart, n_samples: int) -> Iterator[TokenBlock]:
-        """All samples of a part, whole, `n_samples` at a time.
+        """All samples of a part, uncut, `n_samples` at a time.
 
         Raises:
             InputError: The file can no longer be read.
@@ -170,7 +170,7 @@ class DatasetFile:
         if not 0 <= n_tokens <= end - start:
             raise ValueError(f"sequence {sample_id} has {end - start} tokens, not {n_tokens}")
         tokens = self._tokens_between(group, sample_id, start, start + n_tokens)
-        # A device would stop at such a token, and say no more than that.
+        # A device would stop at such a token without saying where it is.
         if n_tokens and tokens.max() >= self.vocab_size:
             raise InputError(
                 f"{self.path}: sample {sample_id} holds token {tokens.max()}, but 'vocab_size' is "

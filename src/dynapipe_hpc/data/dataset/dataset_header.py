@@ -1,4 +1,4 @@
-"""What a dataset says about itself: the attributes of its HDF5 file."""
+"""Header of a dataset: the attributes of its HDF5 file."""
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +13,24 @@ from dynapipe_hpc.data.errors import InputError, quoted
 FORMAT = "dynapipe-hpc dataset"
 SCHEMA_VERSION = 1
 INDEX_VERSION = 2
-"""Of a dataset whose tokens are in other files, its shards."""
+"""Schema version of an index: a dataset whose tokens are in other files, its shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetHeader:
-    """What holds for all samples of a dataset.
+    """Facts about all samples of a dataset.
 
     Attributes:
-        tokenizer_name: Where the token ids come from.
-        tokenizer_sha256: Hash of that tokenizer, in hexadecimal.
+        tokenizer_name: Name of the tokenizer or of its files.
+        tokenizer_sha256: SHA-256 of the tokenizer, in hexadecimal.
         vocab_size: Number of token ids.
-        eos_id: The token that ends every target.
+        eos_id: Id of the token that ends every target.
         sources: Names of the files that the samples were read from.
-        created: When the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
-        content_sha256: `ContentHash` of the samples, in hexadecimal; empty where it is not kept:
-            in an index, and in files from before there were checksums.
-        special_tokens: Whether text made special tokens; None in files from before that was kept.
+        created: Time when the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
+        content_sha256: `ContentHash` of the samples, in hexadecimal; empty in an index, and in
+            files older than checksums.
+        special_tokens: Whether text could become special tokens; None in files older than this
+            attribute.
     """
 
     tokenizer_name: str
@@ -45,7 +46,7 @@ class DatasetHeader:
 def write_header(
     attributes: MutableMapping[str, Any], header: DatasetHeader, version: int = SCHEMA_VERSION
 ) -> None:
-    """Puts the header, but for the checksum, into a file's attributes."""
+    """Writes the header, except the checksum, into a file's attributes."""
     attributes["format"] = np.bytes_(FORMAT.encode())
     attributes["schema_version"] = version
     attributes["tokenizer_name"] = np.bytes_(header.tokenizer_name.encode())
@@ -60,16 +61,16 @@ def write_header(
 
 
 def write_content_hash(attributes: MutableMapping[str, Any], sha256: str) -> None:
-    """Adds the checksum of the samples, which is known when all are written."""
+    """Writes the checksum of the samples, which is known only when all are written."""
     attributes["content_sha256"] = np.bytes_(sha256.encode())
 
 
 def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
-    """Gets the header from a file's attributes, as `StoredAttributes`.
+    """Reads the header from a file's attributes, given as `StoredAttributes`.
 
     Raises:
-        InputError: An attribute is missing or makes no sense.
-        ValueError: It is of another type; or TypeError.
+        InputError: An attribute is missing or invalid.
+        ValueError: An attribute cannot be converted; a TypeError is also possible.
     """
     header = DatasetHeader(
         tokenizer_name=_text(attributes, "tokenizer_name"),
@@ -89,7 +90,7 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
 def _text(attributes: Mapping[str, Any], name: str) -> str:
     value = _value(attributes, name)
     if not isinstance(value, str):
-        raise InputError(f"{name} is no text but {quoted(value)}")
+        raise InputError(f"{name} is {quoted(value)}, not text")
     return value
 
 
@@ -103,7 +104,7 @@ def _flag(attributes: Mapping[str, Any], name: str) -> bool | None:
 def _texts(attributes: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = _value(attributes, name)
     if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
-        raise InputError(f"{name} are no texts but {quoted(value)}")
+        raise InputError(f"{name} is {quoted(value)}, not a list of texts")
     return value
 
 
@@ -114,7 +115,7 @@ def _value(attributes: Mapping[str, Any], name: str) -> Any:
 
 
 def fixed_length(texts: Sequence[str]) -> npt.NDArray[np.bytes_]:
-    """UTF-8 of one length, padded with zeros: no variable-length types in the file."""
+    """Texts as UTF-8 of equal length, padded with zeros: no variable-length types in the file."""
     encoded = [text.encode(errors="backslashreplace") for text in texts]
     return np.array(encoded, f"S{max(map(len, encoded), default=1)}")
 
@@ -123,9 +124,9 @@ def strings(encoded: object) -> tuple[str, ...]:
     """The texts that `fixed_length` encoded.
 
     Raises:
-        InputError: It is something else.
+        InputError: The value is not such an array.
         UnicodeDecodeError: A text is not UTF-8.
     """
     if not isinstance(encoded, np.ndarray) or encoded.dtype.kind != "S":
-        raise InputError(f"texts are {quoted(encoded)}")
+        raise InputError(f"texts of fixed length expected, found {quoted(encoded)}")
     return tuple(text.decode() for text in encoded.tolist())

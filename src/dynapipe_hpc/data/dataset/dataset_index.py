@@ -1,4 +1,4 @@
-"""Joins shards to one dataset: an index that names their files and keeps lengths and tasks."""
+"""The index that joins shards into one dataset: names of their files, lengths and tasks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,12 +21,12 @@ Arrays = list[npt.NDArray[np.integer]]
 
 
 def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> None:
-    """Writes a dataset of the samples of all shards, in their order, which stay where they are.
+    """Writes an index of the samples of all shards, in order; the shards stay where they are.
 
     Args:
-        output: The index. It appears when it is complete.
-        header: Of the dataset.
-        shards: Datasets in the index's folder or below.
+        output: Path of the index, which appears when it is complete.
+        header: Header of the dataset.
+        shards: Paths of datasets in the index's folder or below.
 
     Raises:
         InputError: A shard cannot be read or is of another tokenizer, or there is no sample.
@@ -41,7 +41,7 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
             _check_tokenizer(shard, header)
             lengths["inputs"].append(shard.input_lengths)
             lengths["targets"].append(shard.target_lengths)
-            # A shard numbers its tasks by itself; the dataset as if there were no shards.
+            # A shard numbers its tasks itself; the dataset numbers them as if it had no shards.
             ids = [id_of_task.setdefault(task, len(id_of_task)) for task in shard.task_names]
             task_ids.append(np.array(ids, np.int32)[shard.task_ids])
             sha256.append(shard.header.content_sha256)
@@ -72,6 +72,6 @@ def _check_tokenizer(shard: DatasetFile, header: DatasetHeader) -> None:
     if differ or shard.header.special_tokens != header.special_tokens:
         raise InputError(
             f"{shard.path}: its tokenizer is {shard.header.tokenizer_name} with sha256 "
-            f"{found[0][:12]}, that of the dataset {header.tokenizer_name} with "
-            f"{header.tokenizer_sha256[:12]}; the same files have to be on all hosts"
+            f"{found[0][:12]}, but that of the dataset is {header.tokenizer_name} with "
+            f"{header.tokenizer_sha256[:12]}; use the same tokenizer files on all hosts"
         )

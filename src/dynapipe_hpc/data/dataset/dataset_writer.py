@@ -1,4 +1,4 @@
-"""Writes a dataset. `docs/formats.md` describes the file."""
+"""Writer of datasets. `docs/formats.md` describes the file."""
 
 import os
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class DatasetWriter:
     """Appends samples to a dataset that appears under its name only when it is complete."""
 
     def __init__(self, file: h5py.File, header: DatasetHeader) -> None:
-        """Lays out an empty dataset in an open file; `create` is the way to get there."""
+        """Lays out an empty dataset in an open file; callers use `create`."""
         dtype = token_type(header.vocab_size)
         self._inputs = _GrowingSequences.create(file, "inputs", dtype)
         self._targets = _GrowingSequences.create(file, "targets", dtype)
@@ -41,10 +41,10 @@ class DatasetWriter:
     @classmethod
     @contextmanager
     def create(cls, path: Path, header: DatasetHeader) -> Iterator[Self]:
-        """Writes beside `path` and moves the file there at the end; nothing stays otherwise.
+        """Writes a temporary file and renames it to `path` at the end; on an error nothing remains.
 
         Raises:
-            InputError: `path` cannot be a file.
+            InputError: `path` cannot be written or replaced.
             RunError: The file system refuses, as when the disk is full.
         """
         with replacing(path) as beside, creating(beside) as file:
@@ -53,7 +53,7 @@ class DatasetWriter:
             writer._finish()
 
     def append(self, block: TokenBlock) -> None:
-        """Adds samples behind those already written."""
+        """Adds samples after those already written."""
         self._content.add(block)
         self._inputs.append(block.inputs)
         self._targets.append(block.targets)
@@ -92,9 +92,9 @@ def creating(path: Path) -> Iterator[h5py.File]:
     try:
         yield file
     except BaseException:
-        # HDF5 crashes if a full disk keeps it from flushing at close, so space is given back.
+        # HDF5 crashes if a full disk keeps it from flushing at close, so space is freed first.
         os.truncate(path, 0)
-        with suppress(RuntimeError):  # it cannot extend the file, which goes anyway
+        with suppress(RuntimeError):  # it cannot extend the file, which is removed anyway
             file.close()
         raise
     file.close()

@@ -1,4 +1,4 @@
-"""What is in a dataset, as text."""
+"""Summary of a dataset as text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,14 +59,14 @@ def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:
 
 
 def _row(name: str, width: int, lengths: Lengths) -> str:
-    # Of the samples' own lengths: a length in between would be nobody's.
+    # Every percentile is the length of some sample, not interpolated.
     percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf")
     cells = " ".join(f"{p:8,.0f}" for p in percentiles)
     return f"{name:{width}} {len(lengths):12,} {lengths.sum():15,} {cells}"
 
 
 def _histogram(lengths: Lengths) -> Iterator[str]:
-    """Samples by length; every class is twice as wide as the one before."""
+    """Histogram of lengths; each class is twice as wide as the one before."""
     classes = np.log2(lengths).astype(int)
     counts = np.bincount(classes)
     yield f"{'tokens':>17} {'samples':>12}"

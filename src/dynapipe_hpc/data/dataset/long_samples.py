@@ -1,4 +1,4 @@
-"""What becomes of samples that are longer than data.max_tokens."""
+"""Truncation: what becomes of samples that are longer than data.max_tokens."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Tokens = npt.NDArray[np.int64]
 
 
 class UsedTokens(NamedTuple):
-    """What training uses of a dataset.
+    """The samples and tokens of a dataset that training uses.
 
     Attributes:
-        kept: Samples that are not left out, ascending, shape (n_kept,).
-        inputs: Tokens used of the input of every sample, shape (n_samples,).
-        targets: Tokens used of the target of every sample, shape (n_samples,).
+        kept: Ids of the samples that are not left out, ascending, shape (n_kept,).
+        inputs: Number of input tokens used of every sample, shape (n_samples,).
+        targets: Number of target tokens used of every sample, shape (n_samples,).
     """
 
     kept: Tokens
@@ -36,10 +36,10 @@ class UsedTokens(NamedTuple):
 def used_tokens(
     input_lengths: Integers, target_lengths: Integers, config: DataConfig
 ) -> UsedTokens:
-    """Tokens that are used of all samples, see `DataConfig.long_samples`.
+    """The tokens used of all samples; see `DataConfig.long_samples`.
 
     Raises:
-        InputError: There are no samples, none is short enough, or one is to be refused.
+        InputError: There are no samples, none is short enough, or a long one is refused.
     """
     _check(input_lengths + target_lengths, config)
     targets: Tokens = np.minimum(target_lengths, config.max_tokens).astype(np.int64)
@@ -54,7 +54,7 @@ def used_tokens(
     if not fits.any():
         raise InputError(
             f"data.max_tokens = {config.max_tokens}: all {len(fits):,} samples of "
-            f"'{config.dataset}' are longer; raise it, or set data.long_samples"
+            f"'{config.dataset}' are longer; raise it, or change data.long_samples"
         )
     return UsedTokens(np.flatnonzero(fits), inputs, targets)
 
@@ -68,7 +68,7 @@ def _check(lengths: Integers, config: DataConfig) -> None:
         raise InputError(
             f"data.max_tokens = {config.max_tokens}: {too_long.size:,} of {len(lengths):,} samples "
             f"of '{config.dataset}' are longer, the first is sample {first} of {lengths[first]:,} "
-            "tokens; raise it, or set data.long_samples to what is to become of them"
+            "tokens; raise it, or choose with data.long_samples what to do with them"
         )
 
 
@@ -81,10 +81,10 @@ def are_long(dataset: DatasetFile, config: DataConfig) -> npt.NDArray[np.bool_]:
 
 
 def describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
-    """A line about the samples above data.max_tokens; none if all are used whole.
+    """Yields a line about the samples above data.max_tokens; nothing if there are none.
 
     Raises:
-        InputError: As `used_tokens`.
+        InputError: As for `used_tokens`.
     """
     inputs, targets = dataset.input_lengths, dataset.target_lengths
     used = used_tokens(inputs, targets, config)
@@ -96,7 +96,7 @@ def describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     end = "start" if config.long_samples == "cut_input_start" else "end"
     left_out = "are left out"
     if config.long_samples != "drop":
-        left_out += " as their target alone is longer"
+        left_out += " because their target alone is longer"
     counts = {
         f"lose the {end} of their input": kept & (used.inputs < inputs),
         "lose the end of their target": kept & (used.targets < targets),
@@ -112,7 +112,7 @@ def describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
 
 
 class InputEnds:
-    """Reads the last tokens of inputs, where a dataset reads the first."""
+    """A reader of the last tokens of inputs, where a dataset reads the first."""
 
     def __init__(self, dataset: DatasetFile) -> None:
         """Reads from `dataset`."""
@@ -122,12 +122,12 @@ class InputEnds:
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
     ) -> tuple[TokenArray, TokenArray]:
-        """See `DatasetFile.read`; reads whole inputs of which a part is asked for."""
-        whole = int(self._lengths[sample_id]) if input_tokens else 0
-        inputs, targets = self._dataset.read(sample_id, whole, target_tokens)
-        return inputs[whole - input_tokens :], targets
+        """Reads tokens as `DatasetFile.read`, but the last ones of the input."""
+        length = int(self._lengths[sample_id]) if input_tokens else 0
+        inputs, targets = self._dataset.read(sample_id, length, target_tokens)
+        return inputs[length - input_tokens :], targets
 
 
 def reader_of(dataset: DatasetFile, config: DataConfig) -> DatasetFile | InputEnds:
-    """What reads the tokens that are used of samples."""
+    """The reader of the tokens that training uses."""
     return InputEnds(dataset) if config.long_samples == "cut_input_start" else dataset

@@ -1,4 +1,4 @@
-"""Opens HDF5 files of datasets, and says what is wrong with others."""
+"""Opening the HDF5 files of datasets, with clear errors for other files."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def open_dataset(path: Path) -> h5py.File:
     """Opens a dataset or an index for reading.
 
     Raises:
-        InputError: It is missing, incomplete, no dataset, or of another schema version.
+        InputError: The file is missing, incomplete, not a dataset, or of another schema version.
     """
     if reason := why_unreadable(path):
         raise InputError(f"{path}: not a dataset: {reason}; make it with dynapipe-hpc preprocess")
@@ -44,10 +44,10 @@ def open_dataset(path: Path) -> h5py.File:
 
 
 def array_of(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
-    """A one-dimensional array of a dataset, of a kind of types as numpy calls it.
+    """A one-dimensional array of a dataset whose dtype has the numpy kind `kind`.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such array.
     """
     found = stored_array(file, name)
     if found.ndim != 1 or found.dtype.kind != kind:
@@ -56,23 +56,23 @@ def array_of(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
 
 
 def read_tokens(file: h5py.File, array: h5py.Dataset, start: int, end: int) -> TokenArray:
-    """Numbers of an array of an open file.
+    """The tokens `start` to `end` of an array in an open file.
 
     Raises:
-        OSError: They cannot be read, or the file has been cut since it was opened: behind its end
-            HDF5 would read zeros.
+        OSError: The tokens cannot be read, or the file has been truncated since it was opened:
+            past its end HDF5 would read zeros.
     """
     found: TokenArray = array[start:end]
     n_bytes = os.fstat(file.id.get_vfd_handle()).st_size
     if n_bytes < file.id.get_filesize():
-        raise OSError(f"the file has been cut to {n_bytes:,} bytes since it was opened")
+        raise OSError(f"the file has been truncated to {n_bytes:,} bytes since it was opened")
     return found
 
 
 def _is_dataset(attributes: StoredAttributes) -> bool:
     try:
         return bool(attributes.get("format") == FORMAT)
-    except InputError:  # no text
+    except InputError:  # not text
         return False
 
 

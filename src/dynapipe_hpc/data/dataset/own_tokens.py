@@ -1,4 +1,4 @@
-"""The tokens in a file that is open."""
+"""Tokens in the dataset file itself."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -17,11 +17,11 @@ GROUPS = ("inputs", "targets")
 
 @dataclass(frozen=True, slots=True)
 class OwnTokens:
-    """The tokens of a dataset that has no shards, or of one shard.
+    """Tokens of a dataset without shards, or of one shard.
 
     Attributes:
-        file: The file.
-        arrays: For inputs and targets, all tokens one behind the other.
+        file: The open HDF5 file.
+        arrays: All tokens, concatenated, by "inputs" and "targets".
     """
 
     file: h5py.File
@@ -29,10 +29,10 @@ class OwnTokens:
 
     @classmethod
     def load(cls, file: h5py.File, n_tokens: dict[str, int]) -> Self:
-        """Finds the tokens, and looks whether they are as many as the offsets say.
+        """Finds the tokens, and checks that their number matches the offsets.
 
         Raises:
-            InputError: Tokens are missing, or there are others.
+            InputError: The number of tokens differs from `n_tokens`, or an array is missing.
         """
         arrays = {group: array_of(file, f"{group}/tokens", "u") for group in GROUPS}
         for group, tokens in arrays.items():
@@ -44,7 +44,7 @@ class OwnTokens:
         return cls(file, arrays)
 
     def read(self, group: str, _: int, start: int, end: int) -> TokenArray:
-        """As `ShardReader.read`."""
+        """Reads tokens as `ShardReader.read`."""
         return read_tokens(self.file, self.arrays[group], start, end)
 
     def close(self) -> None:
@@ -53,13 +53,13 @@ class OwnTokens:
 
 
 def offsets_of(file: h5py.File, group: str) -> Offsets:
-    """Where the tokens of every input or target begin, and where the last ends.
+    """Offsets at which the tokens of every input or target begin, and the end of the last.
 
     Raises:
-        InputError: The offsets are missing, or make no sense.
+        InputError: The offsets are missing, do not start at 0, or decrease.
     """
     offsets: Offsets = array_of(file, f"{group}/offsets", "i")[:]
-    # Compared, because differences may wrap around.
+    # Comparisons, because differences may wrap around.
     if len(offsets) == 0 or offsets[0] != 0 or np.any(offsets[1:] < offsets[:-1]):
-        raise InputError(f"'{group}/offsets' does not rise from 0")
+        raise InputError(f"'{group}/offsets' must start at 0 and never decrease")
     return offsets

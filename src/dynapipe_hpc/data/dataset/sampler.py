@@ -1,4 +1,4 @@
-"""Global batches: as many samples as a token budget holds."""
+"""Global batches: as many samples as fit in a token budget."""
 
 import threading
 from bisect import bisect_right
@@ -28,19 +28,19 @@ class _Epoch:
 
 
 class TokenBudgetSampler:
-    """Fills every batch with samples until the next one would exceed the token budget.
+    """A sampler that fills every global batch until the next sample would exceed a token budget.
 
-    An epoch visits the samples, but those left out as too long, in an order drawn from
-    (seed, epoch). A batch never spans two epochs, so it holds no sample twice. An epoch's last
-    batch, if it has room left, is left out (another epoch's order leaves out others), unless it
-    is the only one. Iterations count through the epochs without end.
+    An epoch visits all samples that are not left out as too long, in an order drawn from
+    (seed, epoch). A batch never spans two epochs, so it holds no sample twice. If the last batch
+    of an epoch has room left, it is dropped (each epoch drops other samples), unless it is the
+    only one. Iterations are numbered through all epochs, without end.
 
     Everything follows from lengths and configuration, so all ranks compute the same batches
-    without talking. Any thread may ask for any iteration: the epochs in use are kept, and an
-    earlier epoch is computed again only to be read again.
+    without communication. Any thread may ask for any iteration: the latest epochs are kept, and
+    an earlier one is recomputed when it is asked for.
 
     Source:
-        The global batches of Jiang et al., "DynaPipe", EuroSys 2024 (Evaluation), which hold a
+        Jiang et al., "DynaPipe", EuroSys 2024 (Evaluation), whose global batches hold a
         fixed number of tokens rather than of samples.
     """
 
@@ -54,13 +54,13 @@ class TokenBudgetSampler:
         """Takes the dataset's lengths.
 
         Args:
-            input_lengths: Tokens of every sample's input, shape (n_samples,).
-            target_lengths: Tokens of every sample's target, >= 1, shape (n_samples,).
-            task_ids: Task of every sample, shape (n_samples,).
-            config: What becomes of long samples, budget and seed.
+            input_lengths: Number of input tokens of every sample, shape (n_samples,).
+            target_lengths: Number of target tokens of every sample, >= 1, shape (n_samples,).
+            task_ids: Task id of every sample, shape (n_samples,).
+            config: Treatment of long samples, token budget and seed.
 
         Raises:
-            InputError: There are no samples, or none that may be used.
+            InputError: There are no samples, or none can be used.
         """
         used = used_tokens(input_lengths, target_lengths, config)
         self._kept, self._inputs, self._targets = used
@@ -81,9 +81,9 @@ class TokenBudgetSampler:
         return [self._sample(i) for i in epoch.order[epoch.starts[batch] : epoch.starts[batch + 1]]]
 
     def first_below(self, n_samples: int, n_iterations: int) -> int | None:
-        """The first of so many iterations with fewer samples than `n_samples`; None for none.
+        """The first of `n_iterations` iterations with fewer than `n_samples` samples, or None.
 
-        Goes through the epochs, unless the budget holds as many of the longest samples.
+        Goes through the epochs, unless the budget holds `n_samples` of the longest samples.
         """
         longest = int((self._inputs + self._targets)[self._kept].max())
         if n_samples * longest <= self._config.tokens_per_batch and n_samples <= len(self._kept):
@@ -107,7 +107,7 @@ class TokenBudgetSampler:
 
     def _epoch(self, number: int) -> _Epoch:
         if number not in self._recent:
-            # Two: planners work a few iterations ahead of the executor, past an epoch's end.
+            # Two epochs: planners may be a few iterations ahead of the executor, in the next one.
             while len(self._recent) >= 2:
                 del self._recent[next(iter(self._recent))]
             order = self._kept[_order(len(self._kept), self._config.seed, number)]
@@ -125,13 +125,13 @@ class TokenBudgetSampler:
 
 
 def _order(n_samples: int, seed: int, epoch: int) -> Tokens:
-    """A permutation that depends on nothing but its arguments.
+    """A random permutation that depends on nothing but its arguments.
 
-    A `SeedSequence` joins the 32-bit words of its numbers without marking where one ends: the
+    A `SeedSequence` joins the 32-bit words of its numbers without marking where one ends. The
     seed's upper word goes last, so that no two pairs of seed and epoch have the same words.
 
-    Sorting raw random words, because NumPy keeps bit streams the same between versions but
-    not what `Generator.permutation` makes of them.
+    It sorts raw random words, because NumPy keeps bit streams the same between versions but not
+    the result of `Generator.permutation`.
     """
     entropy = np.random.SeedSequence([seed % 2**32, epoch, seed // 2**32])
     words = np.random.Philox(entropy).random_raw(n_samples)
@@ -140,7 +140,7 @@ def _order(n_samples: int, seed: int, epoch: int) -> Tokens:
 
 
 def _starts(lengths: Tokens, budget: int) -> list[int]:
-    """Where each batch starts in `lengths`, and where the last one that counts ends."""
+    """Index in `lengths` where each batch starts, and where the last batch that counts ends."""
     ends = np.concatenate(([0], np.cumsum(lengths)))
     starts = [0]
     while starts[-1] < len(lengths):

@@ -1,4 +1,4 @@
-"""Reads tokens from the shards of a dataset."""
+"""Reader of tokens from the shards of a dataset."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,23 +17,23 @@ from dynapipe_hpc.data.token_block import TokenArray
 
 
 class ShardError(InputError):
-    """A shard that a dataset needs cannot be used; names both and what to do."""
+    """A shard of a dataset cannot be used; the message names both and the remedy."""
 
 
 MOST_OPEN = 64
-"""Shards that are kept open, far fewer than the files that a process may have open."""
+"""Most shards kept open, far fewer than the files that a process may have open."""
 
 
 @dataclass(slots=True)
 class ShardReader:
-    """The tokens of a dataset whose index is open.
+    """Tokens of a dataset whose index is open.
 
     Attributes:
         index: Path of the index.
         names: Paths of the shards' files, relative to the index.
         sha256: `ContentHash` of every shard.
-        starts: First sample of every shard, and the number of samples.
-        offsets: For inputs and targets, where every sample's tokens begin in the dataset.
+        starts: Id of the first sample of every shard, then the number of samples.
+        offsets: Offsets of every sample's tokens in the dataset, by "inputs" and "targets".
     """
 
     index: Path
@@ -50,7 +50,7 @@ class ShardReader:
         file: h5py.File,
         offsets: dict[str, npt.NDArray[np.int64]],
     ) -> Self:
-        """Reads the table of shards, and looks whether all are there in full size.
+        """Reads the table of shards, and checks that each exists and has its recorded size.
 
         Raises:
             InputError: The table is inconsistent.
@@ -62,11 +62,11 @@ class ShardReader:
         starts: npt.NDArray[np.int64] = array_of(file, "shards/starts", "i")[:]
         n_samples = len(offsets["inputs"]) - 1
         if len(starts) == 0 or starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
-            raise InputError("'shards/starts' does not rise from 0")
+            raise InputError("'shards/starts' must start at 0 and never decrease")
         if starts[-1] != n_samples:
-            raise InputError(f"'shards/starts' ends at {starts[-1]} of {n_samples} samples")
+            raise InputError(f"'shards/starts' ends at {starts[-1]}, not at {n_samples} samples")
         if {len(names), len(sha256), len(sizes)} != {len(starts) - 1}:
-            raise InputError("the arrays of 'shards' are not of one length")
+            raise InputError("the arrays of 'shards' have different lengths")
         reader = cls(index, names, sha256, starts, offsets)
         for k, n_bytes in enumerate(sizes.tolist()):
             reader._check_size(k, n_bytes)
@@ -77,12 +77,12 @@ class ShardReader:
 
         Args:
             group: `inputs` or `targets`.
-            sample_id: The first sample that they belong to.
-            start: Number of the first token in the dataset.
-            end: Number of the one behind the last.
+            sample_id: Id of the first sample that they belong to.
+            start: Index of the first token in the dataset.
+            end: Index after the last token.
 
         Raises:
-            ShardError: The shard is damaged, or not the one that the index was made of.
+            ShardError: The shard is damaged, or not the one from which the index was made.
         """
         k = int(np.searchsorted(self.starts, sample_id, side="right")) - 1
         before = self.offsets[group][self.starts[k]]
@@ -99,7 +99,7 @@ class ShardReader:
     def _shard(self, k: int) -> OwnTokens:
         if k not in self._open:
             while len(self._open) >= MOST_OPEN:
-                # The oldest: samples come in random order, so none is likelier to be read next.
+                # Any will do: samples come in random order, so none is likelier to be next.
                 self._close(next(iter(self._open)))
             self._open[k] = self._open_shard(k)
         return self._open[k]
@@ -140,7 +140,7 @@ class ShardReader:
     def _unusable(self, k: int, reason: str) -> ShardError:
         first, end = self.starts[k], self.starts[k + 1]
         return ShardError(
-            f"{self.index}: its shard {self.names[k]} (samples {first} to {end - 1}) {reason}; put "
-            "it back, or start the same dynapipe-hpc preprocess again with --force: it makes only "
+            f"{self.index}: its shard {self.names[k]} (samples {first} to {end - 1}) {reason}; "
+            "restore it, or repeat the same dynapipe-hpc preprocess with --force: it makes only "
             "what is missing or damaged"
         )

@@ -1,4 +1,4 @@
-"""Compares the samples of a dataset with the checksums that were written along."""
+"""Verification of a dataset: compares its samples with the recorded checksums."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ SAMPLES_AT_A_TIME = 256
 
 
 class SamplesDifferError(InputError):
-    """Samples that are not those that were written."""
+    """Samples differ from those that were written."""
 
 
 def verify_dataset(path: Path) -> str:
-    """Reads all of a dataset.
+    """Reads a complete dataset and compares it with its checksums.
 
     Returns:
-        The `ContentHash` of all samples: the same for the same samples, in shards or not.
+        The `ContentHash` of all samples, which does not depend on how they are split into shards.
 
     Raises:
         SamplesDifferError: A file differs from its checksum.
@@ -33,24 +33,22 @@ def verify_dataset(path: Path) -> str:
 
 def _verify_part(dataset: DatasetFile, part: DatasetPart, everything: ContentHash) -> None:
     if not part.content_sha256:
-        raise InputError(
-            f"{part.path}: has no checksum, as datasets of older versions; {AGAIN} to have one"
-        )
+        raise InputError(f"{part.path}: has no checksum (written by an older version); {AGAIN}")
     content = ContentHash()
     for block in dataset.blocks(part, SAMPLES_AT_A_TIME):
         content.add(block)
         everything.add(block)
     if content.hexdigest() != part.content_sha256:
         raise SamplesDifferError(
-            f"{part.path}: samples {part.first} to {part.end - 1} of {dataset.path} are not what "
-            f"was written: their checksum is {content.hexdigest()[:12]}, not "
-            f"{part.content_sha256[:12]}; put a copy of the file back, or start the same "
-            "dynapipe-hpc preprocess again with --force"
+            f"{part.path}: samples {part.first} to {part.end - 1} of {dataset.path} are damaged: "
+            f"their checksum is {content.hexdigest()[:12]}, not "
+            f"{part.content_sha256[:12]}; restore the file from a copy, or repeat the same "
+            "dynapipe-hpc preprocess with --force"
         )
 
 
 def is_intact(path: Path) -> bool:
-    """Whether a dataset can be read and is what was written."""
+    """Whether a dataset can be read and is undamaged."""
     try:
         verify_dataset(path)
     except InputError:

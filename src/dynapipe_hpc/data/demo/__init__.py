@@ -1,1 +1,1 @@
-"""In: a seed. Out: a corpus to try things with."""
+"""In: a seed. Out: a demo corpus to try things with."""

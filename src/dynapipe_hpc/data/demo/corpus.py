@@ -1,4 +1,4 @@
-"""A corpus of instruction tasks to try everything on, made from a seed."""
+"""The demo corpus: instruction tasks made from a seed, to try everything on."""
 
 import json
 import math
@@ -26,10 +26,10 @@ class Family:
     """Tasks of one kind.
 
     Attributes:
-        name: The task in the dataset.
-        shortest: Least length that it is asked for, in bytes.
-        longest: Length from which on it is no longer asked for.
-        make: Makes input and target of about a length.
+        name: Name of the task in the dataset.
+        shortest: Least length that is asked of it, in bytes.
+        longest: Length in bytes from which it is no longer used.
+        make: Function that makes an input and a target of about a given length.
     """
 
     name: str
@@ -56,7 +56,7 @@ MOST_LINE_BYTES = 1 << 20
 
 
 def _is_demo_corpus(path: Path) -> bool:
-    """Whether the first line may be one of these samples."""
+    """Whether the first line looks like one of these samples."""
     try:
         with path.open("rb") as file:
             first = json.loads(file.readline(MOST_LINE_BYTES))
@@ -89,11 +89,11 @@ def write_demo_corpus(path: Path, n_samples: int, seed: int, max_bytes: int) -> 
     Args:
         path: The file, replaced if it exists.
         n_samples: Number of samples.
-        seed: Another seed, another corpus.
+        seed: Seed of the corpus; each seed gives another one.
         max_bytes: Longest sample, in bytes of input, target and end of sequence.
 
     Raises:
-        InputError: `n_samples` or `max_bytes` is too small, or there is no such folder.
+        InputError: `n_samples` or `max_bytes` is too small, or the folder does not exist.
     """
     if n_samples < 1:
         raise InputError(f"--samples {n_samples}: must be at least 1")

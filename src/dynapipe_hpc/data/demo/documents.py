@@ -1,4 +1,4 @@
-"""Tasks of the demo corpus on long documents and long talks."""
+"""Demo corpus tasks on long documents and long conversations."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -11,7 +11,7 @@ HEADLINE_EVERY = 6
 
 
 def talk(rng: Random, n_bytes: int) -> Text:
-    """A talk in a shop, and the clerk's last word: what was bought."""
+    """A conversation in a shop; the target is what was bought."""
     customer, clerk = rng.sample(NAMES, 2)
     ending = f"{customer}: What do I have now?\n{clerk}:"
 
@@ -27,7 +27,7 @@ def talk(rng: Random, n_bytes: int) -> Text:
 
 
 def extract(rng: Random, n_bytes: int) -> Text:
-    """A long list of who keeps what where, and a question on one entry."""
+    """A long list of who keeps what where, and a question about one entry."""
     entries = fill(
         n_bytes - len("What is in room 100?") - len("A brown thing of Ada."),
         _entries(rng),
@@ -44,7 +44,7 @@ def _entries(rng: Random) -> Iterator[tuple[int, str]]:
 
 
 def find_place(rng: Random, n_bytes: int) -> Text:
-    """A story of someone who walks about, and where it ends."""
+    """A story of someone who walks about; the target is the place where it ends."""
     name = rng.choice(NAMES)
     question = f"Where is {name}?"
     walk = fill(
@@ -57,7 +57,7 @@ def find_place(rng: Random, n_bytes: int) -> Text:
 
 
 def summarise(rng: Random, n_bytes: int) -> Text:
-    """A long report, of which the summary keeps the sentence that opens each paragraph."""
+    """A long report; its summary keeps the first sentence of each paragraph."""
     sentences = fill(
         n_bytes - len("Summary:"),
         _report(rng),
@@ -69,7 +69,7 @@ def summarise(rng: Random, n_bytes: int) -> Text:
 
 
 def _report(rng: Random) -> Iterator[tuple[bool, str]]:
-    """Sentences, and whether each opens a paragraph."""
+    """Pairs of whether a sentence opens a paragraph, and the sentence."""
     for i in count():
         if i % HEADLINE_EVERY == 0:
             yield True, f"{rng.choice(NAMES)} went to the {rng.choice(PLACES)}."

@@ -1,7 +1,7 @@
 """Short tasks of the demo corpus: each makes an input and a target of about a given length.
 
-Every function takes a source of randomness and the length to aim at: bytes of input and target,
-one more for the end of the sequence. It misses by about half a unit of what it repeats.
+Every function takes a random generator and the length to aim at: bytes of input and target plus
+one for the end of the sequence. It misses that length by about half a unit of what it repeats.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ def draws(rng: Random, choices: Sequence[str]) -> Iterator[str]:
 
 
 def fill(n_bytes: int, units: Iterable[T], cost: Callable[[T], int]) -> list[T]:
-    """Takes units, at least one, as long as each brings the sum of their costs nearer."""
+    """Takes units, at least one, while each brings the sum of their costs closer to `n_bytes`."""
     taken: list[T] = []
     for unit in units:
         n_bytes -= cost(unit)
@@ -58,19 +58,19 @@ def calculate(rng: Random, n_bytes: int) -> Text:
 
 
 def sort_words(rng: Random, n_bytes: int) -> Text:
-    """Words in the order of the alphabet."""
+    """Words to sort alphabetically."""
     words = fill(n_bytes - len("Sort: "), draws(rng, THINGS + ANIMALS), lambda w: 2 * len(w) + 2)
     return f"Sort: {' '.join(words)}", " ".join(sorted(words))
 
 
 def reverse_words(rng: Random, n_bytes: int) -> Text:
-    """Words from the last to the first."""
+    """Words to write in reverse order."""
     words = fill(n_bytes - len("Turn round: "), draws(rng, COLOURS), lambda w: 2 * len(w) + 2)
     return f"Turn round: {' '.join(words)}", " ".join(reversed(words))
 
 
 def copy_with_edits(rng: Random, n_bytes: int) -> Text:
-    """The same words, with one replaced wherever it occurs."""
+    """Words to copy, with one word replaced wherever it occurs."""
     old, new = rng.sample(THINGS, 2)
     prompt = f"Copy with {new} for {old}: "
     words = fill(n_bytes - len(prompt), draws(rng, (old, *THINGS[:6])), lambda w: 2 * len(w) + 2)
@@ -78,7 +78,7 @@ def copy_with_edits(rng: Random, n_bytes: int) -> Text:
 
 
 def count_words(rng: Random, n_bytes: int) -> Text:
-    """How often a word occurs."""
+    """Words to count: how often one of them occurs."""
     chosen = rng.sample(ANIMALS, 3)
     prompt = f"Count {chosen[0]}: "
     words = fill(n_bytes - len(prompt) - 2, draws(rng, chosen), lambda w: len(w) + 1)
@@ -86,7 +86,7 @@ def count_words(rng: Random, n_bytes: int) -> Text:
 
 
 def judge_entailment(rng: Random, n_bytes: int) -> Text:
-    """Whether some statements say, deny or leave open another one."""
+    """Statements, and whether they imply another statement, deny it or leave it open."""
     owners = rng.sample(NAMES, len(NAMES))
     asked_colour, asked_thing = rng.choice(COLOURS), rng.choice(THINGS)
     question = f"So {owners[0]} has a {asked_colour} {asked_thing}?"

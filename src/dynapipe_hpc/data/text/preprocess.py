@@ -1,4 +1,4 @@
-"""From JSONL text to a dataset, with every core and in constant memory."""
+"""Preprocessing: turns JSONL text into a dataset, on every core and in constant memory."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class PreprocessOptions:
-    """How to preprocess.
+    """Options of preprocessing.
 
     Attributes:
-        skip_bad: Leaves bad lines out instead of stopping at the first.
-        force: Replaces the output if it is a dataset.
-        n_workers: Processes that tokenize; 0 for one per core.
+        skip_bad: Whether to leave out bad lines instead of stopping at the first.
+        force: Whether to replace the output if it is a dataset.
+        n_workers: Number of processes that tokenize; 0 for one per core.
     """
 
     skip_bad: bool = False
@@ -35,19 +35,19 @@ class PreprocessOptions:
     def __post_init__(self) -> None:
         """Checks the number of workers."""
         if self.n_workers < 0:
-            raise InputError(f"--workers {self.n_workers}: must be 1 or more; 0 is one per core")
+            raise InputError(f"--workers {self.n_workers}: must be >= 0 (0 means one per core)")
 
 
 @dataclass(slots=True)
 class PreprocessTotals:
-    """What was done so far.
+    """Counts of what preprocessing has done so far.
 
     Attributes:
-        n_bytes: Text read.
+        n_bytes: Bytes of text read.
         n_samples: Samples written.
-        n_tokens: Tokens written, of inputs and targets.
+        n_tokens: Input and target tokens written.
         n_skipped: Bad lines left out.
-        first_skipped: Why the first bad line is bad, with file and line number; else empty.
+        first_skipped: File, line number and reason of the first bad line; empty if none is bad.
     """
 
     n_bytes: int = 0
@@ -57,7 +57,7 @@ class PreprocessTotals:
     first_skipped: str = ""
 
     def add(self, tokenized: TokenizedLines) -> None:
-        """Counts some more lines."""
+        """Adds the counts of some more lines."""
         self.n_bytes += tokenized.n_bytes
         self.n_samples += len(tokenized.block.tasks)
         self.n_tokens += tokenized.block.n_tokens
@@ -66,7 +66,7 @@ class PreprocessTotals:
         self.n_skipped += len(tokenized.bad)
 
     def add_totals(self, later: "PreprocessTotals") -> None:
-        """Counts what was done with the text behind."""
+        """Adds the counts of text that comes later in the sources."""
         self.n_bytes += later.n_bytes
         self.n_samples += later.n_samples
         self.n_tokens += later.n_tokens
@@ -75,7 +75,7 @@ class PreprocessTotals:
 
 
 OnProgress = Callable[[PreprocessTotals], None]
-"""Called after every block, with what was done so far."""
+"""Function called after every block, with the counts so far."""
 
 
 def preprocess(
@@ -91,26 +91,26 @@ def preprocess(
     time. The samples do not depend on the number of workers.
 
     Args:
-        sources: JSONL files: objects with `inputs`, `targets` and, if they like, `task`.
+        sources: JSONL files of objects with `inputs`, `targets` and, optionally, `task`.
         output: The dataset to write. It appears when it is complete.
-        tokenizer: Makes the tokens.
-        options: What to do with bad lines, an existing output, and cores.
-        on_progress: Called after every block.
+        tokenizer: Tokenizer of inputs and targets.
+        options: Treatment of bad lines and an existing output, and number of processes.
+        on_progress: Function called after every block.
 
     Raises:
-        InputError: The output exists, or shards of it; a source cannot be read, a line is bad, or
-            no line is left.
+        InputError: The output or shards of it exist, a source cannot be read, a line is bad, or no
+            line is left.
         RunError: The output cannot be written.
     """
-    total_bytes(sources)  # all must be there before the first is worked on
+    total_bytes(sources)  # all must exist before work on the first starts
     check_output(output, sources, DATASET, options.force)
     remove_left_over(output)
     if (folder := shard_folder(output)).exists():
         raise InputError(
-            f"{folder}: holds shards of {output}; go on with mpiexec -n 1 dynapipe-hpc preprocess, "
+            f"{folder}: holds shards of {output}; continue: mpiexec -n 1 dynapipe-hpc preprocess, "
             "or remove the folder first"
         )
-    # Not the machine's cores: a batch job may have been given fewer.
+    # Not the number of cores of the machine: a batch job may have been given fewer.
     n_workers = options.n_workers or len(os.sched_getaffinity(0))
     parts = [TextPart(source) for source in sources]
     with (
@@ -132,7 +132,7 @@ def write_parts(
     """Tokenizes parts of text, in order, into a dataset.
 
     Raises:
-        InputError: A part cannot be read, or a line is bad and `skip_bad` not set.
+        InputError: A part cannot be read, or a line is bad and `skip_bad` is not set.
         RunError: The dataset cannot be written, or a worker died.
     """
     totals = PreprocessTotals()
@@ -148,7 +148,7 @@ def write_parts(
 
 
 def header_of(tokenizer: Tokenizer, sources: Sequence[Path]) -> DatasetHeader:
-    """What a dataset says of its tokenizer and sources."""
+    """The header of a dataset, which names its tokenizer and sources."""
     return DatasetHeader(
         tokenizer.name,
         tokenizer.sha256,
@@ -160,7 +160,7 @@ def header_of(tokenizer: Tokenizer, sources: Sequence[Path]) -> DatasetHeader:
 
 
 def total_bytes(sources: Sequence[Path]) -> int:
-    """Size of the sources together.
+    """Total size of the sources in bytes.
 
     Raises:
         InputError: A source is missing.

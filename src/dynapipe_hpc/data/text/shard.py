@@ -1,4 +1,4 @@
-"""The shards of a dataset that many processes make: which text goes into which file."""
+"""Shards of a dataset that many processes make: which text goes into which file."""
 
 import hashlib
 import json
@@ -22,9 +22,9 @@ class Shard:
     """A dataset made of one part of a text file.
 
     Attributes:
-        part: The text.
-        n_bytes: Its size, give or take a line.
-        source_stamp: Size and time of change, in ns, of the whole text file.
+        part: The part of the text file.
+        n_bytes: Size of the part in bytes, give or take a line.
+        source_stamp: Size in bytes and modification time in ns of the complete text file.
         fingerprint: 32 hexadecimal digits that change with the text file, the part, the tokenizer
             or the settings.
     """
@@ -36,14 +36,14 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """Of the file: what is there under this name need not be made again."""
+        """Name of the shard's file; a file of this name need not be made again."""
         return f"{self.fingerprint}.h5"
 
     def check_source(self) -> None:
-        """Notices a text file that is written to while it is read.
+        """Checks that the text file has not changed since the shards were laid out.
 
         Raises:
-            InputError: It is not what it was when the shards were laid out.
+            InputError: The size or modification time of the file has changed.
         """
         if _stamp(self.part.path) != self.source_stamp:
             raise InputError(
@@ -52,19 +52,19 @@ class Shard:
 
 
 def shard_folder(output: Path) -> Path:
-    """Where the shards of a dataset are: beside it."""
+    """The folder of a dataset's shards, next to the dataset."""
     return output.with_name(f"{output.name}.shards")
 
 
 def lay_out_shards(sources: Sequence[Path], tokenizer: Tokenizer, skip_bad: bool) -> list[Shard]:
     """Cuts the sources into shards, in their order.
 
-    A source makes at least one shard, and large ones several, so that the shards of all sources
-    can be balanced. It depends on the sources alone, not on the number of processes, so that any
-    number of them can go on with what others began.
+    Every source makes at least one shard, and a large one makes several, so that the shards of all
+    sources can be balanced. The layout depends on the sources alone, not on the number of
+    processes, so that any number of them can continue what others began.
 
     Raises:
-        InputError: A source is missing or no regular file.
+        InputError: A source is missing or not a regular file.
     """
     stamps = [_stamp(source) for source in sources]
     part_bytes = max(LEAST_PART_BYTES, sum(n_bytes for n_bytes, _ in stamps) // MOST_PARTS)
@@ -83,7 +83,7 @@ def lay_out_shards(sources: Sequence[Path], tokenizer: Tokenizer, skip_bad: bool
 
 
 def share_out(shards: Sequence[Shard], n_ranks: int) -> list[list[Shard]]:
-    """Gives every rank about the same number of bytes: the largest first, to the least laden."""
+    """Assigns shards to ranks, largest first, each to the rank with the fewest bytes so far."""
     shares: list[list[Shard]] = [[] for _ in range(n_ranks)]
     loads = [0] * n_ranks
     for shard in sorted(shards, key=lambda shard: shard.n_bytes, reverse=True):
@@ -107,7 +107,7 @@ def _stamp(source: Path) -> tuple[int, int]:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(found.st_mode):
         raise InputError(
-            f"{source}: no regular file, so ranks cannot share it; start dynapipe-hpc preprocess "
+            f"{source}: not a regular file, so ranks cannot share it; run dynapipe-hpc preprocess "
             "without mpiexec or srun"
         )
     return found.st_size, found.st_mtime_ns

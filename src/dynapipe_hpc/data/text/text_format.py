@@ -1,10 +1,10 @@
-"""Files that are no lines of samples: what they are instead, by their first line."""
+"""Well-known file formats other than JSONL samples, recognized by the first line."""
 
 import json
 
 from dynapipe_hpc.data.errors import InputError
 
-_TEXT = "make it a file of JSON lines with the strings 'inputs' and 'targets'"
+_TEXT = "convert it to JSON lines with the strings 'inputs' and 'targets'"
 _UNPACK = "unpack it first"
 _SIGNATURES = {
     b"\x1f\x8b": f"is compressed with gzip; {_UNPACK}",
@@ -29,14 +29,14 @@ _RECORDS = {
 
 
 class FormatError(InputError):
-    """A whole file of another format; names it and what to do."""
+    """A file is of another format; the message names the format and the remedy."""
 
 
 def check_first_line(line: bytes) -> None:
     """Recognizes well-known formats by the first line of a file.
 
     Raises:
-        FormatError: It is of one of them.
+        FormatError: The file is of one of them.
     """
     for signature, what in _SIGNATURES.items():
         if line.startswith(signature):

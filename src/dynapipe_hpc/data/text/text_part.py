@@ -1,4 +1,4 @@
-"""Parts of text files: what one process reads at a time."""
+"""Parts of text files, each of which one process reads."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class TextPart:
     Attributes:
         path: The file.
         start: First byte of the range.
-        end: First byte behind the range; None for the end of the file, wherever that is.
+        end: First byte after the range; None for the end of the file, wherever that is.
     """
 
     path: Path
@@ -27,7 +27,7 @@ class TextPart:
     end: int | None = None
 
     def lines_before(self) -> int:
-        """Number of lines that begin before the part. Reads the file up to there.
+        """Number of lines that begin before the part; reads the file up to there.
 
         Raises:
             InputError: The file cannot be read.
@@ -50,9 +50,9 @@ class Lines:
     """Some consecutive lines of a part.
 
     Attributes:
-        part: Where they are from.
+        part: The part that they are from.
         first: Number of the first line in the part, from 1.
-        lines: The lines, undecoded.
+        lines: Lines as bytes, not decoded.
     """
 
     part: TextPart
@@ -61,12 +61,12 @@ class Lines:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the lines in the file."""
+        """Size of the lines in the file, in bytes."""
         return sum(map(len, self.lines))
 
 
 def cut(path: Path, n_bytes: int, part_bytes: int) -> list[TextPart]:
-    """Cuts a file into parts of about the same size, none above `part_bytes`.
+    """Cuts a file of `n_bytes` into parts of about equal size, none above `part_bytes`.
 
     A line belongs to the part in which it begins, so every line is in exactly one part. An empty
     file is one part.
@@ -77,7 +77,7 @@ def cut(path: Path, n_bytes: int, part_bytes: int) -> list[TextPart]:
 
 
 def read_blocks(part: TextPart) -> Iterator[Lines]:
-    """The lines of a part, about 128 KiB at a time.
+    """Lines of a part, about 128 KiB at a time.
 
     Raises:
         InputError: The file cannot be read.
@@ -106,7 +106,7 @@ def _lines(part: TextPart) -> Iterator[bytes]:
 
 
 def _next_line(file: BinaryIO) -> tuple[bytes, int]:
-    """A line and its size; of one that is too long, which memory may not hold, the start."""
+    """A line and its size in bytes; only the start of a line too long for memory."""
     line = rest = file.readline(LONGEST_LINE_BYTES + 1)
     n_bytes = len(line)
     while n_bytes > LONGEST_LINE_BYTES and rest and not rest.endswith(b"\n"):

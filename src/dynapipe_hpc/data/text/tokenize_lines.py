@@ -1,4 +1,4 @@
-"""From lines of JSON to a block of tokenized samples; runs in worker processes."""
+"""Tokenizing of JSON lines into a block of samples; runs in worker processes."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -18,13 +18,13 @@ MOST_NAMES = 8
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no sample.
+    """A line that is not a valid sample.
 
     Attributes:
-        part: Where it is from.
-        number: Its number in the part, from 1.
+        part: The part that it is from.
+        number: Number of the line in the part, from 1.
         reason: What is wrong with it.
-        is_format: Whether the whole file is of another format, and the reason says what to do.
+        is_format: Whether the complete file is of another format, and the reason names the remedy.
     """
 
     part: TextPart
@@ -33,7 +33,7 @@ class BadLine:
     is_format: bool = False
 
     def describe(self) -> str:
-        """File, number of the line in the file, and reason.
+        """File, line number in the file, and reason, as a message.
 
         Raises:
             InputError: The file can no longer be read.
@@ -43,12 +43,12 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedLines:
-    """What became of some lines.
+    """The result of tokenizing some lines.
 
     Attributes:
-        block: The samples of the good lines.
-        n_bytes: Size of all lines in the file.
-        bad: The other lines.
+        block: Samples of the good lines.
+        n_bytes: Size in bytes of all lines in the file.
+        bad: The bad lines.
     """
 
     block: TokenBlock
@@ -67,9 +67,9 @@ def tokenize_lines(lines: Lines, tokenizer: Tokenizer) -> TokenizedLines:
     """Tokenizes one sample per line and ends every target with the end-of-sequence token.
 
     Args:
-        lines: JSON objects with the strings `inputs`, `targets` (not empty) and, if it likes,
+        lines: JSON objects with the strings `inputs`, `targets` (not empty) and, optionally,
             `task`.
-        tokenizer: Makes the tokens.
+        tokenizer: Tokenizer of inputs and targets.
     """
     texts: list[_Text] = []
     bad: list[BadLine] = []
@@ -111,7 +111,7 @@ def _parse(line: bytes) -> _Text:
     if not text.targets:
         raise InputError("field 'targets' is empty, so there is nothing to learn")
     if "\0" in text.task:
-        raise InputError("field 'task' holds a zero character, which ends names in a dataset")
+        raise InputError("field 'task' holds a zero character, which a dataset cannot store")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Who tokenizes: this process, or several more, one per core."""
+"""The processes that tokenize: this one, or several workers, one per core."""
 
 import os
 import signal
@@ -22,14 +22,14 @@ class TokenizePool(Protocol):
     """Tokenizes blocks of lines."""
 
     def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
-        """What becomes of each block, in their order; reads only a few blocks ahead."""
+        """The result for each block, in order; reads only a few blocks ahead."""
 
 
 @contextmanager
 def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
-    """Starts the workers, and ends them when the block ends, however it ends.
+    """Starts the workers, and ends them when the block ends, even by an exception.
 
-    One worker is this process itself: with one core, another process would be in its way.
+    With one worker this process does the work itself: on one core two would only compete.
 
     Raises:
         RunError: A worker died.
@@ -47,7 +47,7 @@ def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
         yield _Workers(executor, most_waiting=2 * n_workers)
     except BrokenProcessPool:
         raise RunError(
-            "a worker process died, perhaps for lack of memory; try fewer: --workers N"
+            "a worker process died, perhaps for lack of memory; try fewer workers: --workers N"
         ) from None
     finally:
         executor.shutdown(cancel_futures=True)
@@ -67,7 +67,7 @@ class _Workers:
     most_waiting: int
 
     def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
-        """Bounds what is under way; the executor alone would read all of the text at once."""
+        """Bounds the number of waiting blocks; the executor alone would read all text at once."""
         waiting: deque[Future[TokenizedLines]] = deque()
         for lines in blocks:
             waiting.append(self.executor.submit(_tokenize, lines))
@@ -79,10 +79,10 @@ class _Workers:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Holds signals back: a worker of which nobody knows yet would be waited for for ever.
+    """Blocks signals: a worker that is not yet registered would be waited for forever.
 
-    Processes that start inside hold them back for good. Ctrl-C reaches every process of the
-    terminal, but the first one ends the others.
+    Processes that start inside keep them blocked. Ctrl-C reaches every process of the terminal,
+    but only the first one handles it and ends the others.
     """
     held_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -91,7 +91,7 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_before)
 
 
-# The one state of a worker, set as it starts: sending the vocabulary with every block is slow.
+# The only state of a worker, set when it starts: sending the vocabulary with each block is slow.
 _tokenizer: list[Tokenizer] = []
 
 
@@ -102,12 +102,12 @@ def _prepare(tokenizer: Tokenizer) -> None:
 
 
 def _tokenize_with_one_thread() -> None:
-    """Processes are the parallelism."""
+    """Turns off the threads of the tokenizer; the processes are the parallelism."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def _end_with_the_first_process() -> None:
-    """A first process that was killed could not end its workers, which would wait for ever."""
+    """Ends this worker when the first process ends, which cannot end it if it is killed."""
     first = parent_process()
     if first is not None:
         first.join()

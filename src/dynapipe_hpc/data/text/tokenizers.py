@@ -1,4 +1,4 @@
-"""From text to token ids."""
+"""Tokenizers: from text to token ids."""
 
 import hashlib
 import json
@@ -16,19 +16,19 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
-"""Names under which vocabularies keep their end-of-sequence token, the likeliest first."""
+"""Well-known names of the end-of-sequence token, most likely first."""
 
 
 class Tokenizer(Protocol):
-    """Turns text into token ids below `vocab_size`. Can be sent to another process."""
+    """Turns text into token ids below `vocab_size`; can be sent to another process."""
 
     @property
     def name(self) -> str:
-        """What the dataset records about where the tokens come from."""
+        """Name that the dataset records as the origin of its tokens."""
 
     @property
     def sha256(self) -> str:
-        """Hash of everything that decides which token is which, in hexadecimal."""
+        """SHA-256 of everything that determines the token ids, in hexadecimal."""
 
     @property
     def vocab_size(self) -> int:
@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
 
     @property
     def special_tokens(self) -> bool:
-        """Whether text makes special tokens, where it spells their names."""
+        """Whether text that spells the name of a special token becomes that token."""
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text, with no special tokens around them."""
@@ -48,7 +48,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByteTokenizer:
-    """Every byte of UTF-8 is a token; one more ends the sequence. Needs no file."""
+    """A tokenizer without files: every UTF-8 byte is a token, and one more ends the sequence."""
 
     name: str = "bytes"
     sha256: str = hashlib.sha256(b"bytes").hexdigest()
@@ -67,11 +67,11 @@ class VocabularyTokenizer:
 
     Attributes:
         name: Names of the files.
-        sha256: Hash of the files' bytes, in the order of their names.
+        sha256: SHA-256 of the files' bytes, in the order in which they were named.
         vocab_size: Largest token id + 1, added tokens included.
-        eos_id: The token that ends every target.
-        model: The tokenizer itself, which neither truncates nor pads.
-        special_tokens: Whether text makes special tokens, the end of the sequence among them.
+        eos_id: Id of the token that ends every target.
+        model: Tokenizer of the library, which neither truncates nor pads.
+        special_tokens: Whether text that spells the name of a special token becomes that token.
     """
 
     name: str
@@ -88,7 +88,7 @@ class VocabularyTokenizer:
             InputError: The tokenizer refuses one.
         """
         with _explained(f"{self.name}: cannot make tokens of the text"):
-            # Each time, because it does not travel to another process.
+            # Set each time, because it is not kept when sent to another process.
             self.model.encode_special_tokens = not self.special_tokens
             encoded = self.model.encode_batch_fast(texts, add_special_tokens=False)
         return [each.ids for each in encoded]
@@ -96,7 +96,7 @@ class VocabularyTokenizer:
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Turns whatever the library raises, a panic of Rust included, into an error of the user."""
+    """Turns whatever the library raises, even a Rust panic, into an `InputError`."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -111,19 +111,19 @@ def load_tokenizer(
     """Loads a tokenizer.
 
     Args:
-        paths: None for bytes; one Hugging Face `tokenizers` file; or the vocabulary (JSON)
-            and the merges (text) of a byte-level BPE in the manner of GPT-2.
+        paths: Empty for bytes; one Hugging Face `tokenizers` file; or the vocabulary (JSON)
+            and the merges (text) of a byte-level BPE like that of GPT-2.
         end_token: Text of the token that ends a sequence; by default a well-known one.
-        special_tokens: Whether text makes special tokens, where it spells their names.
+        special_tokens: Whether text that spells the name of a special token becomes that token.
 
     Raises:
-        InputError: A file is missing or not what it should be, or no token ends a sequence.
+        InputError: A file is missing or of another kind, or no token is known to end a sequence.
     """
     if not paths:
         if end_token is not None:
             raise InputError(f"--eos {end_token}: the byte tokenizer has an end token of its own")
         if special_tokens:
-            raise InputError("--special-tokens: the byte tokenizer has none that text could name")
+            raise InputError("--special-tokens: the byte tokenizer has none; leave it out")
         return ByteTokenizer()
     digest = hashlib.sha256(b"".join(read_input(path) for path in paths)).hexdigest()
     name = " ".join(path.name for path in paths)
@@ -144,7 +144,7 @@ def _load_model(paths: Sequence[Path]) -> tokenizers.Tokenizer:
             model = _load_byte_level_bpe(vocabulary, merges)
         case _:
             raise InputError(f"--tokenizer takes one file or two, got {len(paths)}")
-    # A tokenizer file may carry both, from the model that it was saved with.
+    # A tokenizer file may have both settings, from the model that it was saved with.
     model.no_truncation()
     model.no_padding()
     return model
@@ -155,7 +155,7 @@ def _load_single_file(path: Path) -> tokenizers.Tokenizer:
         content = json.loads(read_input(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a tokenizer file, which is JSON: {error}") from None
-    # A vocabulary may have the word.
+    # A vocabulary may have a token of this name.
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError(
             f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, give its "
