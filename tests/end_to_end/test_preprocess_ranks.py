@@ -72,7 +72,7 @@ def test_ranks_that_have_nothing_left_to_do_stop_as_the_others(folder: Path) -> 
             os.kill(rank, signal.SIGUSR1)
         _, err = job.communicate(timeout=60)
     assert job.returncode == 75, err
-    assert "dynapipe-hpc: stopped by SIGUSR1; start again to go on" in err
+    assert "dynapipe-hpc: stopped by SIGUSR1; start again to continue" in err
     assert not (folder / "asked.h5").exists()
     assert "asked.h5: 24,000 samples in 1 shards" in call(
         folder, 3, "preprocess", "all.jsonl", "asked.h5"

@@ -38,7 +38,7 @@ def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
         job.send(2, signal.SIGTERM)
         ended = job.wait(LONGEST_END_S)
     assert ended.exit_code == 75, ended.err
-    assert ended.messages == ["dynapipe-hpc: stopped by SIGTERM; start again to go on"]
+    assert ended.messages == ["dynapipe-hpc: stopped by SIGTERM; start again to continue"]
     n_done = len(list(RunFolder.open(tmp_path / "run").records()))
     assert n_done >= 3
     checkpoints = CheckpointFolder(tmp_path / "run" / "checkpoints", CheckpointConfig())
@@ -60,7 +60,7 @@ def test_a_launcher_forwards_a_request_to_all_ranks(folder: Path, tmp_path: Path
         job.process.send_signal(signal.SIGUSR1)
         ended = job.wait(LONGEST_END_S)
     assert ended.exit_code == 75, ended.err
-    assert ended.messages == ["dynapipe-hpc: stopped by SIGUSR1; start again to go on"]
+    assert ended.messages == ["dynapipe-hpc: stopped by SIGUSR1; start again to continue"]
 
 
 def test_a_second_start_is_refused_while_the_first_trains_on(folder: Path, tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def test_processes_alone_under_srun_are_told_which_pmi_to_use(version: str, kind
 
 def test_processes_of_another_mpiexec_are_told_to_use_their_own() -> None:
     message = re.escape(
-        "4 processes were started by mpiexec of MPICH, which offers PMI, but for the MPI library, "
-        "Open MPI v5.0.11, each of them is alone: they would be 4 jobs of one rank; start them "
+        "4 processes were started by mpiexec of MPICH, which offers PMI, but the MPI library, "
+        "Open MPI v5.0.11, sees each of them alone: they would be 4 jobs of one rank; start them "
         "with the mpiexec of Open MPI v5.0.11"
     )
     with pytest.raises(InputError, match=message):

@@ -37,7 +37,7 @@ def said(job: "subprocess.CompletedProcess[str]") -> list[str]:
 @pytest.mark.parametrize(
     ("mpiexec", "python", "message"),
     [
-        (MPICH, OPEN_MPI, "each of them is alone: they would be 2 jobs of one rank; start them"),
+        (MPICH, OPEN_MPI, "sees each of them alone: they would be 2 jobs of one rank; start them"),
         (OPEN_MPI, MPICH, "which offers PMIx, but the MPI library, MPICH"),
     ],
 )
@@ -76,5 +76,5 @@ def test_a_machine_without_mpi_is_told_how_to_get_one() -> None:
         check=False,
     )
     assert job.returncode == 2
-    assert job.stderr.startswith("dynapipe-hpc: there is no MPI library (libmpi.so")
+    assert job.stderr.startswith("dynapipe-hpc: no MPI library can be loaded (libmpi.so")
     assert "MPI4PY_LIBMPI" in job.stderr

@@ -152,7 +152,7 @@ def test_an_existing_dataset_is_replaced_only_by_force(
 ) -> None:
     source = write_lines(folder / "a.jsonl", 3)
     together([source], folder / "x.h5")
-    assert "x.h5: exists already; name another" in ended_with(2, capsys, [source], folder / "x.h5")
+    assert "x.h5: already exists; name another" in ended_with(2, capsys, [source], folder / "x.h5")
     assert together([source], folder / "x.h5", AGAIN).n_reused == 1
 
 
@@ -286,7 +286,7 @@ def test_a_rank_that_is_asked_to_stop_stops_all_and_the_next_job_goes_on(
     with pytest.raises(SystemExit) as raised:
         preprocess_together(job, sources, folder / "x.h5", ByteTokenizer(), ONE, ask)
     assert raised.value.code == STOPPED
-    said = "dynapipe-hpc: stopped by SIGUSR1; start again to go on\n"
+    said = "dynapipe-hpc: stopped by SIGUSR1; start again to continue\n"
     assert capsys.readouterr().err == (said if RANK == 0 else "")
     WORLD.Barrier()
     made = together(sources, folder / "x.h5")

@@ -1,4 +1,4 @@
-"""Whether the cores of a rank, and those of a host, suffice."""
+"""Checks that a rank, and a host, has enough processor cores."""
 
 import os
 import platform
@@ -9,29 +9,29 @@ PLANNER_THREADS = 1
 
 
 def shortage(n_cores: int, threads: int) -> str | None:
-    """What to say of ranks whose planner has no core of its own; None if it has.
+    """Warning about ranks whose planner has no core of its own; None if it has one.
 
     Args:
-        n_cores: Cores that each rank may use.
-        threads: Processor threads of a rank's computations, `training.threads`.
+        n_cores: Number of cores that each rank may use.
+        threads: Number of processor threads of a rank's computations, `training.threads`.
     """
     wanted = threads + PLANNER_THREADS
     if n_cores >= wanted:
         return None
     return (
         f"each rank has {n_cores} of the {wanted} cores that its threads (training.threads = "
-        f"{threads}) and its planner need, and they will delay each other; ask for more "
+        f"{threads}) and its planner need, so they will delay each other; request more cores "
         f"(--cpus-per-task={wanted})"
     )
 
 
 def crowding(n_ranks: int, threads: int, n_cores: int) -> str | None:
-    """What to say of ranks that compute on more threads than their host has cores.
+    """Warning about a host whose ranks compute on more threads than it has cores; None if not.
 
     Args:
-        n_ranks: Ranks of the host.
-        threads: Processor threads of a rank's computations, `training.threads`.
-        n_cores: Cores of the host that any of them may use.
+        n_ranks: Number of ranks on the host.
+        threads: Number of processor threads of a rank's computations, `training.threads`.
+        n_cores: Number of cores of the host that any of them may use.
     """
     if n_ranks * threads <= n_cores:
         return None
@@ -42,9 +42,9 @@ def crowding(n_ranks: int, threads: int, n_cores: int) -> str | None:
 
 
 def crowded_hosts(job: Job, threads: int) -> list[str]:
-    """A line per host whose ranks compute on more threads than it has cores, on the first rank.
+    """A warning per crowded host (see `crowding`), on the first rank; an empty list elsewhere.
 
-    All ranks together.
+    Called by all ranks together.
     """
     on_host = job.on_this_host()
     cores = set[int]().union(*on_host.gather(os.sched_getaffinity(0)))

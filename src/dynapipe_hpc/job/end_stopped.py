@@ -1,4 +1,4 @@
-"""The end of a job that was asked to stop."""
+"""End of a job that was asked to stop."""
 
 import os
 from signal import Signals
@@ -12,17 +12,17 @@ STOPPED = 75
 
 
 def end_stopped(job: Job, asked: int) -> int:
-    """Says which signal stopped the run; SIGUSR1 puts a Slurm job back in the queue.
+    """Reports which signal stopped the run; after SIGUSR1, requeues a Slurm job.
 
     Returns:
         The exit code.
 
     Raises:
-        RunError: Slurm did not take the job back.
+        RunError: Slurm did not requeue the job.
     """
     if job.is_first:
         name = Signals(asked).name
-        say(f"stopped by {name}; start again to go on")
+        say(f"stopped by {name}; start again to continue")
         slurm_job = read_slurm_job(os.environ)
         if asked == Signals.SIGUSR1 and slurm_job is not None:
             requeue(slurm_job)

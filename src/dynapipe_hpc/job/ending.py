@@ -1,4 +1,4 @@
-"""How one rank ends the whole job, with one message."""
+"""Ending all ranks of a job from one rank, with one message."""
 
 import os
 import signal
@@ -23,20 +23,20 @@ _UNTIL_READ_S = 0.2
 
 
 class Ending:
-    """Lets the rank that fails first say why the job ends, and nobody else.
+    """The end of a job: only the rank that fails first says why.
 
-    What goes wrong on one rank soon goes wrong on others. Who may speak is decided by one word in
-    the first rank's memory, which ranks swap by themselves; if that rank does not let them, one
-    message too many is better than none.
+    A failure on one rank soon causes failures on others. One word in the first rank's memory,
+    which ranks swap atomically, decides who may print the message. If the first rank does not
+    answer, one message too many is better than none.
     """
 
     def __init__(self) -> None:
-        """Decides among the threads of this process, until `open` has been called."""
+        """Decides among the threads of this process only, until `open` is called."""
         self._window: MPI.Win | None = None
         self._lock = Lock()
 
     def open(self) -> None:
-        """From now on decides among all ranks; all together."""
+        """Decides among all ranks from now on; called by all ranks together."""
         is_first = MPI.COMM_WORLD.Get_rank() == 0
         self._window = MPI.Win.Allocate(8 if is_first else 0, 1, comm=MPI.COMM_WORLD)
         self._window.Lock_all()
@@ -46,14 +46,14 @@ class Ending:
         MPI.COMM_WORLD.Barrier()
 
     def close(self) -> None:
-        """Releases the word; all ranks together."""
+        """Releases the word; called by all ranks together."""
         if self._window is not None:
             MPI.COMM_WORLD.Barrier()
             self._window.Unlock_all()
             self._window.Free()
 
     def end(self, error: BaseException) -> NoReturn:
-        """Says why, and ends all ranks; if another rank does already, waits for that."""
+        """Prints the error and ends all ranks; if another rank already does so, waits for that."""
         self.wait_unless_first()
         trace = [] if isinstance(error, RunError) else traceback.format_exception(error)
         who = f"rank {MPI.COMM_WORLD.Get_rank()} on {MPI.Get_processor_name()}"
@@ -62,8 +62,8 @@ class Ending:
         _abort(1)
 
     def interrupt(self, number: Signals) -> NoReturn:
-        """Ends all ranks at once, as a signal demands."""
-        # Before `open`, whose word decides, all ranks would speak.
+        """Ends all ranks immediately because of a signal."""
+        # Before `open` there is no word to decide with, and all ranks would print the message.
         is_first = MPI.COMM_WORLD.Get_rank() == 0
         if self.claim() if self._window is not None else is_first:
             _say_last(f"ended by {number.name}")
@@ -72,17 +72,17 @@ class Ending:
         os._exit(INTERRUPTED)
 
     def wait_unless_first(self) -> None:
-        """Returns on the first rank that calls it; elsewhere waits to be ended."""
+        """Returns on the first rank that calls it; on others waits for the end of the job."""
         if not self.claim():
             time.sleep(_LONGEST_WAIT_S)
             os._exit(1)
 
     def claim(self) -> bool:
-        """Whether this is the first call of all ranks, which may say why the job ends."""
+        """Whether this call is the first on any rank, so that it may say why the job ends."""
         if not self._lock.acquire(blocking=False):
             return False
         answers: list[bool] = []
-        # A thread, because the first rank may be what hangs.
+        # In a thread, because the first rank may be the one that hangs.
         asking = Thread(target=lambda: answers.append(self._swap()), daemon=True)
         asking.start()
         asking.join(_LONGEST_ASK_S)
@@ -100,13 +100,13 @@ class Ending:
 
 def _say_last(message: str) -> None:
     say(message)
-    # A launcher that is told to end the job may close what it has not read yet.
+    # A launcher that is told to end the job may discard output that it has not read yet.
     time.sleep(_UNTIL_READ_S)
 
 
 def _abort(exit_code: int) -> NoReturn:
-    # A launcher that is about to end the job itself may not answer: then the system ends this
-    # process, and the others of the host see that it has gone.
+    # A launcher that is already ending the job may not answer. Then the alarm ends this process,
+    # and the others on the host see that it is gone.
     signal.alarm(_LONGEST_WAIT_S)
     MPI.COMM_WORLD.Abort(exit_code)
     raise AssertionError("MPI_Abort returned")

@@ -1,4 +1,4 @@
-"""Ranks that work on their own, for long, hear of it when one of them fails or is to stop."""
+"""Early end of long, independent work on all ranks when one of them fails or is to stop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,16 +8,19 @@ from dynapipe_hpc.job.job import Job
 
 
 class _EndsEarly(Exception):  # noqa: N818 - not this rank's error
-    """Another rank met an error, and says so itself; or one was asked to stop."""
+    """Another rank failed, and reports the error itself; or a rank was asked to stop."""
 
 
 @contextmanager
 def fail_together(job: Job) -> Iterator[Callable[[], None]]:
-    """Ends the block on all ranks soon after an error that explains itself on one of them.
+    """Ends the block on all ranks soon after an InputError, RunError or OSError on one of them.
 
-    Meant inside of `Job.agreeing`, where ranks would wait for those that still work. Gives a
-    function to call now and then, which ends the block if a peer failed, or any rank was asked to
-    stop, which someone has to heed; all ranks together.
+    Used inside `Job.agreeing`, where failed ranks would wait for those that still work. Called by
+    all ranks together. The caller has to handle a request to stop after the block.
+
+    Yields:
+        A function to call from time to time; it ends the block if another rank failed or any rank
+        was asked to stop.
     """
     peers = job.comm.Dup()
 
@@ -28,7 +31,7 @@ def fail_together(job: Job) -> Iterator[Callable[[], None]]:
     def tell() -> None:
         for rank in range(job.size):
             if rank != job.rank:
-                peers.send(None, rank)  # so small that it waits for nobody
+                peers.send(None, rank)  # so small that the send does not block
 
     try:
         yield check

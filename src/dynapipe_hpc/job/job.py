@@ -1,4 +1,4 @@
-"""The ranks of this job, and how they end together."""
+"""The ranks of an MPI job: collectives, agreement on errors, and a common end."""
 
 import threading
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process of an MPI job; a process started alone is a job of one rank.
+    """A rank's view of its MPI job; a process started alone is a job of one rank.
 
     Attributes:
-        comm: All ranks of the job.
-        ending: Ends the whole job when this rank cannot go on.
-        stop: Whether this process was asked to stop.
+        comm: Communicator of all ranks of the job.
+        ending: Way to end the complete job when this rank cannot continue.
+        stop: Requests to stop that this process has received.
     """
 
     comm: MPI.Intracomm
@@ -33,7 +33,7 @@ class Job:
 
     @property
     def rank(self) -> int:
-        """This process."""
+        """Rank of this process."""
         return self.comm.Get_rank()
 
     @property
@@ -47,48 +47,48 @@ class Job:
         return self.rank == 0
 
     def divide(self, part: int) -> "Job":
-        """The ranks that name the same part, in their order; all ranks together."""
+        """A job of the ranks that pass the same `part`, in rank order; called by all together."""
         return Job(
             MPI.Intracomm(self.comm.Split(color=part, key=self.rank)), self.ending, self.stop
         )
 
     def on_this_host(self) -> "Job":
-        """The ranks that share this rank's host, in their order; all ranks together."""
+        """A job of the ranks on this rank's host, in rank order; called by all together."""
         comm = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         return Job(MPI.Intracomm(comm), self.ending, self.stop)
 
     def barrier(self) -> None:
-        """Waits for all ranks."""
+        """Barrier: waits for all ranks."""
         self.comm.Barrier()
 
     def gather(self, value: T) -> list[T]:
-        """The values of all ranks by rank, on the first; an empty list elsewhere."""
+        """Gather: the values of all ranks, by rank, on the first; an empty list elsewhere."""
         return self.comm.gather(value, root=0) or []
 
     def broadcast(self, value: T) -> T:
-        """The first rank's value, on all."""
+        """Broadcast: the first rank's value, on all ranks."""
         shared: T = self.comm.bcast(value, root=0)
         return shared
 
     def numbers_of_all(self, number: int) -> list[int]:
-        """A number of every rank, 0 to 2**64 - 1, by rank; on all ranks."""
+        """All-gather: the number (0 to 2**64 - 1) of every rank, by rank, on all ranks."""
         numbers = np.empty(self.size, np.uint64)
         self.comm.Allgather(np.array([number], np.uint64), numbers)
         found: list[int] = numbers.tolist()
         return found
 
     def largest(self, number: int) -> int:
-        """The largest number that a rank has; on all ranks."""
+        """All-reduce: the largest `number` of any rank, on all ranks."""
         found = np.empty(1, np.int64)
         self.comm.Allreduce(np.array([number], np.int64), found, MPI.MAX)
         return int(found[0])
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Runs a block on all ranks; an error that explains itself on any of them ends all.
+        """Runs a block on all ranks, which all end if any of them raises an error for the user.
 
         Raises:
-            SystemExit: On every rank; the first has printed what each of them met.
+            SystemExit: On every rank; the first one has printed each rank's error.
         """
         met: Exception | None = None
         try:
@@ -106,10 +106,10 @@ class Job:
 
 @contextmanager
 def open_job() -> Iterator[Job]:
-    """Joins the job; what goes wrong on one rank later ends all of them, with its cause.
+    """Joins the job; a later error on one rank ends all of them and prints its cause.
 
-    An error that leaves a thread counts as one that leaves the block. Without this, the peers
-    of a rank that raised would wait for it for ever.
+    An uncaught error in a thread counts as one that leaves the block. Without this, the peers
+    of a rank that failed would wait for it forever.
     """
     job = Job(MPI.COMM_WORLD)
     job.stop.listen(job.ending)

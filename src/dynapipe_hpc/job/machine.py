@@ -1,4 +1,4 @@
-"""Facts about where a run took place, for its run folder."""
+"""Facts about the machine and software of a run, for its run folder."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from dynapipe_hpc.job.world import STARTED
 
 
 def machine_facts(n_ranks: int) -> dict[str, str | int]:
-    """Host, processors, launcher and versions, as plain values."""
+    """Host, processors, launcher and software versions by name, as plain values."""
     facts: dict[str, str | int] = {
         "host": platform.node(),
         "system": platform.platform(),
@@ -43,10 +43,10 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """The commit of the source tree that runs, if it is one."""
+    """Commit of the running source tree; "unknown" outside of a repository."""
     source = Path(dynapipe_hpc.__file__)
     try:
-        # An environment may be inside of a repository of something else.
+        # A virtual environment may be inside the repository of another project.
         _git(source.parent, "ls-files", "--error-unmatch", source.name)
         return _git(source.parent, "describe", "--always", "--dirty")
     except (OSError, subprocess.SubprocessError):

@@ -1,9 +1,9 @@
-"""Processes that were started by means that their MPI library does not know."""
+"""Detection of launchers that do not match the MPI library."""
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.job.started import Started
 
-# How srun starts processes of each library; in what a library says of itself, the first counts.
+# The `srun --mpi` type of each library; the first name found in the version text counts.
 _SRUN_TYPES = {
     "Open MPI": "pmix",
     "CRAY MPICH": "cray_shasta",
@@ -14,36 +14,36 @@ _SRUN_TYPES = {
 
 
 def library_name(version: str) -> str:
-    """The name and version of an MPI library, from all that it says of itself."""
+    """Name and version of an MPI library, extracted from its full version text."""
     line = version.splitlines()[0].rstrip("\0").partition(",")[0]
     return " ".join(line.replace("MPI VERSION", "").replace("Version", "").replace(":", "").split())
 
 
 def check_interface(started: Started, version: str) -> None:
-    """Refuses what the library would end with an error of its own; before MPI starts.
+    """Checks, before MPI starts, that the library supports the launcher's interface.
 
     Args:
         started: How this process was started.
-        version: What the MPI library says of itself.
+        version: Version text of the MPI library.
 
     Raises:
-        InputError: MPICH was built without PMIx, and nothing else is offered.
+        InputError: MPICH was built without PMIx, and the launcher offers nothing else.
     """
     is_plain_mpich = version.startswith("MPICH") and "pmix" not in version
     if started.interface == "PMIx" and is_plain_mpich:
         raise InputError(
             f"{_who(started)}, which offers PMIx, but the MPI library, {library_name(version)}, "
-            f"was built without it; {_way_out(started, version)}"
+            f"was built without it; {_remedy(started, version)}"
         )
 
 
 def check_world(started: Started, size: int, version: str) -> None:
-    """Refuses to be one of many jobs of one process; after MPI has started.
+    """Checks, after MPI has started, that the processes form one job, not many of one process.
 
     Args:
         started: How this process was started.
-        size: Processes that MPI counts.
-        version: What the MPI library says of itself.
+        size: Number of processes according to MPI.
+        version: Version text of the MPI library.
 
     Raises:
         InputError: Several processes were started, and this one is alone.
@@ -51,9 +51,9 @@ def check_world(started: Started, size: int, version: str) -> None:
     if size == 1 and started.size > 1:
         offered = f"which offers {started.interface or 'no PMI'}"
         raise InputError(
-            f"{_who(started)}, {offered}, but for the MPI library, {library_name(version)}, each "
-            f"of them is alone: they would be {started.size} jobs of one rank; "
-            f"{_way_out(started, version)}"
+            f"{_who(started)}, {offered}, but the MPI library, {library_name(version)}, sees each "
+            f"of them alone: they would be {started.size} jobs of one rank; "
+            f"{_remedy(started, version)}"
         )
 
 
@@ -61,7 +61,7 @@ def _who(started: Started) -> str:
     return f"{started.size} processes were started by {started.launcher}"
 
 
-def _way_out(started: Started, version: str) -> str:
+def _remedy(started: Started, version: str) -> str:
     own = f"the mpiexec of {library_name(version)}"
     if started.launcher != "srun":
         return f"start them with {own}"

@@ -1,4 +1,4 @@
-"""Settings that keep the ranks of one host off the network."""
+"""Settings that keep a job on one host off the network."""
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -10,19 +10,19 @@ Environment = MutableMapping[str, str]
 
 @contextmanager
 def shared_memory_only(started: Started, environment: Environment) -> Iterator[None]:
-    """Lets MPI start without the network where one host is all there is.
+    """Lets MPI start without the network if the job runs on one host.
 
-    Otherwise ranks would listen for others that may come, with Open MPI on all interfaces. A
-    process alone needs no shared memory either: nobody would remove the segment of 16.8 MB that
-    Open MPI leaves without a launcher. What users have set stays as it is. Afterwards the
-    environment is as it was, since processes that this one starts may belong to other jobs.
+    Otherwise ranks would listen for connections, with Open MPI on all interfaces. A process alone
+    does without shared memory too, because without a launcher nothing would remove the segment of
+    16.8 MB that Open MPI leaves. Variables that users have set are kept. The environment is
+    restored afterwards, since processes that this one starts may belong to other jobs.
 
     Args:
         started: How this process was started.
-        environment: Its variables, which MPI and UCX read when MPI starts.
+        environment: Environment variables, which MPI and UCX read when MPI starts.
     """
     settings = {
-        # Shared memory by its name of Open MPI 3 and 4, which 5 takes, too: there `sm` is a stub.
+        # The name of shared memory in Open MPI 3 and 4; 5 accepts it too, but `sm` is a stub there.
         "OMPI_MCA_btl": "self,vader" if started.size > 1 else "self",
         "UCX_TLS": "self,sm",  # MPICH, and Open MPI over UCX
     }
@@ -36,7 +36,7 @@ def shared_memory_only(started: Started, environment: Environment) -> Iterator[N
 
 
 def prefer_loopback(started: Started, environment: Environment) -> None:
-    """Lets NCCL and gloo use the loopback interface where one host is all there is."""
+    """Makes NCCL and gloo use the loopback interface if the job runs on one host."""
     if started.is_on_one_host:
         environment.setdefault("NCCL_SOCKET_IFNAME", "lo")
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")

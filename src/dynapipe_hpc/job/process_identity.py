@@ -1,4 +1,4 @@
-"""Which process it was, so that another one can tell whether it still lives."""
+"""Identity of a process, by which another process can tell whether it is still alive."""
 
 import os
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ _STARTED = 19  # field 22 of /proc/PID/stat, counted from the one after the name
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, told from all others, of other hosts and of times before a reboot too.
+    """Identity of a process, unique over hosts and reboots.
 
     Attributes:
-        boot: Id that the kernel drew when it started; empty where it does not say.
-        names: Name space of process ids.
+        boot: Boot id of the kernel; empty where the kernel does not give one.
+        names: PID namespace; empty where the kernel does not give one.
         pid: Process id.
-        started: Start of the process in clock ticks after that of the kernel; empty where the
-            kernel does not say.
+        started: Start time of the process in clock ticks after boot; empty where the kernel does
+            not give one.
     """
 
     boot: str
@@ -34,7 +34,7 @@ class ProcessIdentity:
         return cls(_boot(), _names(), pid, _started(pid))
 
     def is_alive(self) -> bool | None:
-        """Whether the process lives; None if it is out of sight: elsewhere, or in a container."""
+        """Whether the process is alive; None if that cannot be seen: other host or container."""
         if not self.boot or (self.boot, self.names) != (_boot(), _names()):
             return None
         try:

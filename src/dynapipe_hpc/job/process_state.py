@@ -1,4 +1,4 @@
-"""What the system says of a process."""
+"""State of a process according to the operating system."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ _STATES = {"T": "stopped", "t": "stopped", "D": "waits for a disk", "Z": "gone",
 
 
 def state_of(pid: int) -> str:
-    """What the system says of a process."""
+    """State of a process: "runs", "stopped", "waits for a disk" or "gone"."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
     except OSError:

@@ -1,4 +1,4 @@
-"""Messages of the package, which do not belong to the output of a verb."""
+"""Messages on standard error, apart from the output of a command."""
 
 import sys
 
@@ -6,11 +6,11 @@ from dynapipe_hpc.data.errors import printable
 
 
 def say(message: str) -> None:
-    """Prints a message on standard error at once, escaped, and with the name of the package."""
+    """Prints an escaped message with the package's name on standard error, unbuffered."""
     sys.stderr.write(f"dynapipe-hpc: {printable(message)}\n")
     sys.stderr.flush()
 
 
 def warn(message: str) -> None:
-    """Prints a warning as `say` does: the job goes on, but not as it should."""
+    """Prints a warning as `say` does: the job continues, but not as it should."""
     say(f"warning: {message}")

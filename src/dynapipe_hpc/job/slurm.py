@@ -11,12 +11,12 @@ ANSWER_WITHIN_S = 60
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job of Slurm, as its processes see it.
+    """A Slurm job, as its processes see it.
 
     Attributes:
-        job_id: Slurm's number of the job; each task of an array has its own.
-        n_restarts: How often it was started before.
-        name: What users see: the number, or that of the array and its task.
+        job_id: Slurm's job number; each task of an array has its own.
+        n_restarts: Number of earlier starts.
+        name: Job number as users see it; for a task of an array, ARRAY_TASK.
     """
 
     job_id: int
@@ -25,7 +25,7 @@ class SlurmJob:
 
 
 def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob | None:
-    """The job that a process with this environment runs in; None outside of Slurm."""
+    """The Slurm job that a process with this environment belongs to; None outside of Slurm."""
     if "SLURM_JOB_ID" not in environment:
         return None
     name = environment["SLURM_JOB_ID"]
@@ -39,7 +39,7 @@ def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob | None:
 
 
 def requeue(job: SlurmJob) -> None:
-    """Puts the job back in the queue, which ends its processes.
+    """Requeues the job, which ends its processes.
 
     Raises:
         RunError: Slurm refuses, or does not answer.
@@ -56,4 +56,4 @@ def requeue(job: SlurmJob) -> None:
 
 
 def _refused(job: SlurmJob, reason: str) -> str:
-    return f"Slurm did not requeue job {job.name}: {reason}; submit it again to go on"
+    return f"Slurm did not requeue job {job.name}: {reason}; submit it again to continue"

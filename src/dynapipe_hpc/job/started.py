@@ -1,4 +1,4 @@
-"""How this process was started, as its environment tells."""
+"""How this process was started, according to its environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ class Launcher:
     """A program that starts the processes of a job.
 
     Attributes:
-        name: What users call it.
-        rank: The variable that counts the processes.
-        size: The variable that says how many there are.
-        local_rank: The variable that counts the processes of a host.
-        local_size: The variable that says how many there are on this host.
+        name: Name of the launcher in messages.
+        rank: Variable that holds the rank of the process.
+        size: Variable that holds the number of processes.
+        local_rank: Variable that holds the rank of the process on its host.
+        local_size: Variable that holds the number of processes on this host.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Launcher:
     local_size: str
 
     def started(self, environment: Mapping[str, str]) -> bool:
-        """Whether a process with this environment comes from here."""
+        """Whether this launcher started a process with this environment."""
         return all(name in environment for name in (self.rank, self.size, self.local_rank))
 
 
@@ -38,7 +38,7 @@ LAUNCHERS = (
     ),
     Launcher("mpiexec of MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     Launcher("mpiexec of Cray", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
-    # On several hosts its last variable is a list, such as 4(x2).
+    # On several hosts the last variable is a list, such as 4(x2).
     Launcher(
         "srun",
         "SLURM_PROCID",
@@ -48,7 +48,7 @@ LAUNCHERS = (
     ),
 )
 
-# By which variable a process knows how to meet the others.
+# The variable by which a process recognizes the interface for meeting the others.
 _INTERFACES = {
     "PMIX_NAMESPACE": "PMIx",
     "PMI_FD": "PMI",
@@ -59,17 +59,17 @@ _INTERFACES = {
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a launcher told this process.
+    """Facts that the launcher told this process.
 
     Attributes:
-        launcher: The launcher's name; None for a process started alone.
-        interface: The means it offers for the processes to meet; None for none.
-        rank: This process.
+        launcher: Name of the launcher; None for a process started alone.
+        interface: Interface by which the processes can meet (PMIx, PMI, ...); None for none.
+        rank: Rank of this process.
         size: Number of processes.
-        local_rank: This process among those of its host.
+        local_rank: Rank of this process on its host.
         is_on_one_host: Whether the launcher says that all processes are on this host.
-        devices: The GPUs of the host that it may use; None where nothing limits them.
-        n_cores: Processor cores it may use.
+        devices: Names of the GPUs that it may use; None if nothing limits them.
+        n_cores: Number of processor cores that it may use.
     """
 
     launcher: str | None
@@ -83,7 +83,7 @@ class Started:
 
 
 def device_index(local_rank: int, n_devices: int) -> int:
-    """Deals out the GPUs that a rank sees: to the ranks of a host in turn."""
+    """Index of a rank's GPU: the ranks of a host get its `n_devices` GPUs in turn."""
     return local_rank % n_devices
 
 
@@ -91,8 +91,8 @@ def read_started(environment: Mapping[str, str], n_usable_cores: int) -> Started
     """Reads the environment of a process.
 
     Args:
-        environment: Its variables.
-        n_usable_cores: Cores that it is bound to.
+        environment: Environment variables of the process.
+        n_usable_cores: Number of cores that the process is bound to.
     """
     launcher = next((each for each in LAUNCHERS if each.started(environment)), None)
     rank, size, local_rank = (
@@ -113,7 +113,7 @@ def read_started(environment: Mapping[str, str], n_usable_cores: int) -> Started
             else interface is None
         ),
         devices=_devices(environment),
-        # A launcher that does not bind says only here what a process may use.
+        # Without binding, only this variable tells how many cores a process may use.
         n_cores=min(n_usable_cores, int(environment.get("SLURM_CPUS_PER_TASK", n_usable_cores))),
     )
 

@@ -1,4 +1,4 @@
-"""Signals: those that ask a job to stop, and those that end it at once."""
+"""Signals that ask a job to stop, and signals that end it immediately."""
 
 import os
 import signal
@@ -14,25 +14,25 @@ _ONE_REQUEST_S = 2.0
 
 
 class StopRequests:
-    """What this process has been asked for.
+    """Requests to stop that this process has received as signals.
 
-    SIGUSR1 and SIGTERM ask it to stop at a good place, if it has one. A second SIGTERM, and
-    SIGINT, end the job at once, and so does any signal while requests are not observed. A
-    signal that comes on two ways, as from Slurm and from `srun`, counts once.
+    SIGUSR1 and SIGTERM ask the process to stop at the next good point. A second SIGTERM, and
+    SIGINT, end the job immediately, and so does any signal while requests are not observed. A
+    signal that arrives twice, as from Slurm and from `srun`, counts once.
 
     Attributes:
         asked: The first signal that asked to stop; 0 if none has.
     """
 
     def __init__(self) -> None:
-        """Before `listen`, signals do what they do without this."""
+        """Changes nothing about signals until `listen`."""
         self.asked = 0
         self._is_observed = False
         self._first_s = 0.0
 
     @contextmanager
     def observed(self) -> Iterator[None]:
-        """In this block someone looks at `asked` from time to time."""
+        """Marks a block that checks `asked` from time to time."""
         self._is_observed = True
         try:
             yield
@@ -40,7 +40,7 @@ class StopRequests:
             self._is_observed = False
 
     def listen(self, ending: Ending) -> None:
-        """Answers signals from now on, also while the main thread is inside of C code."""
+        """Answers signals from now on, even while the main thread is inside C code."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing)

@@ -1,7 +1,7 @@
-"""MPI, after a look at how this process was started.
+"""MPI, started after checking how this process was started.
 
-Importing this module starts MPI, as importing mpi4py would. But processes that were meant to be
-one job and are not end here, before anything else is loaded.
+Importing this module starts MPI, as importing mpi4py would. But processes that should be
+one job and are not are ended here, before anything else is loaded.
 """
 
 import os
@@ -25,14 +25,14 @@ PATIENCE_S = 3.0
 
 mpi4py.rc.initialize = False
 mpi4py.rc.finalize = True
-# Of a launcher that does not fit, on every rank: our own message says more, once.
+# mpi4py warns of a wrong launcher on every rank; our own message says more, once.
 warnings.filterwarnings("ignore", "suspicious MPI execution environment", RuntimeWarning)
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:
     reason = str(error).partition("\n")[0]
     raise InputError(
-        f"there is no MPI library ({reason}); load the site's module, name a libmpi.so in "
+        f"no MPI library can be loaded ({reason}); load the site's module, name a libmpi.so in "
         "MPI4PY_LIBMPI, or install the extra [local]"
     ) from error
 
@@ -56,8 +56,8 @@ def _start() -> None:
 def _refuse(message: str) -> NoReturn:
     if STARTED.rank == 0:
         say(message)
-    # Launchers end all processes when one ends: by then the first must have spoken, and all of
-    # them end with the same exit code.
+    # Launchers end all processes when one ends. The pause lets the first one print its message,
+    # and all of them end with the same exit code.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(PATIENCE_S)
     raise SystemExit(2)

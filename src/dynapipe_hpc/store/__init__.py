@@ -1,1 +1,1 @@
-"""In: the bytes of a plan, where it was made. Out: the same bytes, where it is executed."""
+"""In: the bytes of a plan on the rank that made it. Out: the same bytes on its executing rank."""

@@ -1,4 +1,4 @@
-"""How plans wait between planning and execution."""
+"""The [store] table: how plans wait between planning and execution."""
 
 from typing import Literal
 
@@ -11,18 +11,18 @@ ProgressChoice = Literal["auto", "rma", "thread"]
 
 
 class StoreConfig(ConfigTable):
-    """The [store] table.
+    """The [store] table: look-ahead, sizes and timeouts of the plan store.
 
     Attributes:
-        look_ahead: Iterations that may be planned before they are executed. Up to this number,
-            each is planned by another rank; beyond the number of ranks it is rounded up to a
+        look_ahead: Iterations that may be planned ahead of execution. Up to this number of ranks
+            take turns to plan; beyond the number of ranks of the job, it is rounded up to a
             multiple of it.
-        plan_bytes: Largest plan of one rank. A planning rank keeps `look_ahead` / planners
+        plan_bytes: Largest plan of one rank, in bytes. A planning rank keeps look_ahead / planners
             slots of this size for every rank of the job.
-        timeout_s: Longest wait for a plan.
-        progress: Who answers a rank that fetches its plan while the planner computes: rma, the
-            network, without the planner's help; thread, a thread of the planner. auto tries out
-            at the start whether the former works, and takes the latter where it does not.
+        timeout_s: Longest wait for a plan, in seconds.
+        progress: Mechanism that answers a rank that fetches its plan while the planner computes.
+            rma: MPI and the network, without the planner's help. thread: a thread of the planner.
+            auto: rma if a test at the start shows that it works, thread otherwise.
     """
 
     look_ahead: int = Field(default=4, ge=1, le=4096)

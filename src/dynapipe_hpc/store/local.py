@@ -1,4 +1,4 @@
-"""Hands plans over inside one process."""
+"""Plan store inside one process."""
 
 import threading
 from collections import defaultdict
@@ -11,16 +11,16 @@ _Message = bytes | PlannerFailedError
 
 
 class LocalPlanStore:
-    """A store for ranks that are threads of one process, or for a process that is every rank.
+    """A plan store for ranks that are threads of one process, or for a single process.
 
-    It counts as the rings of `MpiPlanStore` do and refuses what that store refuses, except
-    for what only a process boundary can tell: who is calling.
+    It counts like the rings of `MpiPlanStore` and refuses what that store refuses, except that it
+    cannot tell which rank is calling.
     """
 
     def __init__(
         self, capacity: int, plan_bytes: int, n_ranks: int = 1, first_iteration: int = 0
     ) -> None:
-        """Serves `n_ranks` ranks, `capacity` plans of up to `plan_bytes` bytes ahead."""
+        """Makes a store for `n_ranks` ranks and `capacity` plans ahead of up to `plan_bytes`."""
         self._turns = Turns(n_ranks, capacity, first_iteration)
         self._plan_bytes = plan_bytes
         self._changed = threading.Condition()
@@ -32,7 +32,7 @@ class LocalPlanStore:
 
     @property
     def capacity(self) -> int:
-        """Plans of one rank that may wait to be taken."""
+        """Number of plans of one rank that may wait to be taken."""
         return self._turns.capacity
 
     def planner_of(self, iteration: int) -> int:
@@ -60,7 +60,7 @@ class LocalPlanStore:
         return message
 
     def plans_ahead(self, rank: int) -> int:
-        """Plans of a rank that are ready to be taken, one after the other."""
+        """Number of consecutive plans of a rank that are ready to be taken."""
         with self._changed:
             self._check_use(rank)
             first = iteration = self._next_take[rank]
@@ -69,7 +69,7 @@ class LocalPlanStore:
             return iteration - first
 
     def close(self) -> None:
-        """Ends the use of the store."""
+        """Closes the store; any later use is an error."""
         with self._changed:
             self._closed = True
 

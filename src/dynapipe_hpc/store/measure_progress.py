@@ -1,4 +1,4 @@
-"""Whether a rank's memory can be accessed while the rank does not call MPI."""
+"""Test of asynchronous progress: can a rank's memory be accessed while it does not call MPI?"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from dynapipe_hpc.store.progress import Progress
 
-# A busy machine delays an access now and then; if MPI waits for the owner, all are late.
+# A busy machine delays some accesses; if MPI waits for the owner, it delays all of them.
 _QUIET_MS = (4.0, 8.0, 16.0)
 _MOST_OWNERS = 4
 
@@ -17,12 +17,12 @@ Access = Callable[[int], object]
 
 
 def choose_progress(comm: MPI.Intracomm, owners: Sequence[int], access: Access) -> Progress:
-    """Tries out whether accesses wait for the owner; all ranks together, less than 50 ms.
+    """The progress mechanism that MPI needs, tried out by all ranks together in less than 50 ms.
 
     Args:
         comm: The ranks of the job.
-        owners: Ranks whose memory will be accessed. At most four are tried, evenly spread.
-        access: Uses the memory of a rank in every way that the other ranks will.
+        owners: Ranks whose memory will be accessed; at most four of them are tried, evenly spread.
+        access: Function that accesses a rank's memory in every way that other ranks will.
     """
     if comm.Get_size() == 1:
         return Progress("rma", "a job of one rank")
@@ -46,13 +46,15 @@ def _shortest_wait_ms(comm: MPI.Intracomm, owner: int, access: Access) -> float 
 def wait_for_quiet(
     comm: MPI.Intracomm, owner: int, access: Access, be_quiet: Callable[[], object]
 ) -> float:
-    """Accesses a rank's memory from all others while it does not call MPI; all ranks together.
+    """Measures how long accesses to a rank's memory take while it does not call MPI.
+
+    Called by all ranks together; all except the owner access its memory.
 
     Returns:
-        The longest that a rank waited for two accesses [ms]; the same on all ranks.
+        Longest time that a rank needed for two accesses, in ms; the same on all ranks.
     """
-    # Whoever has received this knows that the owner has sent it. The first of two accesses may
-    # still find it on its way out of MPI.
+    # A rank that has received this knows that the owner has sent it. The owner may still be inside
+    # MPI during the first of two accesses.
     comm.Bcast(np.zeros(1, np.int64), owner)
     started_s = time.perf_counter()
     if comm.Get_rank() == owner:

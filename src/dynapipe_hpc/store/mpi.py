@@ -1,4 +1,4 @@
-"""Hands plans over through one-sided MPI windows."""
+"""Plan store over one-sided MPI windows."""
 
 from enum import IntEnum
 
@@ -13,7 +13,7 @@ from dynapipe_hpc.store.progress import Progress, ProgressThread
 from dynapipe_hpc.store.ring_layout import HEADER, RingLayout
 from dynapipe_hpc.store.turns import Turns
 
-# A rank that waits for a plan is idle; room for a plan is waited for in the background.
+# A rank that waits for a plan is idle, but waiting for room happens in the background.
 _LONGEST_PAUSE_FOR_PLAN_S = 0.1e-3
 _LONGEST_PAUSE_FOR_ROOM_S = 2e-3
 
@@ -24,18 +24,18 @@ class _Kind(IntEnum):
 
 
 class MpiPlanStore:
-    """A store in which plans stay with the rank that made them until they are taken.
+    """A plan store in which plans stay with the rank that made them until they are taken.
 
-    A planner fills a free slot in its own memory and then raises the count of plans put; the
-    executing rank sees that, fetches its bytes and raises the count of plans taken. Each
-    count has one writer and is accessed atomically. Neither rank waits for the other to call
-    MPI: where the network needs that, a thread of the planner does it.
+    A planner fills a free slot in its own memory and then raises the count of plans put. The
+    executing rank sees that, fetches its bytes and raises the count of plans taken. Each count has
+    one writer and is accessed atomically. Neither rank waits for the other to call MPI: if the
+    network needs that, a thread of the planner does it.
 
-    In a process one thread at a time may put (or fail) and one may take: the planning thread
-    and the executing one.
+    In a process, one thread at a time may put (or fail) and one may take: the planning thread and
+    the executing thread.
 
     Attributes:
-        progress: Who answers accesses, and why so.
+        progress: Mechanism that answers accesses, and the reason for it.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class MpiPlanStore:
         first_iteration: int = 0,
         progress: ProgressChoice = "auto",
     ) -> None:
-        """Opens the store on all ranks of `comm` together.
+        """Opens the store; called by all ranks of `comm` together.
 
         Args:
-            comm: The ranks of the job.
-            capacity: Iterations to plan ahead; `Turns.capacity` says how it is rounded up.
-            plan_bytes: Largest plan of one rank.
-            first_iteration: The one that is planned first.
-            progress: As in `StoreConfig`.
+            comm: Communicator of the ranks of the job.
+            capacity: Number of iterations to plan ahead; rounded up as in `Turns.capacity`.
+            plan_bytes: Largest plan of one rank, in bytes.
+            first_iteration: Number of the iteration that is planned first.
+            progress: Choice of the mechanism; see `StoreConfig`.
 
         Raises:
             PlanStoreError: MPI does not allow several threads to communicate.
@@ -72,7 +72,7 @@ class MpiPlanStore:
 
     @property
     def capacity(self) -> int:
-        """Plans of one rank that may wait to be taken."""
+        """Number of plans of one rank that may wait to be taken."""
         return self._turns.capacity
 
     def planner_of(self, iteration: int) -> int:
@@ -80,7 +80,7 @@ class MpiPlanStore:
         return self._turns.planner_of(iteration)
 
     def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
-        """Stores the plan of a rank; see `PlanStore`. Only the iteration's planner may."""
+        """Stores the plan of a rank; see `PlanStore`. Only the iteration's planner may call it."""
         limit = self._layout.message_bytes
         if len(plan) > limit:
             raise reasons.too_large(iteration, rank, len(plan), limit)
@@ -106,7 +106,7 @@ class MpiPlanStore:
         return message
 
     def plans_ahead(self, rank: int) -> int:
-        """Plans of this rank that are ready to be taken, one after the other."""
+        """Number of consecutive plans of this rank that are ready to be taken."""
         self._check_reader(rank)
         first = iteration = self._next_take
         while iteration < first + self.capacity and self._is_ready(iteration):
@@ -114,7 +114,7 @@ class MpiPlanStore:
         return iteration - first
 
     def close(self) -> None:
-        """Releases the memory; all ranks together, when none of their threads uses the store."""
+        """Releases the memory; called by all ranks together when no thread uses the store."""
         if self._thread is not None:
             self._thread.stop()
         self._memory.close()
@@ -125,7 +125,7 @@ class MpiPlanStore:
         return choose_progress(comm, self._turns.planners, self._try_access)
 
     def _try_access(self, planner: int) -> None:
-        """What a take does, while there is no plan yet."""
+        """Accesses a planner's memory as a take does while there is no plan yet."""
         layout, rank = self._layout, self._rank
         self._memory.read_word(planner, layout.n_put(rank))
         self._memory.read(planner, layout.header(rank, 0), HEADER.size)

@@ -1,4 +1,4 @@
-"""Memory of one rank that every rank of a job reads and writes by itself."""
+"""One-sided (RMA) memory: every rank of a job reads and writes it without the owner's help."""
 
 import threading
 
@@ -10,32 +10,32 @@ from dynapipe_hpc.store.plan_store import PlanStoreError
 
 
 class MpiMemory:
-    """A passive-target window: the owner of the memory takes no part in an access.
+    """A passive-target MPI window: the owner of the memory takes no part in an access.
 
-    The epoch lasts as long as the window, and each access is complete when its method
-    returns. Words are 8-byte integers, accessed atomically; plain bytes are not, and need a
-    word that says whose turn it is. Threads may share the object.
+    The access epoch lasts as long as the window, and each access is complete when its method
+    returns. Words are 8-byte integers, accessed atomically. Access to plain bytes is not atomic
+    and needs a word that says whose turn it is. Threads may share the object.
     """
 
     def __init__(self, comm: MPI.Intracomm, n_bytes: int) -> None:
-        """Contributes `n_bytes` of this rank, which may be 0; all ranks of `comm` together.
+        """Opens `n_bytes` (>= 0) of this rank's memory; called by all ranks of `comm` together.
 
         Raises:
             PlanStoreError: MPI does not allow several threads to communicate.
         """
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise PlanStoreError(
-                "plans are made beside the execution, which needs MPI_THREAD_MULTIPLE, but MPI "
-                "grants less here; set MPI4PY_RC_THREAD_LEVEL=multiple or use another MPI library"
+                "planning beside execution needs MPI_THREAD_MULTIPLE, but the MPI library "
+                "grants less; set MPI4PY_RC_THREAD_LEVEL=multiple or use another MPI library"
             )
         self._comm = comm.Dup()
-        # Memory that MPI allocates is the kind that it can access without the owner's help.
+        # MPI can access memory that it has allocated itself without the owner's help.
         self._window = MPI.Win.Allocate(n_bytes, 1, comm=self._comm)
         self._window.Lock_all()
         self._turn = threading.Lock()
 
     def wait_for_all(self) -> None:
-        """Returns when all ranks have called it."""
+        """Barrier: returns when all ranks have called it."""
         self._comm.Barrier()
 
     def read_word(self, owner: int, offset: int) -> int:
@@ -47,14 +47,14 @@ class MpiMemory:
         return int(word[0])
 
     def write_word(self, owner: int, offset: int, value: int) -> None:
-        """Changes the word at `offset` bytes in the memory of rank `owner`."""
+        """Sets the word at `offset` bytes in the memory of rank `owner`."""
         window, word = self._opened(), np.array([value], np.int64)
         with self._turn:
             window.Accumulate(word, owner, offset, MPI.REPLACE)
             window.Flush(owner)
 
     def read(self, owner: int, offset: int, n_bytes: int) -> bytes:
-        """The bytes at `offset` in the memory of rank `owner`."""
+        """The `n_bytes` bytes at `offset` in the memory of rank `owner`."""
         window, message = self._opened(), bytearray(n_bytes)
         with self._turn:
             window.Get(message, owner, offset)
@@ -62,14 +62,14 @@ class MpiMemory:
         return bytes(message)
 
     def write(self, owner: int, offset: int, message: bytes) -> None:
-        """Changes the bytes at `offset` in the memory of rank `owner`."""
+        """Sets the bytes at `offset` in the memory of rank `owner`."""
         window = self._opened()
         with self._turn:
             window.Put(message, owner, offset)
             window.Flush(owner)
 
     def enter_mpi(self) -> None:
-        """Gives MPI time to answer other ranks, unless an access of this one is doing so."""
+        """Gives MPI time to answer other ranks, unless an access in another thread is doing so."""
         if self._turn.acquire(blocking=False):
             try:
                 self._comm.Iprobe()
@@ -77,7 +77,7 @@ class MpiMemory:
                 self._turn.release()
 
     def close(self) -> None:
-        """Releases the memory; all ranks together."""
+        """Releases the memory; called by all ranks together."""
         window = self._opened()
         self._comm.Barrier()
         window.Unlock_all()

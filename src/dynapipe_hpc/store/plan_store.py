@@ -1,4 +1,4 @@
-"""Carries plans from the rank that made them to the ranks that execute them."""
+"""Plan store: carries plans from the rank that made them to the ranks that execute them."""
 
 from typing import Protocol
 
@@ -10,24 +10,25 @@ class PlanStoreError(RunError):
 
 
 class PlanStoreTimeoutError(PlanStoreError):
-    """Waited too long for a plan, or for room for one."""
+    """A wait for a plan, or for room for one, timed out."""
 
 
 class PlannerFailedError(PlanStoreError):
-    """The planner of an iteration failed; its message came in place of the plan."""
+    """The planner of an iteration failed; its error message came instead of the plan."""
 
 
 class PlanStore(Protocol):
     """A bounded queue of plan bytes per executing rank, in order of iterations.
 
-    Contract: every plan is delivered once, in order, unchanged, starting with a given iteration;
-    `put` of iteration k waits until the rank has taken iteration k - capacity; both give up
-    with a reason after `timeout_s`, may then be tried again, and leave the store as it was.
+    Contract: every plan is delivered once, in order and unchanged, starting with a given
+    iteration. `put` of iteration k waits until the rank has taken iteration k - capacity. After
+    `timeout_s`, `put` and `take` raise an error with the reason, leave the store as it was, and
+    may be tried again.
     """
 
     @property
     def capacity(self) -> int:
-        """Plans of one rank that may wait to be taken: the look-ahead, rounded up."""
+        """Number of plans of one rank that may wait to be taken: the look-ahead, rounded up."""
         ...
 
     def planner_of(self, iteration: int) -> int:
@@ -38,7 +39,7 @@ class PlanStore(Protocol):
         """Stores the plan of a rank; waits for room.
 
         Raises:
-            PlanStoreTimeoutError: No room within `timeout_s`.
+            PlanStoreTimeoutError: There was no room within `timeout_s`.
             PlanStoreError: The plan is larger than the store's slots, or out of order (a
                 planner puts its own iterations in order, each once), or the caller is not
                 the iteration's planner.
@@ -46,7 +47,7 @@ class PlanStore(Protocol):
         ...
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
-        """Publishes a planner's failure in place of a plan; otherwise as `put`."""
+        """Publishes a planner's failure instead of a plan; otherwise as `put`."""
         ...
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
@@ -54,15 +55,15 @@ class PlanStore(Protocol):
 
         Raises:
             PlannerFailedError: The planner failed, with its reason.
-            PlanStoreTimeoutError: No plan within `timeout_s`.
-            PlanStoreError: Not the rank's next iteration.
+            PlanStoreTimeoutError: There was no plan within `timeout_s`.
+            PlanStoreError: The iteration is not the rank's next one.
         """
         ...
 
     def plans_ahead(self, rank: int) -> int:
-        """Plans of a rank that are ready to be taken."""
+        """Number of plans of a rank that are ready to be taken."""
         ...
 
     def close(self) -> None:
-        """Releases the store; all ranks together."""
+        """Releases the store; called by all ranks together."""
         ...

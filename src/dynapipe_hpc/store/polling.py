@@ -1,4 +1,4 @@
-"""Waiting for a word that nobody announces."""
+"""Polling: waiting for a change that is not announced."""
 
 import time
 from collections.abc import Callable
@@ -7,11 +7,11 @@ _SHORTEST_PAUSE_S = 20e-6
 
 
 def poll(ready: Callable[[], bool], timeout_s: float, longest_pause_s: float) -> bool:
-    """Asks until the answer is yes; returns whether it was within `timeout_s`.
+    """Calls `ready` until it returns True; returns whether it did so within `timeout_s`.
 
-    Pauses for a tenth of the time waited so far, so that waiting takes at most a tenth longer
-    than it must, and up to `longest_pause_s`, so that a long wait leaves the core to others.
-    A short pause only offers the core: a sleep would take longer than asked for.
+    It pauses for a tenth of the time waited so far, at most `longest_pause_s`: waiting takes at
+    most a tenth longer than necessary, and a long wait leaves the core to others. A very short
+    pause only yields the core, because a sleep would take longer than requested.
     """
     start_s = time.monotonic()
     while not ready():

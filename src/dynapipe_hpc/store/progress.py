@@ -1,4 +1,4 @@
-"""Answering one-sided accesses while a rank computes."""
+"""Asynchronous progress: answering one-sided accesses while a rank computes."""
 
 import atexit
 import sys
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 _PAUSE_S = 0.2e-3
-# Twice per answer the thread asks for the interpreter. A thread that runs pure Python keeps it
-# for this long, 5 ms by default.
+# The thread needs the interpreter lock twice per answer. A thread that runs pure Python keeps the
+# lock for this long, 5 ms by default.
 _SWITCH_INTERVAL_S = 0.5e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Who answers the accesses of other ranks to a planning rank's memory, and why so.
+    """Mechanism that answers accesses of other ranks to a planning rank's memory.
 
     Attributes:
-        mechanism: rma, the MPI library and the network by themselves; thread, a thread of the
+        mechanism: rma: the MPI library and the network on their own; thread: a thread of the
             rank that owns the memory.
-        reason: What decided it.
+        reason: Reason for the choice, for the log.
     """
 
     mechanism: Literal["rma", "thread"]
@@ -33,10 +33,10 @@ class Progress:
 
 
 class ProgressThread:
-    """Enters MPI every 0.2 ms, which lets MPI answer other ranks.
+    """A thread that enters MPI every 0.2 ms, which lets MPI answer other ranks.
 
-    Takes a few percent of a core, and makes threads that run pure Python hand over the
-    interpreter after 0.5 ms instead of 5.
+    It takes a few percent of a core, and makes threads that run pure Python hand over the
+    interpreter lock after 0.5 ms instead of 5.
     """
 
     def __init__(self, enter_mpi: Callable[[], object]) -> None:
@@ -47,11 +47,11 @@ class ProgressThread:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._thread.start()
-        # A job that ends early does not close the store, but MPI must not end under the thread.
+        # A job that ends early does not close the store, but the thread must end before MPI does.
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Ends the calls; more than once does no harm."""
+        """Ends the calls; may be called more than once."""
         atexit.unregister(self.stop)
         if not self._stopped.is_set():
             self._stopped.set()

@@ -1,19 +1,19 @@
-"""Which rank plans which iteration."""
+"""Assignment of iterations to planning ranks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The planning ranks take turns: planner p plans iterations p, p + n_planners, ...
+    """Turns of the planning ranks: planner p plans iterations p, p + n_planners, ...
 
-    There are as many planners as ranks, but no more than iterations are planned ahead, and
-    they are spread evenly over the ranks (so, over the nodes).
+    There are as many planners as ranks, but at most `look_ahead`, spread evenly over the ranks
+    and so over the nodes.
 
     Attributes:
-        n_ranks: Ranks of the job.
-        look_ahead: Iterations that should be planned ahead.
-        first: The iteration that is planned first.
+        n_ranks: Number of ranks of the job.
+        look_ahead: Number of iterations to plan ahead.
+        first: Number of the iteration that is planned first.
     """
 
     n_ranks: int
@@ -21,7 +21,7 @@ class Turns:
     first: int = 0
 
     def __post_init__(self) -> None:
-        """Checks that there is a turn to take."""
+        """Checks that both numbers are positive."""
         if self.n_ranks < 1 or self.look_ahead < 1:
             raise ValueError(
                 f"n_ranks ({self.n_ranks}) and look_ahead ({self.look_ahead}) must be >= 1"
@@ -34,17 +34,17 @@ class Turns:
 
     @property
     def planners(self) -> list[int]:
-        """The ranks that plan, by turn."""
+        """The ranks that plan, in the order of their turns."""
         return [self.planner_of(turn) for turn in range(self.n_planners)]
 
     @property
     def n_slots(self) -> int:
-        """Plans of one rank that a planner keeps."""
+        """Number of plans of one rank that a planner keeps."""
         return -(-self.look_ahead // self.n_planners)
 
     @property
     def capacity(self) -> int:
-        """Plans of one rank that all planners keep; `look_ahead`, rounded up to whole slots."""
+        """Number of plans of one rank that all planners keep: `look_ahead`, rounded up."""
         return self.n_planners * self.n_slots
 
     def planner_of(self, iteration: int) -> int:
@@ -52,10 +52,10 @@ class Turns:
         return iteration % self.n_planners * self.n_ranks // self.n_planners
 
     def position_of(self, iteration: int) -> int:
-        """How many iterations the same planner plans before this one."""
+        """Number of iterations that the same planner plans before this one."""
         return (iteration - self.first) // self.n_planners
 
     def iteration_at(self, position: int, like: int) -> int:
-        """The iteration at a position of the planner that also plans the iteration `like`."""
+        """The iteration number `position` of the planner that also plans iteration `like`."""
         earliest = self.first + (like - self.first) % self.n_planners
         return earliest + position * self.n_planners

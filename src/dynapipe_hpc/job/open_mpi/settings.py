@@ -1,4 +1,4 @@
-"""Settings that Open MPI starts with: those of the environment's own, and of a process alone."""
+"""Settings of Open MPI, and its installation inside a virtual environment."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 def is_own_open_mpi() -> bool:
-    """Whether the MPI library in memory is the environment's own, from the extra [local]."""
+    """Whether the loaded MPI library is the virtual environment's own, from the extra [local]."""
     return _is_open_mpi() and _is_loaded(str(Path(sys.prefix).resolve() / "lib" / "libmpi.so"))
 
 
@@ -26,16 +26,16 @@ def _is_loaded(library: str) -> bool:
 
 
 def has_settings(file: Path) -> bool:
-    """Whether a file of settings sets anything: that of a new Open MPI holds comments alone."""
+    """Whether a settings file sets anything; that of a new Open MPI has comments only."""
     lines = file.read_text().splitlines() if file.is_file() else []
     return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
 
 
 def permission_for_root() -> str:
-    """What root has to type before Open MPI starts ranks, to be added to an advice.
+    """Hint on what root has to type before Open MPI starts ranks, to append to a remedy.
 
-    Empty for other users, with another MPI library in memory, and where it has been typed. The
-    launcher refuses before any rank of ours is started, so nobody else can say so in a line.
+    It is empty for other users, with another MPI library, and if it has been typed. The launcher
+    refuses root before it starts any rank, so no rank could give this hint.
     """
     if os.geteuid() or not _is_open_mpi() or all(name in os.environ for name in _ROOT):
         return ""
@@ -44,13 +44,13 @@ def permission_for_root() -> str:
 
 @contextmanager
 def open_mpi_settings(*, is_own: bool) -> Iterator[None]:
-    """Environment variables for the block that starts MPI; the environment is restored after it.
+    """Sets environment variables for the block that starts MPI, and restores them after it.
 
-    An Open MPI of the environment's own is told where it is, as it looks where it was built, and
-    reads the settings of this package after those of the user and of the environment.
+    The virtual environment's own Open MPI is told where it is, because it would look where it was
+    built, and reads the settings of this package after those of the user and the environment.
 
     Args:
-        is_own: Whether the MPI library is the environment's own Open MPI.
+        is_own: Whether the MPI library is the virtual environment's own Open MPI.
     """
     wanted: dict[str, str] = {}
     if is_own:
