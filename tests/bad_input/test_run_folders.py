@@ -37,7 +37,7 @@ CHANGES: list[tuple[str, Change, str]] = [
     ("run/config.toml", be("x = " + "[" * 50_000), "config.toml: not TOML"),
     ("run/machine.json", be(""), "machine.json: not JSON"),
     ("run/machine.json", be("[" * 50_000), "machine.json: not JSON"),
-    ("run/machine.json", be("[1]"), "machine.json: must hold an object"),
+    ("run/machine.json", be("[1]"), "machine.json: must hold a JSON object"),
     ("run/machine.json", be_huge, "machine.json: is larger than"),
     ("run/iterations.csv", be(""), "iterations.csv:1: the columns"),
     ("run/iterations.csv", be("a,b\n1,2\n"), "iterations.csv:1: the columns"),

@@ -266,7 +266,7 @@ def test_an_error_names_file_and_batch_and_leaves_no_result(
     [
         (["--lengths", "a.json"], "give both or neither"),
         (["--json", "a.json"], "give both or neither"),
-        (["--lengths", "a.json", "--json", "b.json", "--explain"], "are for one iteration"),
+        (["--lengths", "a.json", "--json", "b.json", "--explain"], "do not go with"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(

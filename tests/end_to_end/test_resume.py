@@ -175,4 +175,4 @@ def test_a_run_without_checkpoints_is_not_overwritten(folder: Path) -> None:
     settings = ["checkpoint.every=0", "checkpoint.last=false", "training.iterations=2"]
     call(folder, 2, "none", *settings)
     job = call(folder, 2, "none", "training.iterations=4", status=2)
-    assert "none already holds a run, of 2 iterations, and no checkpoint to continue" in job.stderr
+    assert "none already holds a run of 2 iterations without a checkpoint" in job.stderr

@@ -109,7 +109,7 @@ def test_the_last_iteration_that_all_runs_traced_is_shown(tmp_path: Path) -> Non
 
 def test_runs_without_a_trace_say_how_to_get_one(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path / "x", 4))
-    assert "No iteration was traced; report.trace_iterations" in page.text
+    assert "No iteration was traced; set report.trace_iterations" in page.text
 
 
 def test_a_run_that_died_is_shown_as_far_as_it_got(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_line_still_being_written_is_left_out(tmp_path: Path) -> None:
 def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 1)
     with pytest.raises(
-        InputError, match=r"x already holds a run, of 1 iterations, .*; name another"
+        InputError, match=r"x already holds a run of 1 iterations without .*; name another"
     ):
         RunFolder.create(tmp_path / "x", "", {})
 
@@ -93,7 +93,7 @@ def test_what_a_run_was_writing_when_it_was_killed_is_removed_by_the_next(tmp_pa
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear")
-    with pytest.raises(InputError, match="holds files of something else; name a new folder"):
+    with pytest.raises(InputError, match="holds files that no run wrote; name a new folder"):
         RunFolder.create(tmp_path, "", {})
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
@@ -209,7 +209,7 @@ def test_other_columns_are_named(tmp_path: Path) -> None:
     [
         ("config.toml", "a = \n", "config.toml: not TOML: Invalid value"),
         ("machine.json", "{", "machine.json: not JSON"),
-        ("machine.json", "[]", "machine.json: must hold an object"),
+        ("machine.json", "[]", "machine.json: must hold a JSON object"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:

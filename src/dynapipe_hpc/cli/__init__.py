@@ -1,1 +1,1 @@
-"""In: command-line arguments. Out: one library call per verb, printed."""
+"""In: command-line arguments. Out: the printed result of one library call per verb."""

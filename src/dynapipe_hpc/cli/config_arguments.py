@@ -1,22 +1,22 @@
-"""The arguments of every verb that reads a configuration."""
+"""Command-line arguments of every verb that reads a configuration."""
 
 import argparse
 from pathlib import Path
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds CONFIG and --set."""
+    """Adds the arguments CONFIG and --set to a parser."""
     parser.add_argument("config", metavar="CONFIG", type=Path, help="configuration file (TOML)")
     add_overrides(parser)
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Adds --set."""
+    """Adds the argument --set to a parser."""
     parser.add_argument(
         "--set",
         dest="overrides",
         metavar="TABLE.KEY=VALUE",
         action="append",
         default=[],
-        help="replaces one value of the configuration; may be given several times",
+        help="replace one value of the configuration; may be given several times",
     )

@@ -1,4 +1,4 @@
-"""`dynapipe-hpc demo-corpus OUT.jsonl`: text to try everything on."""
+"""`dynapipe-hpc demo-corpus OUT.jsonl`: makes a demo corpus to try everything on."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser = verbs.add_parser(
         "demo-corpus",
         help="make a corpus of instruction tasks to try everything on",
-        description="Writes JSON lines of small tasks whose lengths are as uneven as real ones'.",
+        description="Writes JSON lines of small tasks whose lengths are as uneven as in real data.",
         epilog=examples(
             "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
         ),
@@ -30,7 +30,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the corpus."""
-    # The makers of samples, which other verbs do without.
+    # Imported here, because other verbs do not need it.
     from dynapipe_hpc.data.demo.corpus import DEMO_CORPUS, write_demo_corpus
 
     check_output(arguments.output, [], DEMO_CORPUS, arguments.force)

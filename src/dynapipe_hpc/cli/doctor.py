@@ -1,4 +1,4 @@
-"""`dynapipe-hpc doctor [CONFIG]`: is this machine all right?"""
+"""`dynapipe-hpc doctor [CONFIG]`: checks this machine for what would prevent a run."""
 
 import argparse
 from pathlib import Path
@@ -11,12 +11,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "doctor",
-        help="look for what would prevent a run here; start as a run would be",
+        help="check for what would prevent a run here; start it like a run",
         description=(
-            "Looks at launcher, MPI, one-sided access between all ranks, software, devices, "
-            "memory and the run folder, and whether CONFIG goes with them and with an earlier run "
-            "in the folder, of which nothing is changed: a fact per line, and "
-            "with a problem what to do about it. Exits with 2 if there is a problem, 0 otherwise."
+            "Checks launcher, MPI, one-sided access between all ranks, software, devices, memory "
+            "and the run folder, and whether CONFIG fits them and an earlier run in the folder, "
+            "which is left as it is. Prints one fact per line, and for each problem how to fix "
+            "it. Exits with 2 if there is a problem, 0 otherwise."
         ),
         epilog=examples(
             "dynapipe-hpc doctor",
@@ -36,7 +36,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints what is found."""
+    """Prints the findings; the exit code is 2 if there is a problem."""
     from dynapipe_hpc.experiment.doctor.case import Case
     from dynapipe_hpc.experiment.doctor.examine import examine
     from dynapipe_hpc.job.job import open_job

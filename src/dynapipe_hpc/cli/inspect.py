@@ -1,4 +1,4 @@
-"""`dynapipe-hpc inspect FILE.h5`: what is in a file."""
+"""`dynapipe-hpc inspect FILE.h5`: describes a dataset or a cost table."""
 
 import argparse
 from pathlib import Path
@@ -15,8 +15,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         description=(
             "Prints counts, length percentiles per task and a histogram of lengths of a dataset, "
             "or the layers, ranges and link of a cost table. With --config, also the longest "
-            "samples of a dataset that fit into memory, by what is recomputed; or whether a cost "
-            "table goes with the experiment."
+            "samples of a dataset that fit in memory, per recompute mode, or whether a cost table "
+            "fits the experiment."
         ),
         epilog=examples(
             "dynapipe-hpc inspect corpus.h5 --verify",
@@ -26,7 +26,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     parser.add_argument("file", type=Path, metavar="FILE.h5")
     parser.add_argument(
-        "--config", metavar="CONFIG", type=Path, help="tell what fits this experiment (TOML)"
+        "--config", metavar="CONFIG", type=Path, help="also show what fits this experiment (TOML)"
     )
     parser.add_argument(
         "--verify",
@@ -38,7 +38,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
-    # Loads HDF5, which other verbs do without.
+    # Imported here, because it loads HDF5, which other verbs do not need.
     from dynapipe_hpc.experiment.explain.describe_file import (
         describe_file,
         describe_for,

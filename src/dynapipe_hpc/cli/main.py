@@ -21,11 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb.
 
     Returns:
-        0 done, 1 the run failed, 2 wrong input; a user error is a message, not a traceback.
+        The exit code: 0 if done, 1 if the run failed, 2 if the input is wrong. Errors of users
+            are printed as a message without a traceback.
     """
     parsed = make_parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name need not be text, and a terminal not know all letters.
+        # A name may not be valid text, and a terminal may not know all letters.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with optional_packages():
@@ -37,21 +38,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _explain("interrupted", 130)
     except BrokenPipeError:
-        # The reader of our output has left (`| head`); what Python flushes at exit must go
-        # somewhere.
+        # The reader of our output has closed it (`| head`), but Python still flushes stdout at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 class _Parser(argparse.ArgumentParser):
-    """Whose messages a terminal can show; so are its verbs'."""
+    """An argument parser, also of the verbs, whose messages are safe for a terminal."""
 
     def __init__(self, **options: Any) -> None:
-        """Makes a parser whose help shows examples as they are."""
+        """Makes a parser whose help leaves examples as they are."""
         super().__init__(formatter_class=HelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
-        """Explains how the verb is used."""
+        """Prints the usage and an escaped error message, and exits with code 2."""
         super().error(printable(message))
 
 
@@ -61,7 +62,7 @@ def _explain(message: str, exit_code: int) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all verbs."""
+    """The argument parser of the command with all verbs."""
     parser = _Parser(
         prog="dynapipe-hpc",
         description="Trains language models on samples of very different lengths.",

@@ -25,28 +25,28 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     add_config_arguments(parser)
     parser.add_argument(
-        "--iteration", metavar="K", type=int, default=0, help="which one, from 0 (default 0)"
+        "--iteration", metavar="K", type=int, default=0, help="iteration, from 0 (default 0)"
     )
     parser.add_argument(
-        "--explain", action="store_true", help="list what the plan was chosen from, and why"
+        "--explain", action="store_true", help="list the alternatives and why this plan was chosen"
     )
     parser.add_argument(
         "--profile",
         metavar="TABLE",
         type=Path,
-        help="costs from this table (HDF5, or CSV as profile --from-csv) instead",
+        help="cost table to use instead (HDF5, or CSV as for profile --from-csv)",
     )
     parser.add_argument(
         "--lengths", metavar="FILE.json", type=Path, help="plan these batches; needs --json"
     )
     parser.add_argument(
-        "--json", metavar="OUT.json", type=Path, help="where the plans of --lengths are written"
+        "--json", metavar="OUT.json", type=Path, help="file for the plans of --lengths"
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints micro-batches, prediction and instructions, or a line per batch of lengths."""
+    """Prints micro-batches, prediction and instructions; with --lengths, a line per batch."""
     from dynapipe_hpc.experiment.experiment import open_experiment
     from dynapipe_hpc.experiment.explain.plan_lengths import plan_lengths
     from dynapipe_hpc.experiment.explain.show_plan import show_plan
@@ -71,6 +71,6 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.iteration < 0:
         raise InputError(f"--iteration {arguments.iteration}: iterations count from 0")
     if (arguments.lengths is None) != (arguments.json is None):
-        raise InputError("--lengths names the batches and --json the result; give both or neither")
+        raise InputError("--lengths and --json belong together; give both or neither")
     if arguments.lengths is not None and (arguments.explain or arguments.iteration):
-        raise InputError("--explain and --iteration are for one iteration; leave out --lengths")
+        raise InputError("--explain and --iteration do not go with --lengths; leave one out")

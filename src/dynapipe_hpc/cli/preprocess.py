@@ -1,4 +1,4 @@
-"""`dynapipe-hpc preprocess IN.jsonl... OUT.h5`: text to a dataset."""
+"""`dynapipe-hpc preprocess IN.jsonl... OUT.h5`: tokenizes text into a dataset."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         description=(
             "Tokenizes JSON lines with the fields inputs, targets and, optionally, task. Started "
             "with mpiexec or srun, ranks share the text, OUT.h5 is the index of the shards in "
-            "OUT.h5.shards, and the same command started again goes on where it was ended."
+            "OUT.h5.shards, and the same command, started again, continues where it stopped."
         ),
         epilog=examples(
             "dynapipe-hpc preprocess corpus.jsonl corpus.h5",
@@ -50,7 +50,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "--special-tokens",
         action="store_true",
-        help="let text make special tokens, such as <|endoftext|>; without it they are plain text",
+        help="turn text such as <|endoftext|> into special tokens; without it, it is plain text",
     )
     parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out")
     parser.add_argument("--force", action="store_true", help="replace OUT.h5 if it is a dataset")
@@ -59,25 +59,25 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         type=int,
         default=0,
         metavar="N",
-        help="processes, of every rank; default: one per core",
+        help="number of processes that tokenize, per rank; default: one per core",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tokenizes and says what was written."""
-    # As the environment tells: alone, it needs no MPI, which login nodes often lack.
+    """Tokenizes and prints what was written."""
+    # A process started alone needs no MPI, which login nodes often lack.
     started = read_started(os.environ, n_usable_cores=1)
     alone = started.launcher is None and started.interface is None
     return _run_alone(arguments) if alone else _run_together(arguments)
 
 
 def _run_alone(arguments: argparse.Namespace) -> int:
-    # Loads HDF5 and the tokenizers, which other verbs do without.
+    # Imported here, because they load HDF5 and the tokenizers, which other verbs do not need.
     from dynapipe_hpc.cli.progress import text_progress
     from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
 
-    # What a batch system sends before it kills: unwinds, so that no half file is left.
+    # Batch systems send SIGTERM before they kill; unwinding leaves no partial file.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     start_s = time.perf_counter()
     options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
@@ -110,8 +110,8 @@ def _run_together(arguments: argparse.Namespace) -> int:
                 job, arguments.sources, arguments.output, tokenizer, options, on_share
             )
         if job.is_first:
-            whole = f"{made.n_samples:,} samples in {made.n_shards:,} shards"
-            what = f"{arguments.output}: {whole}, {made.n_reused:,} of them of an earlier job; made"
+            total = f"{made.n_samples:,} samples in {made.n_shards:,} shards"
+            what = f"{arguments.output}: {total}, {made.n_reused:,} of them by an earlier job; made"
             _tell(what, tokenizer, made.totals, start_s)
     return 0
 

@@ -1,4 +1,4 @@
-"""`dynapipe-hpc profile`: measures this machine, or imports measurements."""
+"""`dynapipe-hpc profile`: measures a cost table on this machine, or imports one."""
 
 import argparse
 from pathlib import Path
@@ -15,12 +15,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "profile",
-        help="measure what layers cost; start with mpiexec, as the run",
+        help="measure what layers cost; start it with mpiexec, like the run",
         description=(
             "Measures time and memory of the layers of CONFIG on this machine, and writes the "
-            "cost table that planner.cost.path names. Started with as many ranks as the run, "
-            "it also measures how they slow each other down, transfers and reductions. "
-            "A TABLE.h5 that was begun, or lacks modes of planner.cost.recompute, is added to."
+            "cost table that planner.cost.path names. With as many ranks as the run, it also "
+            "measures transfers, all-reduces and how much ranks slow each other down. Completes a "
+            "TABLE.h5 that was interrupted or lacks modes of planner.cost.recompute."
         ),
         epilog=examples(
             "mpiexec -n 4 dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5",
@@ -32,31 +32,31 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "-o", "--output", metavar="TABLE.h5", type=Path, required=True, help="the cost table"
     )
     parser.add_argument(
-        "--force", action="store_true", help="measure all of it again if TABLE.h5 is a cost table"
+        "--force", action="store_true", help="measure everything again if TABLE.h5 is a cost table"
     )
     parser.add_argument(
         "--microbatch-tokens",
         metavar="N",
         type=int,
-        help="largest micro-batch to measure, in padded tokens; default: by batch and ranks",
+        help="largest micro-batch to measure, in padded tokens; default: from batch and ranks",
     )
     parser.add_argument(
         "--from-csv",
         metavar="PROFILE.csv",
         type=Path,
-        help="import measurements of the model of CONFIG instead, as the paper's authors keep them",
+        help="import measurements of the model of CONFIG instead, in the paper's CSV format",
     )
     parser.add_argument(
         "--parameters",
         metavar="PARAMETERS.csv",
         type=Path,
-        help="sizes of weights for --from-csv; default: PROFILE_parameters.csv beside it",
+        help="sizes of weights for --from-csv; default: PROFILE_parameters.csv in its folder",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the table and says what is in it."""
+    """Writes the cost table and prints a description of it."""
     return _measure(arguments) if arguments.from_csv is None else _import(arguments)
 
 
@@ -81,7 +81,7 @@ def _measure(arguments: argparse.Namespace) -> int:
                 check_output(output, [arguments.config], TABLE, force=True)
         with job.agreeing():
             check_torch()
-        # Loads torch, after all that may be wrong without it.
+        # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.profile.begun_table import begun_table
         from dynapipe_hpc.experiment.profile.profile import profile
 

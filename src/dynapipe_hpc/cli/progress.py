@@ -1,4 +1,4 @@
-"""How far a long job is."""
+"""Progress bars and progress lines of long jobs."""
 
 import sys
 import time
@@ -10,18 +10,18 @@ from tqdm import tqdm
 
 LINE_EVERY_S = 10.0
 LEAST_SHARE = 0.05
-"""Share of the work before which the time left is nobody's guess."""
+"""Smallest finished share of the work from which the time left is estimated."""
 
 
 @dataclass(slots=True)
 class TextProgress:
-    """Shows bytes of text done and tokens per second.
+    """Progress over bytes of text, with tokens per second.
 
-    A bar on a terminal, a plain line now and then in a batch log.
+    It is a bar on a terminal, and an occasional plain line in a batch log.
 
     Attributes:
-        bar: Of the bytes; silent where there is no terminal.
-        start_s: When the job started.
+        bar: Progress bar over the bytes; silent if there is no terminal.
+        start_s: Time when the job started, by `time.perf_counter`.
     """
 
     bar: "tqdm[None]"
@@ -29,7 +29,7 @@ class TextProgress:
     _next_line_s: float = LINE_EVERY_S
 
     def show(self, n_bytes: int, n_tokens: int) -> None:
-        """Tells how much is done so far, counted from the start."""
+        """Shows how many bytes and tokens are done since the start."""
         elapsed_s = time.perf_counter() - self.start_s
         rate = f"{n_tokens / elapsed_s:,.0f} tokens/s"
         self.bar.set_postfix_str(rate, refresh=False)
@@ -42,7 +42,7 @@ class TextProgress:
 
 @contextmanager
 def text_progress(total_bytes: int) -> Iterator[TextProgress]:
-    """Shows the progress over so many bytes of text, on standard error."""
+    """Shows the progress over `total_bytes` bytes of text, on standard error."""
     on_terminal = sys.stderr.isatty()
     with tqdm(total=total_bytes, unit="B", unit_scale=True, disable=not on_terminal) as bar:
         yield TextProgress(bar)
@@ -50,9 +50,9 @@ def text_progress(total_bytes: int) -> Iterator[TextProgress]:
 
 @contextmanager
 def share_progress(title: str, *, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Shows the share that is done, and the time left, on standard error.
+    """Shows the finished share of a job and the time left, on standard error.
 
-    A bar on a terminal, a plain line now and then in a batch log.
+    It is a bar on a terminal, and an occasional plain line in a batch log.
     """
     start_s = time.perf_counter()
     next_line_s = LINE_EVERY_S
@@ -75,5 +75,5 @@ def share_progress(title: str, *, shown: bool) -> Iterator[Callable[[float], Non
 
 
 def time_left(share: float, elapsed_s: float) -> str:
-    """The time left if the rest goes as what is done; empty while that is too little to tell."""
+    """The time left at the same speed, as text; empty while too little is done to estimate it."""
     return f"{elapsed_s * (1 - share) / share:.0f} s left" if share >= LEAST_SHARE else ""

@@ -1,4 +1,4 @@
-"""`dynapipe-hpc report`: runs side by side, as a table and as a page."""
+"""`dynapipe-hpc report`: compares runs in a table and on an HTML page."""
 
 import argparse
 from pathlib import Path
@@ -12,8 +12,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb to the command line."""
     parser = verbs.add_parser(
         "report",
-        help="compare runs: a table here, figures and timelines as an HTML page",
-        description="Prints what runs achieved side by side and writes an HTML page.",
+        help="compare runs: prints a table, writes figures and timelines as an HTML page",
+        description="Prints the results of runs side by side and writes an HTML page.",
         epilog=examples(
             "dynapipe-hpc report runs/tiny",
             "dynapipe-hpc report runs/dense runs/dynamic --baseline dense -o comparison.html",
@@ -25,12 +25,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "--output",
         metavar="OUT.html",
         type=Path,
-        help="page to write (default: report.html in the run's folder, or beside the runs)",
+        help="page to write (default: report.html in the run's folder, or next to the runs)",
     )
     parser.add_argument(
         "--baseline",
         metavar="NAME",
-        help="name of the run that speed-up and loss refer to (default: the first)",
+        help="name of the run that the others are compared with (default: the first)",
     )
     parser.set_defaults(run=run)
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.report.html import default_page, write_page
     from dynapipe_hpc.report.run_folder import RunFolder
 
-    # `runs/*` also names files beside the runs, such as an earlier report.
+    # `runs/*` also matches files next to the runs, such as an earlier report.
     folders = [path for path in arguments.runs if why_unreadable(path)]
     runs = [RunFolder.open(path) for path in folders or arguments.runs]
     comparison = compare(runs, arguments.baseline)

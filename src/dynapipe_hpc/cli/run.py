@@ -1,4 +1,4 @@
-"""`dynapipe-hpc run`: trains as a configuration says."""
+"""`dynapipe-hpc run`: trains according to a configuration."""
 
 import argparse
 from pathlib import Path
@@ -11,8 +11,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "run",
-        help="train; start with mpiexec or srun, one process per rank",
-        description="Trains as CONFIG says, with one MPI rank per stage and replica.",
+        help="train; start it with mpiexec or srun, one process per rank",
+        description="Trains according to CONFIG, with one MPI rank per shard, stage and replica.",
         epilog=examples(
             "mpiexec -n 4 dynapipe-hpc run configs/tiny_cpu.toml -o runs/tiny",
             "srun dynapipe-hpc run configs/tiny_cpu.toml -o runs/2 --set training.seed=2",
@@ -25,7 +25,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         metavar="FOLDER",
         type=_folder,
         required=True,
-        help="run folder; one with checkpoints goes on",
+        help="run folder; a run with checkpoints resumes from the newest",
     )
     parser.set_defaults(run=run)
 
@@ -37,14 +37,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     with open_job() as job:
         experiment = start_experiment(job, arguments.config, arguments.overrides)
-        # Loads torch, after all that may be wrong without it.
+        # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.run.run import run_experiment
 
         return run_experiment(job, experiment, arguments.output)
 
 
 def _folder(name: str) -> Path:
-    # A path would take an empty name for the folder that one is in.
+    # `Path("")` is the current folder.
     if not name:
         raise argparse.ArgumentTypeError("is empty; name a folder")
     return Path(name)

@@ -1,4 +1,4 @@
-"""Runs side by side: one table, as text and for the page."""
+"""Comparison of runs: one table, as text and for the HTML page."""
 
 import math
 from collections import Counter
@@ -28,15 +28,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Runs in numbers, next to each other.
+    """Results of several runs, side by side.
 
     Attributes:
-        names: What the runs are called, all different where their folders are.
-        records: The iterations of every run; of long ones those that `Recorded` keeps.
-        ends_s: Time in iterations up to the end of each of them, in seconds.
-        summaries: Every run in numbers.
+        names: Names of the runs, all different if their folders are.
+        records: Iterations of every run; of a long run, those that `Recorded` keeps.
+        ends_s: Time spent in iterations up to the end of each record, in seconds.
+        summaries: Summary of every run.
         baseline: Index of the run that the others are compared with.
-        differences: Lines about what else differs between them; see `differences`.
+        differences: Lines about settings in which the runs differ; see `unlike.differences`.
     """
 
     names: tuple[str, ...]
@@ -57,14 +57,14 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Comparison:
-    """Puts runs side by side.
+    """Compares runs.
 
     Args:
-        runs: At least one.
+        runs: Run folders, at least one.
         baseline: Name of the run to compare with; the first if not given.
 
     Raises:
-        InputError: No run has the baseline's name, or a run is damaged.
+        InputError: No run has the baseline's name, or a run folder is damaged.
     """
     names = _names(runs)
     if baseline is not None and baseline not in names:
@@ -81,12 +81,12 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
 
 
 def table(comparison: Comparison) -> list[list[Row]]:
-    """The table's rows in groups: speed, prediction, planning, training."""
+    """Rows of the table in groups: speed, prediction, planning, training."""
     return [_speed(comparison), _prediction(comparison), _planning(comparison), _loss(comparison)]
 
 
 def text_table(comparison: Comparison) -> str:
-    """The table for a terminal: quantities down, runs across, units at the end; differences."""
+    """The table as text: quantities down, runs across, units last; then the differences."""
     groups = table(comparison)
     label_width = max(len(row.label) for group in groups for row in group)
     widths = [
@@ -106,7 +106,7 @@ def text_table(comparison: Comparison) -> str:
 
 
 def _names(runs: Sequence[RunFolder]) -> tuple[str, ...]:
-    """Folder names, or paths where two folders have the same name."""
+    """Folder names, or paths if two folders have the same name."""
     count = Counter(run.name for run in runs)
     return tuple(run.name if count[run.name] == 1 else str(run.path) for run in runs)
 
@@ -143,7 +143,7 @@ def _planning(comparison: Comparison) -> list[Row]:
     runs = comparison.summaries
     return [
         Row("planning one iteration", "ms", tuple(_number(r.planning_ms) for r in runs)),
-        Row("waited for plans, in all", "ms", tuple(_number(r.waited_ms) for r in runs)),
+        Row("waited for plans, total", "ms", tuple(_number(r.waited_ms) for r in runs)),
         Row("  after the warm-up", "ms", tuple(_number(r.steady_waited_ms) for r in runs)),
         Row("plans ahead, median", "", tuple(f"{r.plans_ahead:g}" for r in runs)),
     ]
@@ -158,7 +158,7 @@ def _loss(comparison: Comparison) -> list[Row]:
         Row("loss, last", "", tuple(f"{r.last_loss:.4f}" for r in runs)),
     ]
     if any(r.n_skipped for r in runs):
-        rows.insert(2, Row("  updates left out", "", tuple(f"{r.n_skipped:,}" for r in runs)))
+        rows.insert(2, Row("  skipped updates", "", tuple(f"{r.n_skipped:,}" for r in runs)))
     if len(runs) > 1:
         unit = f"relative to {comparison.names[comparison.baseline]}"
         cells = tuple(_difference(comparison, index) for index in range(len(runs)))
@@ -173,7 +173,7 @@ def _difference(comparison: Comparison, index: int) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits or more."""
+    """A number with three or more significant digits."""
     decimals = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{decimals}f}"
 

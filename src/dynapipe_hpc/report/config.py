@@ -1,4 +1,4 @@
-"""What a run records about itself."""
+"""The [report] table: what a run records about itself."""
 
 from pydantic import Field
 
@@ -6,11 +6,11 @@ from dynapipe_hpc.data.config_table import ConfigTable
 
 
 class ReportConfig(ConfigTable):
-    """What goes into the run folder. The [report] table.
+    """The [report] table: what goes into the run folder.
 
     Attributes:
-        trace_iterations: Plans and traces are written for this many iterations, from the
-            first; 0 writes none.
+        trace_iterations: Number of iterations whose plans and traces are written, from the
+            first on; 0 writes none.
     """
 
     trace_iterations: int = Field(default=20, ge=0, le=10**7)

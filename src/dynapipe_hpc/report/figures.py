@@ -1,4 +1,4 @@
-"""Curves over the iterations of several runs."""
+"""Figures of the report: curves over the iterations of several runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ Values = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure with its title; `svg` is an svg element."""
+    """A figure with its title; `svg` is an SVG element."""
 
     title: str
     svg: str
 
 
 def figures(comparison: Comparison) -> list[Drawing]:
-    """Draws loss, throughput, padding and predictions of all runs."""
+    """Figures of loss, throughput, padding and predictions of all runs."""
     return [
         Drawing("Loss by iteration", _loss_by_iteration(comparison)),
         Drawing("Loss by training time", _loss_by_time(comparison)),
@@ -107,7 +107,7 @@ def _curves(
     x: Sequence[Values],
     y: Callable[[IterationRecord], float],
 ) -> None:
-    """One line per run; dashed from the second on, so that equal curves show both."""
+    """One line per run, dashed from the second on, so that equal curves remain visible."""
     for i, (name, records) in enumerate(zip(comparison.names, comparison.records, strict=True)):
         axes.plot(
             x[i],
@@ -122,7 +122,7 @@ def _curves(
 
 
 def _width(index: int, n_points: int) -> float:
-    """Thin where a curve is dense; else the first is wide enough to show below the others."""
+    """Line width: thin for dense curves; otherwise the first run's is wider, to show below."""
     if n_points > MOST_DOTS:
         return 0.8
     return 1.5 if index else 2.2
@@ -131,7 +131,7 @@ def _width(index: int, n_points: int) -> float:
 def _dots(
     axes: Axes, comparison: Comparison, point: Callable[[IterationRecord], tuple[float, float]]
 ) -> None:
-    """One dot per steady iteration, on a line where the prediction is right."""
+    """One dot per steady iteration, on the diagonal if the prediction is right."""
     for i, (name, records) in enumerate(zip(comparison.names, comparison.records, strict=True)):
         steady = records[n_warm_up(len(records)) :]
         shown = steady[:: -(-len(steady) // MOST_DOTS)]

@@ -1,4 +1,4 @@
-"""Where the bars of a timeline go in a drawing: ranks down, time across."""
+"""Gantt chart: layout of the bars of a timeline, ranks down, time across."""
 
 import math
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ LETTER_WIDTH = 7.5
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A bar of the drawing, in its units.
+    """A bar of the chart, in units of the drawing.
 
     Attributes:
         x: Left edge.
         y: Upper edge.
-        width: Of the bar.
-        kind: forward, backward or update.
+        width: Width of the bar.
+        kind: "forward", "backward" or "update".
         hue: Colour of the micro-batch in degrees.
-        text: What fits inside.
-        tip: The whole story.
+        text: Label inside the bar; empty if it does not fit.
+        tip: Full description, for a tooltip.
     """
 
     x: float
@@ -39,16 +39,16 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Gantt:
-    """A drawing of one iteration.
+    """A Gantt chart of one iteration.
 
     Attributes:
-        width: Of the drawing.
-        height: Of the drawing.
-        lanes: Upper edges of the lanes with what they show, two per rank.
-        ticks: Positions on the time axis with their label.
-        boxes: The bars.
-        planned_end: Where the planned iteration ends.
-        n_hidden_ranks: Ranks that there was no room for.
+        width: Width of the drawing.
+        height: Height of the drawing.
+        lanes: (rank, upper edge, "planned" or "measured") of every lane, two per rank.
+        ticks: Positions on the time axis, with labels in ms.
+        boxes: Bars of the chart.
+        planned_end: Position of the end of the planned iteration.
+        n_hidden_ranks: Number of ranks without room in the chart.
     """
 
     width: int
@@ -61,7 +61,7 @@ class Gantt:
 
 
 def gantt(timeline: IterationTimeline) -> Gantt:
-    """Places an iteration's passes and updates, planned above measured for every rank."""
+    """The chart of an iteration's passes and updates; every rank has planned above measured."""
     until_ms = max(timeline.planned_ms, timeline.measured_ms)
     per_ms = (WIDTH - LEFT - RIGHT) / until_ms
     ranks = timeline.ranks[:MOST_RANKS]
@@ -114,12 +114,12 @@ def _tip(bar: Bar) -> str:
 
 
 def _hue(microbatch: int, n_colours: int) -> int:
-    """From one end of the colour circle to the other, the ends kept apart."""
+    """Hue in degrees: spread over the colour circle, with its two ends kept apart."""
     return (190 + 300 * microbatch // n_colours) % 360
 
 
 def _ticks(until_ms: float) -> Iterator[float]:
-    """Round times: about ten, at steps of 1, 2 or 5 times a power of ten."""
+    """Round times in ms: about ten, at steps of 1, 2 or 5 times a power of ten."""
     least = until_ms / 10
     power: float = 10 ** math.floor(math.log10(least))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else."""
+"""The report as one self-contained HTML file."""
 
 import os
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.report.comparison import UNLIKE, Comparison, table
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.gantt import Gantt, gantt
-from dynapipe_hpc.report.run_folder import RunFolder, write_whole
+from dynapipe_hpc.report.run_folder import RunFolder, write_atomically
 from dynapipe_hpc.report.timeline import IterationTimeline
 
 _START, _TITLE_END = b"<!doctype html>", b"dynapipe-hpc report</title>"
@@ -35,7 +35,7 @@ PAGE = FileKind("a page of dynapipe-hpc report", _is_page)
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """The timeline of the run with this index on the page."""
+    """One iteration on the page: timeline and chart of the run with this index."""
 
     index: int
     name: str
@@ -45,7 +45,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run's folder on the page; `files` are names with their addresses."""
+    """A run folder on the page; `files` are names with their relative URLs."""
 
     name: str
     config: str
@@ -54,19 +54,19 @@ class Run:
 
 
 def default_page(runs: Sequence[RunFolder]) -> Path:
-    """report.html in the run's folder, or in the folder that all runs have in common."""
+    """The default page: report.html in the run's folder, or in the common parent of all runs."""
     if len(runs) == 1:
         return runs[0].path / "report.html"
     return Path(os.path.commonpath([run.path.resolve().parent for run in runs])) / "report.html"
 
 
 def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> None:
-    """Writes the report.
+    """Writes the report as an HTML page.
 
     Args:
-        runs: The run folders, as they were compared.
-        comparison: The runs side by side.
-        page: The file to write.
+        runs: Run folders, in the order of the comparison.
+        comparison: Comparison of these runs.
+        page: File to write.
 
     Raises:
         InputError: The file cannot be written, or exists and is no such page, or a run's trace
@@ -77,7 +77,7 @@ def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) ->
     text = _render(runs, comparison, page)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(page, text)
+        write_atomically(page, text)
     except OSError as error:
         raise InputError(
             f"cannot write the report {page}: {error.strerror}; name another file with -o"
@@ -105,7 +105,7 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
 
 
 def _iterations(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Iteration]:
-    """The last iteration that all traced runs have traced, or else the last of each."""
+    """The last iteration traced in every run that has traces; if none, the last of each run."""
     by_number = [{found.iteration: found for found in run.timelines()} for run in runs]
     traced = [set(timelines) for timelines in by_number if timelines]
     common = set.intersection(*traced) if traced else set()

@@ -1,4 +1,4 @@
-"""iterations.csv: a line per iteration, in ascending order."""
+"""The file iterations.csv: one line per iteration, in ascending order."""
 
 from collections.abc import Iterator
 from dataclasses import astuple
@@ -14,13 +14,13 @@ _HEADER = ",".join(COLUMNS) + "\n"
 
 
 class IterationsFile:
-    """A file that grows by whole lines, and is read line by line: it may have any length."""
+    """A file that grows by complete lines and is read line by line, so that it may be long."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def begin(self) -> None:
-        """Writes the header, in place of whatever was there."""
+        """Writes the header, replacing an existing file."""
         with replacing(self.path) as beside:
             beside.write_text(_HEADER, encoding="utf-8")
 
@@ -34,7 +34,7 @@ class IterationsFile:
             file.write(_line(record))
 
     def cut(self, n_kept: int) -> None:
-        """Leaves out iterations from `n_kept` on.
+        """Removes iterations from number `n_kept` on.
 
         Raises:
             InputError: A line is damaged.
@@ -44,11 +44,11 @@ class IterationsFile:
             file.writelines(_line(r) for r in self.records() if r.iteration < n_kept)
 
     def n_lines(self) -> int:
-        """Iterations that have a whole line, damaged or not."""
+        """Number of iterations that have a complete line, damaged or not."""
         return max(0, sum(1 for _ in self._lines()) - 1)
 
     def records(self) -> Iterator[IterationRecord]:
-        """All iterations so far; a last line still being written is left out.
+        """All iterations so far, except one whose line is still being written.
 
         Raises:
             InputError: A line is damaged, or repeats an iteration.
@@ -59,17 +59,17 @@ class IterationsFile:
         if next(lines, "") != _HEADER:
             raise InputError(f"{self.path}:1: the columns must be {','.join(COLUMNS)}")
         for number, line in enumerate(lines, start=2):
-            record = parse_line(line, place := f"{self.path}:{number}")
+            record = parse_line(line, where := f"{self.path}:{number}")
             if record.iteration <= last:
                 raise InputError(
-                    f"{place}: iteration {record.iteration} comes after iteration {last}: two runs "
+                    f"{where}: iteration {record.iteration} comes after iteration {last}: two runs "
                     "wrote into this file, or lines were repeated; keep those of one run"
                 )
             last = record.iteration
             yield record
 
     def _lines(self) -> Iterator[str]:
-        """Whole lines; one that is too long for any is cut, and the last."""
+        """Complete lines; an overlong line is truncated and ends the iteration."""
         with self.path.open(encoding="utf-8", errors="replace") as file:
             while (line := file.readline(MOST_LINE_CHARACTERS)).endswith("\n"):
                 yield line

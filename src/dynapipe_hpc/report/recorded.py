@@ -1,4 +1,4 @@
-"""The iterations of a run, in memory that does not grow with their number."""
+"""Recorded iterations of a run, in memory that does not grow with their number."""
 
 import math
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ N_WARM_UP = 3
 
 
 def n_warm_up(n_iterations: int) -> int:
-    """Iterations not counted as steady: the first three, at most a quarter."""
+    """Number of warm-up iterations, not counted as steady: three, but at most a quarter."""
     return min(N_WARM_UP, n_iterations // 4)
 
 
@@ -22,8 +22,8 @@ class Totals:
 
     Attributes:
         n_iterations: Number of iterations.
-        n_skipped: Iterations whose update was left out, as a gradient was not a finite number.
-        waited_ms: Time waited for plans.
+        n_skipped: Number of iterations whose update was skipped because of a non-finite gradient.
+        waited_ms: Total time of waiting for plans.
         predicted_peak_bytes: Largest predicted peak memory of any rank.
         measured_peak_bytes: Largest measured peak memory of any rank.
     """
@@ -35,7 +35,7 @@ class Totals:
     measured_peak_bytes: int = 0
 
     def add(self, record: IterationRecord) -> None:
-        """Counts an iteration."""
+        """Adds an iteration."""
         self.n_iterations += 1
         self.n_skipped += not math.isfinite(record.gradient_norm)
         self.waited_ms += record.waited_ms
@@ -45,13 +45,13 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A run's iterations; of more than `MOST_KEPT` every 2nd, 4th, ... stands for all.
+    """Iterations of a run, thinned to every 2nd, 4th, ... if there are more than `MOST_KEPT`.
 
     Attributes:
         totals: Sums and maxima over all iterations.
-        steady: Sums and maxima over those after the warm-up.
-        kept: The iterations that are kept; all of a run that is not longer.
-        ends_s: Time in iterations up to the end of each kept one, in seconds.
+        steady: Sums and maxima over the iterations after the warm-up.
+        kept: Kept iterations: all of them if there are at most `MOST_KEPT`.
+        ends_s: Time spent in iterations up to the end of each kept one, in seconds.
         first: The first iteration.
         last: The last iteration.
     """
@@ -70,7 +70,7 @@ class Recorded:
 
 
 def read_recorded(records: Iterable[IterationRecord]) -> Recorded:
-    """Reads iterations in ascending order, at least one."""
+    """Reads iterations, at least one, in ascending order."""
     remaining = iter(records)
     start = list(islice(remaining, 4 * N_WARM_UP))
     totals, steady, end_s, stride = Totals(), Totals(), 0.0, 1
@@ -80,7 +80,7 @@ def read_recorded(records: Iterable[IterationRecord]) -> Recorded:
         if k >= n_warm_up(len(start)):
             steady.add(record)
         end_s += record.measured_ms / 1e3
-        # By number, so that what is kept of two runs is of equal iterations.
+        # By iteration number, so that the same iterations of two runs are kept.
         if record.iteration % stride == 0:
             kept.append((record, end_s))
         if len(kept) > MOST_KEPT:

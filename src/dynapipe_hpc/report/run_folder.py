@@ -1,4 +1,4 @@
-"""The folder that a run leaves behind: written while it runs, read by the report."""
+"""The run folder: written while a run executes, read by the report."""
 
 import json
 import tomllib
@@ -22,15 +22,15 @@ Fact = str | int | float
 ITERATIONS = "iterations.csv"
 TRACE = "trace.json"
 LOCK = ".lock"
-"""Name of the lock that a run holds while it writes; no part of the run."""
+"""Name of the lock that a run holds while it writes; not part of the results."""
 _GROWING = ("config.toml", "machine.json", ITERATIONS, TRACE)
 
 
 class RunFolder:
     """A run on disk; docs/formats.md describes the files.
 
-    Whole files are written beside and renamed; iterations.csv and trace.json grow by whole
-    lines, so that a run that dies leaves both readable.
+    Most files are replaced atomically; iterations.csv and trace.json grow by complete lines. So a
+    run that dies leaves all of them readable.
 
     Attributes:
         path: The folder.
@@ -49,33 +49,34 @@ class RunFolder:
     def create(
         cls, path: Path, config_toml: str, machine: Mapping[str, Fact], n_repeatable: int = 0
     ) -> Self:
-        """Starts the folder of a new run.
+        """Creates the folder of a new run.
 
         Args:
             path: The folder.
-            config_toml: See `config`.
-            machine: See `machine`.
-            n_repeatable: A run that was there before may have done fewer iterations than these.
+            config_toml: Text of the resolved configuration (TOML).
+            machine: Facts about the machine and the software.
+            n_repeatable: Number of iterations below which an earlier run in the folder may be
+                replaced.
 
         Raises:
-            InputError: The folder holds more of a run, or other files, or cannot be made.
+            InputError: The folder holds a longer run or other files, or cannot be created.
             RunError: The file system refuses, as when the disk is full.
         """
         _remove_unfinished(path)
         _prepare(path, n_repeatable)
         (path / TRACE).unlink(missing_ok=True)
         folder = cls(path, config_toml, machine)
-        # First, because it tells a run that failed early, whose folder may be used again.
+        # First, because it marks a run that failed early, whose folder may be used again.
         folder._iterations.begin()
         folder._write_facts()
         return folder
 
     @classmethod
     def resume(cls, path: Path, config_toml: str, machine: Mapping[str, Fact], n_done: int) -> Self:
-        """Goes on with the folder of a run, of which the first `n_done` iterations count.
+        """Resumes the folder of a run, of which the first `n_done` iterations count.
 
         Raises:
-            InputError: The folder is no run folder, or damaged.
+            InputError: The folder is not a run folder, or is damaged.
             RunError: The file system refuses, as when the disk is full.
         """
         _remove_unfinished(path)
@@ -87,15 +88,15 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Opens the folder of a run, ended or not.
+        """Opens the folder of a run, finished or not.
 
         Raises:
-            InputError: The folder is no run folder, or has no iteration yet.
+            InputError: The folder is not a run folder, or has no finished iteration yet.
         """
         for name in ("config.toml", "machine.json", ITERATIONS):
             if reason := why_unreadable(path / name):
                 raise InputError(
-                    f"{path} is not a run folder ({name}: {reason}); name one that a run wrote"
+                    f"{path} is not a run folder ({name}: {reason}); name the folder of a run"
                 )
         config = _read_config(path / "config.toml")
         folder = cls(path, config, _read_machine(path / "machine.json"))
@@ -124,11 +125,11 @@ class RunFolder:
             raise InputError(f"{path}: cannot be read: {error.strerror}; name another") from None
         if n_done and n_done >= n_repeatable:
             raise InputError(
-                f"{path} already holds a run, of {n_done} iterations, and no checkpoint to "
-                "continue from; name another folder or remove this one"
+                f"{path} already holds a run of {n_done} iterations without a checkpoint to "
+                "resume from; name another folder or remove this one"
             )
         if others and not is_run:
-            raise InputError(f"{path} holds files of something else; name a new folder")
+            raise InputError(f"{path} holds files that no run wrote; name a new folder")
 
     @classmethod
     def check_resumable(cls, path: Path) -> None:
@@ -143,7 +144,7 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """Name of the folder."""
         return self.path.resolve().name
 
     def add(self, record: IterationRecord) -> None:
@@ -158,28 +159,32 @@ class RunFolder:
         """Writes an iteration's plans as text and adds its timelines to trace.json.
 
         Args:
-            plans: Of all ranks, for one iteration.
-            traces: Of the same ranks in the same order.
+            plans: Plans of all ranks for one iteration.
+            traces: Traces of the same ranks, in the same order.
         """
         folder = self.path / "plans"
         with writing(folder):
             folder.mkdir(exist_ok=True)
         # Training does not wait for the disk.
-        write_whole(folder / f"{plans[0].iteration:04d}.txt", grid(plans) + "\n", lasting=False)
+        write_atomically(
+            folder / f"{plans[0].iteration:04d}.txt", grid(plans) + "\n", lasting=False
+        )
         with writing(self._trace.path):
             self._trace.add(timeline_of(plans, traces))
 
     def close(self) -> None:
-        """Ends trace.json, so that it is one JSON array."""
+        """Closes the JSON array of trace.json."""
         with writing(self._trace.path):
             self._trace.close()
 
     def _write_facts(self) -> None:
-        write_whole(self.path / "config.toml", self.config)
-        write_whole(self.path / "machine.json", json.dumps(dict(self.machine), indent=2) + "\n")
+        write_atomically(self.path / "config.toml", self.config)
+        write_atomically(
+            self.path / "machine.json", json.dumps(dict(self.machine), indent=2) + "\n"
+        )
 
     def records(self) -> Iterator[IterationRecord]:
-        """All iterations so far, one after the other; as `IterationsFile.records`.
+        """All iterations so far; see `IterationsFile.records`.
 
         Raises:
             InputError: A line is damaged, or repeats an iteration.
@@ -187,7 +192,7 @@ class RunFolder:
         return self._iterations.records()
 
     def timelines(self) -> list[IterationTimeline]:
-        """The iterations of trace.json; none if the run wrote no trace.
+        """Iterations of trace.json; an empty list if the run wrote no trace.
 
         Raises:
             InputError: trace.json is damaged.
@@ -195,20 +200,20 @@ class RunFolder:
         return list(self._trace.timelines())
 
 
-def write_whole(path: Path, text: str, *, lasting: bool = True) -> None:
-    """Writes a file beside its place and renames it, so that nobody sees half of it."""
+def write_atomically(path: Path, text: str, *, lasting: bool = True) -> None:
+    """Writes a text file atomically: a reader never sees part of it."""
     with replacing(path, lasting=lasting) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Removes what a killed run was writing; the report is no file of the run, nor of its lock."""
+    """Removes temporary files that a killed run has left; those of the report are not its own."""
     remove_unfinished(path, *_GROWING)
     remove_unfinished(path / "plans", "*")
 
 
 def _prepare(path: Path, n_repeatable: int) -> None:
-    """Makes an empty folder, or takes one whose run finished no iteration, or few."""
+    """Creates the folder, or checks that a run in it finished too few iterations to matter."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -237,5 +242,5 @@ def _read_machine(path: Path) -> dict[str, Fact]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     if not isinstance(machine, dict):
-        raise InputError(f"{path}: must hold an object of names and values")
+        raise InputError(f"{path}: must hold a JSON object; restore it from a copy")
     return machine

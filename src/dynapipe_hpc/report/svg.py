@@ -1,4 +1,4 @@
-"""Figures as SVG that takes fonts and colours from the page around it."""
+"""SVG figures that take fonts and colours from the page around them."""
 
 import io
 import re
@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Drawn in these colours; on the page each is a variable, which dark mode sets otherwise.
+# Figures are drawn in these colours; on the page each becomes a variable that dark mode changes.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0559a", "#b98300", "#3f7fd9")
 INK, MUTED, RULE = "#1b1f24", "#59636e", "#d8dee4"
 VARIABLES = {colour: f"var(--series-{i})" for i, colour in enumerate(SERIES)} | {
@@ -43,15 +43,15 @@ SIZE_INCHES = (5.6, 2.9)
 
 
 def draw(name: str, description: str, paint: Callable[[Axes], None]) -> str:
-    """Draws a figure of one pair of axes.
+    """Draws a figure with one pair of axes.
 
     Args:
-        name: Unique on the page; becomes part of the ids inside the figure.
-        description: What the figure shows, for those who do not see it.
-        paint: Fills the axes.
+        name: Name that is unique on the page; it becomes part of the ids inside the figure.
+        description: Description of the figure for screen readers.
+        paint: Function that draws into the axes.
 
     Returns:
-        An svg element.
+        The figure as an SVG element.
     """
     with rc_context({**STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=SIZE_INCHES, layout="constrained")

@@ -1,4 +1,4 @@
-"""What a run achieved, from its iterations."""
+"""Summary of a run: throughput, padding, prediction errors and loss."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,27 +11,27 @@ from dynapipe_hpc.report.recorded import Recorded
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run in numbers; medians are over the steady iterations that `Recorded` keeps.
+    """Summary of a run; medians are over the steady iterations that `Recorded` keeps.
 
     Attributes:
-        name: The run.
-        n_iterations: Iterations recorded.
-        n_steady: Iterations after the warm-up.
-        n_skipped: Iterations whose update was left out, as a gradient was not a finite number.
-        real_tokens_per_s: Median throughput, padding not counted.
-        padding_efficiency: Median share of the computed tokens that are real.
-        n_microbatches: Median micro-batches of an iteration.
+        name: Name of the run.
+        n_iterations: Number of recorded iterations.
+        n_steady: Number of iterations after the warm-up.
+        n_skipped: Number of iterations whose update was skipped because of a non-finite gradient.
+        real_tokens_per_s: Median throughput without padding, in tokens per second.
+        padding_efficiency: Median share of real tokens among those computed.
+        n_microbatches: Median number of micro-batches of an iteration.
         predicted_ms: Median predicted time of an iteration.
         measured_ms: Median measured time of an iteration.
         time_error: Median of |predicted - measured| / measured time.
         predicted_peak_bytes: Largest predicted peak memory of any rank.
         measured_peak_bytes: Largest measured peak memory of any rank.
-        peak_error: Median of |predicted - measured| / measured peak memory; NaN where
-            nothing was measured.
+        peak_error: Median of |predicted - measured| / measured peak memory; NaN if nothing was
+            measured.
         planning_ms: Median time of planning an iteration on one core.
-        plans_ahead: Median plans that were ready beyond the one being executed.
-        waited_ms: Time waited for plans, over all iterations.
-        steady_waited_ms: The part of it after the warm-up.
+        plans_ahead: Median number of plans that were ready beyond the one being executed.
+        waited_ms: Total time of waiting for plans.
+        steady_waited_ms: Part of `waited_ms` after the warm-up.
         first_loss: Loss of the first iteration.
         last_loss: Loss of the last iteration.
     """
@@ -58,11 +58,11 @@ class RunSummary:
 
 
 def summarise(name: str, run: Recorded) -> RunSummary:
-    """Puts a run in numbers.
+    """Summarises a run.
 
     Args:
-        name: What to call the run.
-        run: Its iterations.
+        name: Name of the run.
+        run: Iterations of the run.
     """
     totals, steady = run.totals, run.steady
 
@@ -95,12 +95,12 @@ def summarise(name: str, run: Recorded) -> RunSummary:
 
 
 def real_tokens_per_s(record: IterationRecord) -> float:
-    """Throughput of an iteration in tokens of samples, padding not counted."""
+    """Throughput of an iteration in real tokens per second, without padding."""
     return 1e3 * record.real_tokens / record.measured_ms
 
 
 def padding_efficiency(record: IterationRecord) -> float:
-    """Share of the computed tokens that are real, in (0, 1]."""
+    """Share of real tokens among those computed, in (0, 1]."""
     return record.real_tokens / record.padded_tokens
 
 
@@ -112,7 +112,7 @@ def relative_difference(value: float, reference: float) -> float:
 def largest_loss_difference(
     run: Sequence[IterationRecord], reference: Sequence[IterationRecord]
 ) -> float:
-    """Largest relative difference of loss at equal iterations.
+    """Largest relative difference of loss at the same iterations.
 
     Returns:
         The difference; NaN if no iteration is in both runs, or if a loss is NaN.

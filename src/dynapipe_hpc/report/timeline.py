@@ -1,4 +1,4 @@
-"""One iteration as bars: what each rank was planned to do when, and what it did."""
+"""Timeline of one iteration: planned and measured bars of every rank."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _Pass = Forward | Backward | BackwardInput | BackwardWeight
 
 
 class Kind(StrEnum):
-    """What a bar stands for."""
+    """Kind of work that a bar stands for."""
 
     LOAD = "load"
     FORWARD = "forward"
@@ -39,16 +39,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that takes a rank from start to end.
+    """A bar of the timeline: one instruction of a rank, from start to end.
 
     Attributes:
-        rank: The rank.
-        kind: What it is.
-        label: The instruction as in the plan's text: F3, B3, a3>1.
+        rank: Rank that executes it.
+        kind: Kind of work.
+        label: Instruction as in the plan's text: F3, B3, a3>1.
         microbatch: Index of the micro-batch in its replica; None for updates.
         shape: Rows and tokens per row of the micro-batch; None for updates.
-        start_ms: From the start of the iteration.
-        end_ms: From the start of the iteration.
+        start_ms: Start, measured from the start of the iteration.
+        end_ms: End, measured from the start of the iteration.
     """
 
     rank: int
@@ -62,13 +62,13 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class IterationTimeline:
-    """An iteration of all ranks, planned and measured.
+    """Timeline of an iteration over all ranks, planned and measured.
 
     Attributes:
         iteration: Number of the iteration.
         planned_ms: Predicted time of the iteration.
-        planned: Every pass at its predicted time.
-        measured: Every instruction at its measured time.
+        planned: Bars of all passes at their predicted times.
+        measured: Bars of all instructions at their measured times.
     """
 
     iteration: int
@@ -78,21 +78,21 @@ class IterationTimeline:
 
     @property
     def measured_ms(self) -> float:
-        """End of the last instruction."""
+        """End of the last instruction, from the start of the iteration."""
         return max((bar.end_ms for bar in self.measured), default=0.0)
 
     @property
     def ranks(self) -> list[int]:
-        """All ranks, from 0."""
+        """All ranks, ascending."""
         return sorted({bar.rank for bar in self.planned + self.measured})
 
 
 def timeline_of(plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> IterationTimeline:
-    """Joins what was planned and what was measured.
+    """Joins the plans and the traces of an iteration into its timeline.
 
     Args:
-        plans: Of all ranks, for one iteration.
-        traces: Of the same ranks in the same order.
+        plans: Plans of all ranks for one iteration.
+        traces: Traces of the same ranks, in the same order.
     """
     pairs = zip(plans, traces, strict=True)
     return IterationTimeline(

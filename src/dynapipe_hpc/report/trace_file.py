@@ -1,4 +1,4 @@
-"""trace.json: timelines as trace events, a format that Perfetto and chrome://tracing open."""
+"""The file trace.json: timelines as trace events, for Perfetto and chrome://tracing."""
 
 import json
 import math
@@ -17,16 +17,16 @@ Event = dict[str, Any]  # the format is an open JSON object
 
 MOST_LINE_BYTES = 1 << 28
 LARGEST = 1 << 53
-"""Of numbers in a trace: floats hold all integers up to it."""
+"""Largest number allowed in a trace: floats hold all integers up to it."""
 ON_SECOND_TRACK = {Kind.TRANSFER, Kind.WAIT}
 
 
 class TraceFile:
     """A JSON array that grows by one line per iteration.
 
-    A rank has two processes, planned and measured, each with a track of computation and one
-    of transfers and waits. The format allows the closing bracket to be missing, so the file
-    is usable at any time; the first line names the tracks.
+    A rank appears as two processes, planned and measured, each with a track of computation and
+    one of transfers and waits. The first line names the tracks. The format allows the closing
+    bracket to be missing, so the file is usable at any time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class TraceFile:
         self._end_ms = 0.0
 
     def add(self, timeline: IterationTimeline) -> None:
-        """Appends an iteration, after the end of the one before."""
+        """Appends an iteration, which starts at the end of the one before."""
         with self.path.open("a", encoding="utf-8") as file:
             if not file.tell():
                 file.write("[" + _line(_names(timeline.ranks)))
@@ -42,13 +42,13 @@ class TraceFile:
         self._end_ms += max(timeline.planned_ms, timeline.measured_ms)
 
     def close(self) -> None:
-        """Ends the array."""
+        """Closes the JSON array."""
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("]\n")
 
     def cut(self, n_kept: int) -> None:
-        """Leaves out iterations from `n_kept` on, and goes on behind those before.
+        """Removes iterations from number `n_kept` on; later ones are appended after the rest.
 
         Raises:
             InputError: A line is damaged.
@@ -65,7 +65,7 @@ class TraceFile:
             self.path.unlink()
 
     def timelines(self) -> Iterator[IterationTimeline]:
-        """All iterations, one after the other, as runs of many ranks fill gigabytes.
+        """All iterations, one by one, because runs of many ranks fill gigabytes.
 
         A last line still being written is left out; without a file there are none.
 
@@ -80,8 +80,8 @@ class TraceFile:
         with TextIOWrapper(open_input(self.path), encoding="utf-8", errors="replace") as file:
             while line := file.readline(MOST_LINE_BYTES):
                 number += 1
-                is_whole = line.endswith("\n") or len(line) == MOST_LINE_BYTES
-                if number > 1 and is_whole and line != "]\n":
+                is_complete = line.endswith("\n") or len(line) == MOST_LINE_BYTES
+                if number > 1 and is_complete and line != "]\n":
                     yield self._timeline(line, number)
 
     def _timeline(self, line: str, number: int) -> IterationTimeline:
@@ -98,7 +98,7 @@ class TraceFile:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no time")
+        raise ValueError(f"{text} is not a time")
     return number
 
 
@@ -107,7 +107,7 @@ def _line(events: Iterable[Event]) -> str:
 
 
 def _process(rank: int, *, measured: bool) -> int:
-    """Ids from 1 in the order in which they are shown: rank by rank, planned above measured."""
+    """Process id from 1, in display order: rank by rank, planned above measured."""
     return 2 * rank + measured + 1
 
 
@@ -128,7 +128,7 @@ def _name(what: str, pid: int, tid: int, name: str) -> Event:
 
 
 def _events(timeline: IterationTimeline, offset_ms: float) -> list[Event]:
-    """An event around the whole iteration per process, then its bars."""
+    """Events of an iteration: one per process that spans the iteration, then the bars."""
     events = []
     sides = (
         (False, timeline.planned_ms, timeline.planned),
@@ -137,9 +137,9 @@ def _events(timeline: IterationTimeline, offset_ms: float) -> list[Event]:
     for measured, end_ms, bars in sides:
         for rank in timeline.ranks:
             pid = _process(rank, measured=measured)
-            whole = _slice(f"iteration {timeline.iteration}", "iteration", pid, 2 * pid)
-            whole |= _times(offset_ms, 0.0, end_ms) | {"args": {"iteration": timeline.iteration}}
-            events.append(whole)
+            span = _slice(f"iteration {timeline.iteration}", "iteration", pid, 2 * pid)
+            span |= _times(offset_ms, 0.0, end_ms) | {"args": {"iteration": timeline.iteration}}
+            events.append(span)
         events += [_of_bar(bar, offset_ms, measured=measured) for bar in bars]
     return events
 
@@ -159,19 +159,19 @@ def _slice(name: str, category: str, pid: int, tid: int) -> Event:
 
 
 def _times(offset_ms: float, start_ms: float, end_ms: float) -> Event:
-    """Microseconds with three decimals: viewers nest slices in whole nanoseconds."""
+    """Start and duration in µs with three decimals: viewers nest slices by integer nanoseconds."""
     start_ns = round((offset_ms + start_ms) * 1e6)
     end_ns = round((offset_ms + end_ms) * 1e6)
     return {"ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3}
 
 
 def _from_events(events: list[Event]) -> IterationTimeline:
-    whole, *_ = (event for event in events if event["cat"] == "iteration")
-    start_us = _time(whole["ts"])
+    span, *_ = (event for event in events if event["cat"] == "iteration")
+    start_us = _time(span["ts"])
     bars = [event for event in events if event["cat"] != "iteration"]
     return IterationTimeline(
-        iteration=_count(whole["args"]["iteration"]),
-        planned_ms=_time(whole["dur"]) / 1e3,
+        iteration=_count(span["args"]["iteration"]),
+        planned_ms=_time(span["dur"]) / 1e3,
         planned=tuple(_to_bar(event, start_us) for event in bars if _count(event["pid"]) % 2 == 1),
         measured=tuple(_to_bar(event, start_us) for event in bars if event["pid"] % 2 == 0),
     )
@@ -193,17 +193,17 @@ def _to_bar(event: Event, start_us: float) -> Bar:
 
 def _count(value: object) -> int:
     if type(value) is not int or not 0 <= value <= LARGEST:
-        raise ValueError(f"{quoted(value)} is no number of something")
+        raise ValueError(f"{quoted(value)} is not a count")
     return value
 
 
 def _time(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
-        raise ValueError(f"{quoted(value)} is no time")
+        raise ValueError(f"{quoted(value)} is not a time")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{quoted(value)} is no text")
+        raise TypeError(f"{quoted(value)} is not text")
     return value

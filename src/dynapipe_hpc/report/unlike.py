@@ -1,4 +1,4 @@
-"""What differs between runs that stand side by side, beyond how they train."""
+"""Settings in which compared runs differ although they should be equal: data, model, machine."""
 
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from dynapipe_hpc.report.run_folder import RunFolder
 
-# Layouts and planners are what runs are compared for.
+# Runs are compared to judge layouts and planners, so these may differ.
 _TABLES = ("data", "model")
 _KEYS = ("training.dtype", "training.threads", "training.loss_weighting")
 _LEFT_OUT = {"data.verify", "model.layers_per_stage"}
@@ -14,11 +14,11 @@ _FACTS = ("ranks", "device", "processor")
 
 
 def differences(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, ...]:
-    """A line about each fact in which runs differ: data, model, numbers, ranks, device.
+    """Lines about facts in which runs differ: data, model, dtype, ranks, devices.
 
     Args:
         runs: The runs.
-        names: What they are called.
+        names: Names of the runs, in the same order.
     """
     facts = [dict(_facts(run)) for run in runs]
     keys = dict.fromkeys(key for of_run in facts for key in of_run)
@@ -27,7 +27,7 @@ def differences(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, .
 
 
 def _line(key: str, values: Sequence[str], names: Sequence[str]) -> str:
-    """Which runs have which value; empty if all have the same."""
+    """A line that says which runs have which value; empty if all have the same."""
     named: dict[str, list[str]] = {}
     for value, name in zip(values, names, strict=True):
         named.setdefault(value, []).append(name)
