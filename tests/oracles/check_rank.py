@@ -86,14 +86,16 @@ def _check_steps(plan: RankPlan, neighbours: Neighbours) -> None:
     done: list[set[str]] = [set() for _ in plan.microbatches]
     if list(plan.instructions[-2:]) != [ReduceGradients(), StepOptimizer()]:
         raise _error(
-            plan, len(plan.instructions), "a plan ends with reduce and step, in this order"
+            plan, len(plan.instructions), "a plan must end with reduce and step, in this order"
         )
     for position, instruction in enumerate(plan.instructions[:-2]):
         step, i, peer = _step(instruction)
         if step == "B" and "B" not in needs:
-            raise _error(plan, position, "a plan splits all backward passes of its rank or none")
+            raise _error(
+                plan, position, "a plan must split all backward passes of its rank or none"
+            )
         if step not in needs:
-            raise _error(plan, position, "this has no place here")
+            raise _error(plan, position, "this is not allowed here")
         if not 0 <= i < len(done):
             raise _error(plan, position, f"there are only {len(done)} micro-batches")
         if step in done[i]:

@@ -50,12 +50,17 @@ def test_a_right_plan_passes(middle: str) -> None:
         ("g1>4 g0>! g1>!", "g0>!", "this needs g1> before", "[reduce] step"),
         ("g0<! a0>! B0 g0>4", "g0>4 g0<! a0>! B0", "this needs B0 before", "[g0>4]"),
         ("g1<! a1>! B1", "a1>! B1 g1<!", "this needs g1<! before", "[B1]"),
-        ("B1", "reduce B1", "this has no place here", "[reduce] B1"),
-        ("reduce step", "step reduce", "a plan ends with reduce and step, in this order", ""),
-        ("reduce step", "reduce", "a plan ends with reduce and step, in this order", "reduce []"),
+        ("B1", "reduce B1", "this is not allowed here", "[reduce] B1"),
+        ("reduce step", "step reduce", "a plan must end with reduce and step, in this order", ""),
+        (
+            "reduce step",
+            "reduce",
+            "a plan must end with reduce and step, in this order",
+            "reduce []",
+        ),
         ("g0<6@2", "g0<6@0", "slot 0 is in use until B0", "[g0<6@0]"),
         ("a0>! B0 g0>4 g1<6@0", "a0>! g1<6@0 B0 g0>4", "slot 0 is in use until B0", ""),
-        ("B0", "I0", "a plan splits all backward passes of its rank or none", "[B1]"),
+        ("B0", "I0", "a plan must split all backward passes of its rank or none", "[B1]"),
     ],
 )
 def test_a_broken_rule_is_named_and_shown(old: str, new: str, problem: str, shown: str) -> None:
@@ -69,7 +74,7 @@ def test_a_broken_rule_is_named_and_shown(old: str, new: str, problem: str, show
         ("I0 g0>4 W0", "W0 I0 g0>4", "this needs I0 before", "a0>! [W0] I0"),
         ("I1 g1>4", "g1>4 I1", "this needs I1 before", "a1>! [g1>4] I1"),
         ("W1", "W1 W1", "this comes a second time", "W1 [W1]"),
-        ("W0", "B0", "a plan splits all backward passes of its rank or none", "[B0]"),
+        ("W0", "B0", "a plan must split all backward passes of its rank or none", "[B0]"),
         ("W0 g1<6@0", "g1<6@0 W0", "slot 0 is in use until W0", "[g1<6@0] W0"),
     ],
 )
@@ -88,7 +93,7 @@ def assert_refused(right: str, old: str, new: str, problem: str, shown: str) -> 
 
 def test_an_end_of_the_pipeline_has_no_transfers_beyond_it() -> None:
     alone = plans_of_grid(RIGHT, n_microbatches=2)
-    with pytest.raises(PlanError, match=r"this has no place here:\n  rank 0 \| \[a0<4@0\]"):
+    with pytest.raises(PlanError, match=r"this is not allowed here:\n  rank 0 \| \[a0<4@0\]"):
         check_plans(alone)
 
 

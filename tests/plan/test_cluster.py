@@ -42,5 +42,7 @@ def test_plans_number_the_ranks_of_a_shard_as_a_cluster_of_one_shard_would(
 
 
 def test_a_cluster_that_plans_cannot_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="n_replicas x n_stages is 65540; a plan numbers at most"):
+    with pytest.raises(
+        ValueError, match="n_replicas x n_stages is 65540, but plans number at most"
+    ):
         Cluster(n_replicas=65540, device_memory_bytes=1)

@@ -77,14 +77,17 @@ def test_empty_lines_and_indentation_do_not_count() -> None:
     [
         ("rank 0 | F0\nrnk 1 | F0", "line 2: 'rnk 1 | F0' does not start with \"rank NUMBER |\""),
         ("rank 0 F0", "line 1: 'rank 0 F0' does not start with"),
-        ("rank 0 | F0\n\nrank 0 | F1", "line 3: rank 0 has a line already"),
-        ("rank 0 | F0 F1 a0>", "line 1, token 3: 'a0>' is no instruction; expected one like L0"),
-        ("rank 0 | a0<1", "line 1, token 1: 'a0<1' is no instruction"),
-        ("rank 0 | a0>1@2", "'a0>1@2' is no instruction"),
-        ("rank 0 | F-1", "'F-1' is no instruction"),
-        ("rank 0 | F01", "'F01' is no instruction"),
-        ("rank 0 | F" + "9" * 5000, "is no instruction"),
-        ("rank 0 | x0>1", "'x0>1' is no instruction"),
+        ("rank 0 | F0\n\nrank 0 | F1", "line 3: rank 0 already has a line"),
+        (
+            "rank 0 | F0 F1 a0>",
+            "line 1, token 3: 'a0>' is not an instruction; expected one like L0",
+        ),
+        ("rank 0 | a0<1", "line 1, token 1: 'a0<1' is not an instruction"),
+        ("rank 0 | a0>1@2", "'a0>1@2' is not an instruction"),
+        ("rank 0 | F-1", "'F-1' is not an instruction"),
+        ("rank 0 | F01", "'F01' is not an instruction"),
+        ("rank 0 | F" + "9" * 5000, "is not an instruction"),
+        ("rank 0 | x0>1", "'x0>1' is not an instruction"),
     ],
 )
 def test_text_that_is_no_grid_is_refused(text: str, message: str) -> None:

@@ -1,1 +1,1 @@
-"""The border between planning and execution. In: nothing. Out: plans, as values, text, bytes."""
+"""The interface of planning and execution. In: nothing. Out: plans, as values, text, bytes."""

@@ -1,4 +1,4 @@
-"""What travels between two neighbouring stages."""
+"""Boundary between two neighbouring stages: the tensor that travels across it."""
 
 from enum import IntEnum
 
@@ -6,17 +6,16 @@ from dynapipe_hpc.data.microbatch import MicroBatch
 
 
 class Boundary(IntEnum):
-    """What a stage hands to the next one, which returns its gradient.
+    """The tensor that a stage sends to the next one, which returns its gradient.
 
-    ROWS: The activation of a micro-batch's rows; of an encoder-decoder model those of the
-        encoder, up to its output.
-    PAIR: The encoder's output and the decoder's activation, one behind the other along tokens.
+    ROWS: Activation of a micro-batch's rows; inside or after an encoder, of the encoder's rows.
+    PAIR: Encoder's output and decoder's activation, concatenated along tokens.
     """
 
     ROWS = 0
     PAIR = 1
 
     def tokens_of(self, microbatch: MicroBatch) -> int:
-        """Tokens per row of the tensor that travels."""
-        behind = microbatch.target_tokens if self is Boundary.PAIR else 0
-        return microbatch.row_tokens + behind
+        """Number of tokens per row of the tensor that travels."""
+        decoder_tokens = microbatch.target_tokens if self is Boundary.PAIR else 0
+        return microbatch.row_tokens + decoder_tokens

@@ -1,4 +1,4 @@
-"""Checks the plans of an iteration before any rank executes them."""
+"""Check of an iteration's plans before any rank executes them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,22 +13,23 @@ __all__ = ["PlanError", "check_plans"]
 
 
 def check_plans(plans: Sequence[RankPlan]) -> None:
-    """Checks that the plans of all ranks, executed together, end and compute the iteration.
+    """Checks that the plans of all ranks, executed together, terminate and compute the iteration.
 
-    They belong to one iteration; the stages of a replica form one pipeline over the same
-    micro-batches. On each rank, every micro-batch takes every step once and after what it
-    needs, peers are the neighbouring stages, a receive slot has one user at a time, and memory
-    stays within its limit. No two ranks disagree on the order of their transfers and no rank
-    waits for ever, if transfers behave as NCCL's do. Linear in the number of instructions.
+    All plans belong to one iteration, and the stages of a replica form one pipeline over the same
+    micro-batches. On each rank, every micro-batch takes every step once and after the steps that
+    it depends on, peers are the neighbouring stages, a receive slot has one user at a time, and
+    memory stays within its limit. No two ranks disagree on the order of their transfers, and no
+    rank waits forever if transfers behave like NCCL's. The time is linear in the number of
+    instructions.
 
     Args:
-        plans: Of all ranks of an iteration, in any order.
+        plans: Plans of all ranks of an iteration, in any order.
 
     Raises:
-        PlanError: A rule is broken; the message shows the ranks and instructions.
+        PlanError: A rule is broken; the message shows the ranks and the instructions.
 
     Source:
-        Paper, section "Communication Planning", which argues that its plans cannot
+        DynaPipe paper, section "Communication Planning", which argues that its plans cannot
         deadlock; here every plan is checked.
     """
     if len(iterations := {plan.iteration for plan in plans}) > 1:
@@ -43,7 +44,7 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
 
 
 def _pipeline(plans: Iterable[RankPlan], replica: int) -> list[RankPlan]:
-    """The plans of a replica, by stage."""
+    """Plans of a replica, by stage."""
     pipeline = sorted((p for p in plans if p.replica == replica), key=lambda p: p.stage)
     stages = [plan.stage for plan in pipeline]
     if stages != list(range(len(pipeline))):

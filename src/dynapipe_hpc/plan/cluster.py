@@ -1,4 +1,4 @@
-"""The ranks of a job and what connects them."""
+"""The [cluster] table: the ranks of a job and their connections."""
 
 from typing import Literal, Self
 
@@ -11,12 +11,12 @@ from dynapipe_hpc.data.config_table import ConfigTable
 class Link(ConfigTable):
     """A connection between the ranks of neighbouring stages.
 
-    A transfer of n bytes takes `latency_ms + n / bytes_per_ms`. Plans that are made with a cost
-    table take the link that was measured into it, if there is one, instead of a configured one.
+    A transfer of n bytes takes `latency_ms + n / bytes_per_ms`. If a cost table holds a measured
+    link, planning uses it instead of the configured one.
 
     Attributes:
-        latency_ms: Time of an empty transfer.
-        bytes_per_ms: Bandwidth; 1e6 is 1 GB/s, inf a transfer that takes no longer for its size.
+        latency_ms: Time of an empty transfer, in ms.
+        bytes_per_ms: Bandwidth in bytes per ms; 1e6 is 1 GB/s, inf means that size costs no time.
         full_duplex: Whether a rank sends to both neighbours at the same time. If not, its
             transfers in the two directions wait for each other, as in the paper's planner.
     """
@@ -27,18 +27,19 @@ class Link(ConfigTable):
 
 
 class Cluster(ConfigTable):
-    """Replicas of a pipeline of stages, each cut into shards; a rank per shard. [cluster] table.
+    """The [cluster] table: data-parallel replicas of pipeline stages, cut into tensor shards.
 
-    All shards of a stage execute one plan, so plans number ranks as if there were one shard.
+    Every shard has a rank. All shards of a stage execute one plan, so plans number ranks as if
+    there were one shard.
 
     Attributes:
-        n_replicas: Copies of the model, each working on its share of every batch.
-        n_stages: Parts into which the layers of one copy are divided.
-        n_shards: Ranks over which every layer of a stage is cut (tensor parallelism).
+        n_replicas: Number of data-parallel copies of the model, each with its share of a batch.
+        n_stages: Number of pipeline stages into which the layers of one copy are divided.
+        n_shards: Number of ranks over which every layer of a stage is cut (tensor parallel).
         device_memory_bytes: Memory that one rank may use for model and activations, such as "80GB".
-        zero_stage: What replicas share out instead of each keeping all of it: 0 nothing, 1 the
-            state of the optimizer (ZeRO-1).
-        link: Connection between neighbouring stages; a measured one of a cost table wins.
+        zero_stage: ZeRO stage, that is, what replicas divide among them instead of keeping copies:
+            0 for nothing, 1 for the optimizer's state (ZeRO-1).
+        link: Connection between neighbouring stages, unless a cost table holds a measured one.
     """
 
     n_replicas: int = Field(default=1, ge=1, le=2**20)
@@ -50,16 +51,16 @@ class Cluster(ConfigTable):
 
     @property
     def n_ranks(self) -> int:
-        """Ranks of the whole job."""
+        """Number of ranks of the job."""
         return self.n_plans * self.n_shards
 
     @property
     def n_plans(self) -> int:
-        """Plans of an iteration: one per stage of every replica, for all its shards."""
+        """Number of plans of an iteration: one per replica and stage, for all its shards."""
         return self.n_replicas * self.n_stages
 
     def rank_of(self, replica: int, stage: int, shard: int = 0) -> int:
-        """The rank that holds a shard of a replica's stage; shards, then stages are neighbours."""
+        """The rank of a shard of a replica's stage; numbered by replica, then stage, then shard."""
         return (replica * self.n_stages + stage) * self.n_shards + shard
 
     def replica_of(self, rank: int) -> int:
@@ -67,7 +68,7 @@ class Cluster(ConfigTable):
         return self.plan_of(rank) // self.n_stages
 
     def stage_of(self, rank: int) -> int:
-        """The stage that a rank holds a shard of."""
+        """The stage that a rank belongs to."""
         return self.plan_of(rank) % self.n_stages
 
     def shard_of(self, rank: int) -> int:
@@ -75,13 +76,14 @@ class Cluster(ConfigTable):
         return rank % self.n_shards
 
     def plan_of(self, rank: int) -> int:
-        """The plan that a rank executes: its number among the ranks of its shard."""
+        """The plan that a rank executes: its index among the ranks with the same shard number."""
         return rank // self.n_shards
 
     @model_validator(mode="after")
     def _ranks_fit_a_plan(self) -> Self:
         if self.n_plans > 65536:
             raise ValueError(
-                f"n_replicas x n_stages is {self.n_plans}; a plan numbers at most 65536 ranks"
+                f"n_replicas x n_stages is {self.n_plans}, but plans number at most 65536 ranks; "
+                "lower one of them"
             )
         return self

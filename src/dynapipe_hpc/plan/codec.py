@@ -1,4 +1,4 @@
-"""Plans as bytes. The layout is in docs/formats.md; all numbers are little endian."""
+"""Plans as bytes, little endian; docs/formats.md describes the layout."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,26 +21,25 @@ _MICROBATCH = struct.Struct("<4I")  # rows, tokens per row, target tokens per ro
 _HASH_BYTES = 8
 _LARGEST = 2**63 - 1
 _LARGEST_RANK = 2**32 - 1
-# Bytes of one entry: of a micro-batch and of its memory, a row, a sample, a pass, an instruction.
+# Bytes per micro-batch, memory of a micro-batch, row, sample, pass and instruction.
 _ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 2 * 8, 4 * COLUMNS)
 
 
 def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
-    """The plans of an iteration as bytes, each with the hash of all.
+    """Encodes the plans of an iteration as bytes, each with the hash of all.
 
-    The hash is BLAKE2b of 8 bytes, which serves as the checksum too: as fast as memory on any
-    machine, without special instructions, and part of Python. So there is one pass over the
-    bytes, and plans that differ anywhere do not go for the same ones.
+    The hash is BLAKE2b of 8 bytes and also serves as the checksum, so that one pass over the bytes
+    suffices. It is fast on any machine, without special instructions, and part of Python.
 
     Args:
-        plans: Of all ranks, by rank.
+        plans: Plans of all ranks, by rank.
 
     Raises:
-        PlanFormatError: A number is negative or too large for its column, or the memory plan
-            has not one entry per micro-batch.
+        PlanFormatError: A number is negative or too large for its column, or the memory plan does
+            not have one entry per micro-batch.
     """
     bodies = _bodies(plans)
-    # Of a hash one can take a digest and go on.
+    # A hash object can continue after its digest was taken.
     hashes = list(map(_hash_of, bodies))
     of_all = blake2b(b"".join(h.digest() for h in hashes), digest_size=_HASH_BYTES).digest()
     for one in hashes:
@@ -52,15 +51,15 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
 
 
 def decode(data: bytes) -> RankPlan:
-    """The plan that `encode_plans` made these bytes from.
+    """Decodes the plan that `encode_plans` turned into these bytes.
 
     Raises:
-        PlanFormatError: The bytes are cut, damaged, of another version or no plan at all.
+        PlanFormatError: The bytes are truncated, damaged, of another version or not a plan.
     """
     body = _checked_body(data)
     numbers = _NUMBERS.unpack_from(body)
     _check_range(numbers[:9])
-    iteration, rank, replica, stage, hidden_size, limit, static, before, behind = numbers[:9]
+    iteration, rank, replica, stage, hidden_size, limit, static, before, after = numbers[:9]
     if rank > _LARGEST_RANK:
         raise PlanFormatError(f"the plan is of rank {rank}, which is beyond {_LARGEST_RANK}")
     microbatches, sizes, row_sizes, samples, passes, instructions = _tables(body, numbers[9:14])
@@ -76,15 +75,15 @@ def decode(data: bytes) -> RankPlan:
         InstructionRows.unpack(instructions, len(shapes)),
         MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
         Prediction(numbers[14], tuple(struct.iter_unpack("<2d", passes))),
-        (_boundary(before), _boundary(behind)),
+        (_boundary(before), _boundary(after)),
     )
 
 
 def plans_hash(data: bytes) -> int:
-    """The hash over the plans of all ranks that a plan was encoded with.
+    """Hash over the plans of all ranks that is stored in an encoded plan.
 
     Raises:
-        PlanFormatError: As `decode`.
+        PlanFormatError: As for `decode`.
     """
     _checked_body(data)
     return int.from_bytes(data[-_HASH_BYTES:], "little")
@@ -98,7 +97,7 @@ def _hash_of(parts: Iterable[bytes]) -> blake2b:
 
 
 def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
-    """Per plan, what is between its checksum and the hash of all, in parts."""
+    """The bytes of every plan between its checksum and the hash of all, in parts."""
     tables: dict[int, tuple[bytes, ...]] = {}  # the stages of a replica share a tuple
     bodies = []
     for plan in plans:
@@ -108,7 +107,7 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
             bodies.append(_body(plan, *tables[id(plan.microbatches)]))
         except (struct.error, ValueError) as error:
             raise PlanFormatError(
-                f"iteration {plan.iteration}: the plan of rank {plan.rank} has no bytes: {error}"
+                f"iteration {plan.iteration}: cannot encode the plan of rank {plan.rank}: {error}"
             ) from error
     return bodies
 
@@ -144,9 +143,9 @@ def _body(
 
 
 def _checked_body(data: bytes) -> memoryview:
-    """What is between header and hash, once header and checksum are right."""
+    """The bytes between header and hash, after checking header and checksum."""
     if len(data) < _HEADER.size + _NUMBERS.size + _HASH_BYTES or not data.startswith(_MAGIC):
-        raise PlanFormatError(f"{len(data)} bytes are no plan, or their start is damaged")
+        raise PlanFormatError(f"these {len(data)} bytes are not a plan, or are damaged")
     _, version, checksum = _HEADER.unpack_from(data)
     if version != VERSION:
         raise PlanFormatError(
@@ -156,14 +155,14 @@ def _checked_body(data: bytes) -> memoryview:
     content = memoryview(data)[_HEADER.size :]
     if blake2b(content, digest_size=_HASH_BYTES).digest() != checksum:
         raise PlanFormatError(
-            f"the plan is cut or damaged: its {len(data)} bytes fail the checksum"
+            f"the plan is truncated or damaged: its {len(data)} bytes fail the checksum"
         )
     return content[:-_HASH_BYTES]
 
 
 def _tables(body: memoryview, counts: tuple[int, ...]) -> list[memoryview]:
-    """The tables behind the numbers, in the order of `_ENTRY_BYTES`."""
-    n_entries = (counts[0], *counts)  # micro-batches count for their memory, too
+    """The tables after the numbers, in the order of `_ENTRY_BYTES`."""
+    n_entries = (counts[0], *counts)  # the memory table has one entry per micro-batch, too
     sizes = (n * size for n, size in zip(n_entries, _ENTRY_BYTES, strict=True))
     ends = list(accumulate(sizes, initial=_NUMBERS.size))
     if ends[-1] != len(body):
@@ -172,7 +171,7 @@ def _tables(body: memoryview, counts: tuple[int, ...]) -> list[memoryview]:
 
 
 def _check_range(numbers: Iterable[int]) -> None:
-    """Kernels count bytes with a sign."""
+    """Checks that numbers fit the signed integers of the kernels."""
     if (largest := max(numbers, default=0)) > _LARGEST:
         raise PlanFormatError(f"the plan has the number {largest}, which is beyond {_LARGEST}")
 

@@ -1,15 +1,15 @@
-"""What can be wrong with a plan."""
+"""Errors of plans."""
 
 from dynapipe_hpc.data.errors import InputError, RunError
 
 
 class PlanError(ValueError):
-    """Plans that would hang, run out of memory or compute something else if executed."""
+    """Plans would hang, run out of memory or compute something else if executed."""
 
 
 class PlanFormatError(RunError):
-    """Bytes that are no plan, or a plan that has no bytes."""
+    """Bytes cannot be decoded into a plan, or a plan cannot be encoded as bytes."""
 
 
 class PlanTextError(InputError):
-    """Text that is no grid of plans; the message names line and token."""
+    """Text is not a grid of plans; the message names line and token."""

@@ -1,4 +1,4 @@
-"""A rule that plans break, in words and as a picture."""
+"""Messages about rules that plans break, with an excerpt of the plans."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -8,12 +8,12 @@ from dynapipe_hpc.plan.excerpt import excerpt, picture
 from dynapipe_hpc.plan.instruction import BackwardWeight, StartReceive, StartSend
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
-# As in plan text, less numbers, in the order of the kernel's steps.
+# Symbols of plan text without numbers, in the order of the kernel's steps.
 _STEPS = ("L", "a<", "a<!", "F", "a>", "a>!", "g<", "g<!", "B", "I", "W", "g>", "g>!")
 
 
 class Rule(IntEnum):
-    """Rules by the kernel's numbers; cpp/include/dynapipe/check_pipeline.hpp says what they are."""
+    """Rules by the kernel's numbers; cpp/include/dynapipe/check_pipeline.hpp defines them."""
 
     ENDING = 0
     PLACE = 1
@@ -28,14 +28,14 @@ class Rule(IntEnum):
 
 
 class Fault(NamedTuple):
-    """What the kernel found in the plans of a replica.
+    """A broken rule that the kernel found in the plans of a replica.
 
     Attributes:
-        rule: The rule that is broken.
-        stage: Where; for PAIR_ORDER, the first of two neighbours.
-        position: Which instruction; for PAIR_ORDER, which transfer of the two.
-        microbatch: For NEEDS and SLOT, the micro-batch meant.
-        detail: NEEDS: the missing step; PEER: the right one; MEMORY: the peak in bytes.
+        rule: Number of the broken rule, see `Rule`.
+        stage: Stage of the plan; for PAIR_ORDER, the first of two neighbours.
+        position: Index of the instruction; for PAIR_ORDER, of the transfer between the two.
+        microbatch: Index of the micro-batch, for NEEDS and SLOT.
+        detail: Missing step (NEEDS), correct peer (PEER) or peak in bytes (MEMORY).
     """
 
     rule: int
@@ -46,7 +46,7 @@ class Fault(NamedTuple):
 
 
 def describe(pipeline: Sequence[RankPlan], fault: Fault) -> str:
-    """Says what is wrong with the plans of a replica, by stage, and shows where."""
+    """A message that says which rule the plans of a replica, by stage, break and shows where."""
     plan = pipeline[fault.stage]
     iteration = f"iteration {plan.iteration}"
     match rule := Rule(fault.rule):
@@ -65,9 +65,9 @@ def describe(pipeline: Sequence[RankPlan], fault: Fault) -> str:
 def _problem(plan: RankPlan, fault: Fault, rule: Rule) -> str:
     match rule:
         case Rule.ENDING:
-            return "a plan ends with reduce and step, in this order"
+            return "a plan must end with reduce and step, in this order"
         case Rule.PLACE:
-            return "this has no place here"
+            return "this is not allowed here"
         case Rule.MICROBATCH:
             return f"there are only {len(plan.microbatches)} micro-batches"
         case Rule.ONCE:
@@ -78,7 +78,7 @@ def _problem(plan: RankPlan, fault: Fault, rule: Rule) -> str:
         case Rule.PEER:
             return f"the peer must be rank {fault.detail}"
         case Rule.SPLIT:
-            return "a plan splits all backward passes of its rank or none"
+            return "a plan must split all backward passes of its rank or none"
         case Rule.SLOT:
             slot = plan.instructions.table[fault.position, -1]
             return f"slot {slot} is in use until {_last_pass(plan)}{fault.microbatch}"

@@ -1,6 +1,6 @@
-"""What a rank does, one step at a time. An instruction's docstring is its meaning.
+"""Instructions: the steps of a plan. Each docstring defines what its instruction does.
 
-The names map one to one onto the paper's (docs/glossary.md). Sends and receives are started
+The names map one to one onto those of the paper (docs/glossary.md). Sends and receives are started
 and waited for separately, so that transfers overlap computation.
 """
 
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Payload(IntEnum):
-    """What a transfer carries."""
+    """Kind of tensor that a transfer carries."""
 
     ACTIVATION = 0
     GRADIENT = 1
@@ -38,7 +38,7 @@ class Backward:
 
 @dataclass(frozen=True, slots=True)
 class BackwardInput:
-    """Computes the gradient of a micro-batch's input alone; BackwardWeight does the rest."""
+    """Computes only the gradient of a micro-batch's input; BackwardWeight does the rest."""
 
     microbatch: int
 
@@ -47,8 +47,8 @@ class BackwardInput:
 class BackwardWeight:
     """Computes a micro-batch's gradients of weights and frees what Forward kept.
 
-    It comes at any time after the micro-batch's BackwardInput. A rank's plan splits every
-    backward pass into these two or none.
+    It may come at any time after the micro-batch's BackwardInput. A rank's plan splits every
+    backward pass into these two, or none.
     """
 
     microbatch: int
@@ -56,7 +56,7 @@ class BackwardWeight:
 
 @dataclass(frozen=True, slots=True)
 class StartSend:
-    """Starts sending what the last Forward, Backward or BackwardInput of the micro-batch made."""
+    """Starts sending the result of the micro-batch's last Forward, Backward or BackwardInput."""
 
     microbatch: int
     payload: Payload
@@ -94,7 +94,7 @@ class WaitReceive:
 
 @dataclass(frozen=True, slots=True)
 class ReduceGradients:
-    """Adds up the gradients of this stage over all replicas."""
+    """Sums the gradients of this stage over all replicas (data-parallel all-reduce)."""
 
 
 @dataclass(frozen=True, slots=True)

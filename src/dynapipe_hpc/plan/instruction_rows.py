@@ -1,4 +1,4 @@
-"""Instructions as rows of integers of one width. The columns are in docs/formats.md."""
+"""Instructions as rows of integers of equal width; docs/formats.md describes the columns."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ COLUMNS = 5  # kind, micro-batch, payload, peer, slot
 _ROW = struct.Struct(f"<{COLUMNS}I")
 _STORED = np.dtype("<u4")
 
-# A kind's number is its place here; its fields are the first of the columns behind.
+# The number of a kind is its index here; its fields fill the first of the remaining columns.
 _KINDS: tuple[type[Instruction], ...] = (
     Load,
     Forward,
@@ -52,25 +52,25 @@ _PAYLOADS = tuple(Payload)
 
 
 class InstructionRows(Sequence[Instruction]):
-    """Instructions in order, kept as integers: a row becomes a value when it is looked at.
+    """Instructions in order, stored as integers; a row is turned into a value when it is read.
 
     The planner's kernels write and check rows, and plans store them; only the executor and
-    people look at instructions.
+    printed plans need instructions as values.
 
     Attributes:
-        table: Shape (n_instructions, 5); cannot be changed.
+        table: Rows, shape (n_instructions, 5), read-only.
     """
 
     __slots__ = ("table",)
 
     def __init__(self, table: RowTable) -> None:
-        """Takes a table whose rows are right, as kernels write it."""
+        """Takes a table of valid rows, as kernels write it."""
         self.table = table
         self.table.flags.writeable = False
 
     @classmethod
     def of(cls, instructions: Iterable[Instruction]) -> Self:
-        """The rows of instructions.
+        """Encodes instructions as rows.
 
         Raises:
             PlanFormatError: A number is negative or too large for its column.
@@ -78,15 +78,15 @@ class InstructionRows(Sequence[Instruction]):
         try:
             packed = b"".join(map(_pack, instructions))
         except struct.error as error:
-            raise PlanFormatError(f"an instruction has no row: {error}") from error
+            raise PlanFormatError(f"cannot encode an instruction: {error}") from error
         return cls(_table(packed))
 
     @classmethod
     def unpack(cls, data: memoryview, n_microbatches: int) -> Self:
-        """The rows that `pack` made these bytes from.
+        """Decodes the rows that `pack` turned into these bytes.
 
         Raises:
-            PlanFormatError: A row is no instruction on one of the micro-batches.
+            PlanFormatError: A row is not an instruction on one of the micro-batches.
         """
         table = _table(data)
         _check(table, n_microbatches)
@@ -101,17 +101,17 @@ class InstructionRows(Sequence[Instruction]):
         return len(self.table)
 
     @overload
-    def __getitem__(self, place: int) -> Instruction: ...
+    def __getitem__(self, index: int) -> Instruction: ...
     @overload
-    def __getitem__(self, place: slice) -> Self: ...
-    def __getitem__(self, place: int | slice) -> "Instruction | InstructionRows":
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> "Instruction | InstructionRows":
         """One instruction, or the rows of a slice."""
-        if isinstance(place, slice):
-            return type(self)(np.ascontiguousarray(self.table[place]))
-        return _instruction(self.table[place].tolist())
+        if isinstance(index, slice):
+            return type(self)(np.ascontiguousarray(self.table[index]))
+        return _instruction(self.table[index].tolist())
 
     def __iter__(self) -> Iterator[Instruction]:
-        """The instructions from top to bottom."""
+        """The instructions in order."""
         return map(_instruction, self.table.tolist())
 
     def __eq__(self, other: object) -> bool:
@@ -119,11 +119,11 @@ class InstructionRows(Sequence[Instruction]):
         return isinstance(other, InstructionRows) and np.array_equal(self.table, other.table)
 
     def __hash__(self) -> int:
-        """Equal for equal instructions."""
+        """Hash that is equal for equal instructions."""
         return hash(self.pack())
 
     def __repr__(self) -> str:
-        """As it could be written in Python."""
+        """Python expression that makes these rows."""
         return f"InstructionRows.of({list(self)})"
 
 

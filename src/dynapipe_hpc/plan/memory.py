@@ -1,4 +1,4 @@
-"""The memory that a plan needs."""
+"""Peak memory of a plan."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 
 
 def peak_bytes(plan: RankPlan) -> int:
-    """Largest memory of a rank at any moment of its plan, in bytes.
+    """Peak memory of a rank during its plan, in bytes.
 
-    A micro-batch's stored bytes count from the start of its Forward to the end of its
-    Backward or BackwardWeight; transient bytes come on top while a pass runs (see `MemoryPlan`).
+    The stored bytes of a micro-batch count from the start of its Forward to the end of its
+    Backward or BackwardWeight; transient bytes are added while a pass runs (see `MemoryPlan`).
     """
     return _kernels.peak_bytes(
         plan.instructions.table,
@@ -22,9 +22,9 @@ def peak_bytes(plan: RankPlan) -> int:
 
 
 def stored_peak_bytes(plan: RankPlan) -> int:
-    """Largest sum of stored bytes at any moment: what can be counted while a plan runs.
+    """Peak sum of stored bytes, which can be counted while a plan runs.
 
-    Without static memory, and without what a pass needs only while it runs.
+    It excludes static memory and transient bytes.
     """
     none = (0,) * len(plan.microbatches)
     stored = replace(plan.memory, static=0, forward_transient=none, backward_transient=none)

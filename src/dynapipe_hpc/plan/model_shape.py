@@ -1,4 +1,4 @@
-"""The sizes of a model, as planner and executor both need them."""
+"""The [model] table: the sizes of a model that planner and executor need."""
 
 from typing import Annotated, Literal, Self
 
@@ -6,24 +6,24 @@ from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
 
-N_BUCKETS = 32  # of distances, which share a number of a relative bias
+N_BUCKETS = 32  # distances in one bucket share a number of the relative bias
 
 
 class ModelShape(ConfigTable):
-    """A transformer: decoder-only (gpt), or of encoder and decoder (t5). The [model] table.
+    """The [model] table: a transformer, decoder-only (gpt) or encoder-decoder (t5).
 
     Attributes:
         family: Kind of model.
-        n_layers: Transformer layers over all stages; of a t5, of the encoder and as many of the
-            decoder.
+        n_layers: Number of transformer layers over all stages; a t5 has as many in the encoder and
+            as many in the decoder.
         hidden_size: Width of the residual stream.
-        n_heads: Attention heads.
-        head_size: Width of one; hidden_size / n_heads in a gpt, which need not say so.
+        n_heads: Number of attention heads.
+        head_size: Width of one head; optional for a gpt, where it is hidden_size / n_heads.
         ffn_size: Inner width of the feed-forward block.
         vocab_size: Number of token ids.
-        max_tokens: Longest row that the position table holds; of a t5, longest row allowed.
-        layers_per_stage: How many of its layers every pipeline stage holds, those of an encoder
-            first; None to choose them by cost where a run or plan begins.
+        max_tokens: Longest row in tokens: size of the position table in a gpt, a limit in a t5.
+        layers_per_stage: Number of layers on every pipeline stage, those of an encoder first; None
+            to choose them by cost before planning starts.
     """
 
     family: Literal["gpt", "t5"] = "gpt"
@@ -39,46 +39,46 @@ class ModelShape(ConfigTable):
     @model_validator(mode="after")
     def _heads_have_a_size(self) -> Self:
         if self.is_encoder_decoder and self.head_size is None:
-            raise ValueError("a t5 needs head_size, the width of one attention head")
+            raise ValueError("a t5 needs head_size, the width of one attention head; set it")
         if not self.is_encoder_decoder and self.hidden_size % self.n_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of n_heads ({self.n_heads})"
             )
         if not self.is_encoder_decoder and self.attention_size != self.hidden_size:
             raise ValueError(
-                f"n_heads ({self.n_heads}) of head_size ({self.head_size}) must make up "
-                f"hidden_size ({self.hidden_size}) of a gpt; leave head_size out"
+                f"in a gpt, n_heads ({self.n_heads}) x head_size ({self.head_size}) must be "
+                f"hidden_size ({self.hidden_size}); leave head_size out"
             )
         return self
 
     @model_validator(mode="after")
     def _every_layer_has_a_stage(self) -> Self:
         if self.layers_per_stage and sum(self.layers_per_stage) != self.n_all_layers:
-            sides = ", on each of two sides," if self.is_encoder_decoder else ""
+            sides = " on each of two sides" if self.is_encoder_decoder else ""
             raise ValueError(
                 f"layers_per_stage {list(self.layers_per_stage)} adds up to "
-                f"{sum(self.layers_per_stage)}, but n_layers is {self.n_layers}{sides} which makes "
+                f"{sum(self.layers_per_stage)}, but n_layers is {self.n_layers}{sides}, in total "
                 f"{self.n_all_layers}; change either, or leave layers_per_stage out"
             )
         return self
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether inputs and targets go through layers of their own."""
+        """Whether the model has an encoder for inputs and a decoder for targets."""
         return self.family == "t5"
 
     @property
     def attention_size(self) -> int:
-        """Width of all heads together."""
+        """Total width of all heads."""
         return self.n_heads * (self.head_size or self.hidden_size // self.n_heads)
 
     @property
     def n_all_layers(self) -> int:
-        """Layers of both sides, those of the encoder first."""
+        """Number of layers, those of encoder and decoder together."""
         return 2 * self.n_layers if self.is_encoder_decoder else self.n_layers
 
     def first_decoder_stage(self, n_stages: int) -> int | None:
-        """The stage where the decoder begins; None of a model without encoder."""
+        """The stage where the decoder begins; None for a model without encoder."""
         if not self.is_encoder_decoder:
             return None
         layers = (self.layers_of_stage(stage, n_stages) for stage in range(n_stages))
@@ -91,10 +91,10 @@ class ModelShape(ConfigTable):
         return range(first, first + counts[stage])
 
     def equal_shares(self, n_stages: int) -> tuple[int, ...]:
-        """Layers per stage in equal shares, what is left over to the middle.
+        """Layers per stage in equal shares; the remainder goes to stages in the middle.
 
-        The ends also hold the embedding and the head, so stages between them take the
-        remaining layers first; ends come last.
+        The first and the last stage also hold the embedding and the head, so the stages between
+        them take the remaining layers first.
         """
         share, left_over = divmod(self.n_all_layers, n_stages)
         by_room = sorted(range(n_stages), key=lambda s: (s in (0, n_stages - 1), s))
@@ -102,9 +102,9 @@ class ModelShape(ConfigTable):
         return tuple(share + (stage in takes_more) for stage in range(n_stages))
 
     def ids_per_shard(self, n_shards: int) -> int:
-        """Token ids that every shard has numbers for: equal shares, the last filled with padding.
+        """Number of rows of the vocabulary per tensor-parallel shard; the last shard is padded.
 
         Source:
-            Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, pads vocabularies so.
+            Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, on padded vocabularies.
         """
         return -(-self.vocab_size // n_shards)

@@ -1,4 +1,4 @@
-"""What one rank does in one iteration, and what that is predicted to cost."""
+"""The plan of one rank for one iteration, with its predicted time and memory."""
 
 from dataclasses import dataclass
 
@@ -12,17 +12,17 @@ from dynapipe_hpc.plan.instruction_rows import InstructionRows
 class MemoryPlan:
     """The memory account of a rank, in bytes.
 
-    Tensors in transfer are not in it: a receive buffer before the pass that reads it, and sent
+    It excludes tensors in transfer: a receive buffer before the pass that reads it, and sent
     gradients, of which up to two wait for the peer (docs/architecture.md says why).
 
     Attributes:
-        limit: What the rank may use.
-        static: Weights, gradients and optimizer state.
-        stored: Per micro-batch, kept from the start of its Forward to the end of its Backward or
-            BackwardWeight.
-        forward_transient: Per micro-batch, needed on top while Forward runs.
-        backward_transient: Per micro-batch, needed on top while Backward, BackwardInput or
-            BackwardWeight runs.
+        limit: Memory that the rank may use.
+        static: Memory of weights, gradients and optimizer state.
+        stored: Activations of every micro-batch, kept from the start of its Forward to the end of
+            its Backward or BackwardWeight.
+        forward_transient: Additional memory while the Forward of each micro-batch runs.
+        backward_transient: Additional memory while the Backward, BackwardInput or BackwardWeight of
+            each micro-batch runs.
     """
 
     limit: int
@@ -38,16 +38,16 @@ class MemoryPlan:
 
     @property
     def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """What micro-batches need: stored, forward transient and backward transient."""
+        """Memory per micro-batch: stored, forward transient and backward transient."""
         return (self.stored, self.forward_transient, self.backward_transient)
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the planner's simulation says of a rank's iteration.
+    """Predicted times of a rank's iteration, from the planner's simulation.
 
     Attributes:
-        iteration_ms: Time of the whole iteration over all ranks, update included.
+        iteration_ms: Time of the complete iteration over all ranks, update included.
         passes_ms: (start, end) of every pass of this rank in plan order, from the start of the
             iteration.
     """
@@ -60,20 +60,21 @@ class Prediction:
 class RankPlan:
     """The plan of one rank for one iteration.
 
-    Where stages are cut into shards, the ranks of a stage execute one plan, each together with
-    the ranks of its own shard, which plans number from 0: replica x n_stages + stage.
+    If stages are cut into tensor-parallel shards, all ranks of a stage execute the same plan, each
+    with the ranks of its own shard. Plans number the ranks of a shard from 0: replica x n_stages +
+    stage.
 
     Attributes:
         iteration: Number of the iteration, from 0.
-        rank: The rank that executes the plan, among those of its shard; so are peers.
-        replica: The rank's replica.
-        stage: The rank's stage.
+        rank: Rank that executes the plan, numbered among those of its shard, as are peers.
+        replica: Replica that the rank belongs to.
+        stage: Stage that the rank belongs to.
         hidden_size: Width of the tensors between stages.
-        microbatches: The replica's micro-batches; instructions refer to them by index.
-        instructions: In the order of execution.
-        memory: The memory account.
-        prediction: The simulated times.
-        boundaries: What travels before and behind the rank's stage.
+        microbatches: Micro-batches of the replica; instructions refer to them by index.
+        instructions: Instructions in the order of execution.
+        memory: Memory account of the rank.
+        prediction: Simulated times.
+        boundaries: Boundaries before and after the rank's stage.
     """
 
     iteration: int
@@ -88,9 +89,9 @@ class RankPlan:
     boundaries: tuple[Boundary, Boundary] = (Boundary.ROWS, Boundary.ROWS)
 
     def received_shape(self, microbatch: int, payload: Payload) -> tuple[int, int, int]:
-        """Shape (rows, tokens, width) of what arrives for a micro-batch.
+        """Shape (rows, tokens, width) of the tensor that is received for a micro-batch.
 
-        Activations come from the stage before, gradients from the one behind.
+        Activations come from the stage before, gradients from the stage after.
         """
         m = self.microbatches[microbatch]
         tokens = self.boundaries[payload].tokens_of(m)

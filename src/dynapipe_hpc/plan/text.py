@@ -1,13 +1,13 @@
-"""Plans as text: one line per rank, which parses back.
+"""Plans as text: one line per rank, which can be parsed.
 
     rank 0 | L0 F0 a0>1 g0<1@0 a0>! g0<! B0 reduce step
     rank 1 | a0<0@0 L0 a0<! F0 B0 g0>0 g0>! reduce step
 
 `L0 F0 B0` are Load, Forward and Backward of micro-batch 0; `I0 W0` are BackwardInput and
-BackwardWeight, in place of `B0`. A transfer is its payload (`a`
-activation, `g` gradient), micro-batch, direction (`>` out, `<` in), then where it goes:
-`a0>1` starts a send to rank 1, `a0<0@2` starts a receive from rank 0 into slot 2. With `!`
-in place of the peer it is the wait: `a0>!` for the send, `a0<!` for the receive.
+BackwardWeight, instead of `B0`. A transfer consists of its payload (`a` activation, `g` gradient),
+micro-batch, direction (`>` out, `<` in) and peer: `a0>1` starts a send to rank 1, `a0<0@2` starts a
+receive from rank 0 into slot 2. With `!` instead of the peer it is a wait: `a0>!` for the send,
+`a0<!` for the receive.
 """
 
 import re
@@ -32,7 +32,7 @@ from dynapipe_hpc.plan.instruction import (
 )
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
-_LETTERS = "ag"  # of Payload.ACTIVATION and Payload.GRADIENT
+_LETTERS = "ag"  # Payload.ACTIVATION and Payload.GRADIENT
 _RANK = re.compile(r"\s*rank +(\d{1,9}) *\|(.*)")
 _TOKEN_FORMS: tuple[tuple[str, Callable[[re.Match[str]], Instruction]], ...] = (
     (r"L(N)", lambda m: Load(int(m[1]))),
@@ -82,7 +82,7 @@ def symbol(instruction: Instruction) -> str:
 
 
 def rank_lines(texts: Mapping[int, str]) -> list[str]:
-    """One line per rank, `rank 0 | TEXT`, with the bars below each other."""
+    """One line per rank, `rank 0 | TEXT`, with aligned bars."""
     width = max((len(str(rank)) for rank in texts), default=0)
     return [f"rank {rank:>{width}} | {text}".rstrip() for rank, text in texts.items()]
 
@@ -94,11 +94,11 @@ def grid(plans: Iterable[RankPlan]) -> str:
 
 
 def parse_grid(text: str) -> dict[int, tuple[Instruction, ...]]:
-    """Reads the instructions of every rank back from a grid. Empty lines are skipped.
+    """Parses the instructions of every rank from a grid; empty lines are skipped.
 
     Raises:
-        PlanTextError: A line that does not start with a rank, a rank that comes twice, or a
-            token that is no instruction.
+        PlanTextError: A line does not start with a rank, a rank comes twice, or a token is not an
+            instruction.
     """
     instructions: dict[int, tuple[Instruction, ...]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -109,7 +109,7 @@ def parse_grid(text: str) -> dict[int, tuple[Instruction, ...]]:
             raise PlanTextError(f'line {number}: {line!r} does not start with "rank NUMBER |"')
         rank = int(found[1])
         if rank in instructions:
-            raise PlanTextError(f"line {number}: rank {rank} has a line already; remove one")
+            raise PlanTextError(f"line {number}: rank {rank} already has a line; remove one")
         tokens = enumerate(found[2].split(), start=1)
         instructions[rank] = tuple(
             _parse(token, f"line {number}, token {k}") for k, token in tokens
@@ -117,12 +117,12 @@ def parse_grid(text: str) -> dict[int, tuple[Instruction, ...]]:
     return instructions
 
 
-def _parse(token: str, place: str) -> Instruction:
+def _parse(token: str, where: str) -> Instruction:
     for form, make in _TOKENS:
         if found := form.fullmatch(token):
             return make(found)
     raise PlanTextError(
-        f"{place}: {token!r} is no instruction; expected one like "
+        f"{where}: {token!r} is not an instruction; expected one like "
         "L0 F0 B0 I0 W0 a0>1 a0>! a0<1@0 a0<! g0>1 g0<! reduce step"
     )
 

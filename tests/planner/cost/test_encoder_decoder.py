@@ -101,7 +101,7 @@ SIZES = {name: value for name, value in T5_SHAPE.model_dump().items() if name !=
     [
         (SIZES, "a t5 needs head_size"),
         ({**SIZES, "family": "gpt", "n_heads": 3}, r"hidden_size \(8\) must be a multiple of n_"),
-        ({**SIZES, "family": "gpt", "head_size": 5}, r"n_heads \(2\) of head_size \(5\) must make"),
+        ({**SIZES, "family": "gpt", "head_size": 5}, r"n_heads \(2\) x head_size \(5\) must be"),
     ],
 )
 def test_heads_that_do_not_go_with_the_family_are_refused(
