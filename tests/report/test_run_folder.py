@@ -154,7 +154,7 @@ DAMAGE: dict[str, tuple[Callable[[str], str], str]] = {
     ),
     "a missing value": (
         lambda line: line.rpartition(",")[0],
-        f"csv:3: {len(COLUMNS) - 1} values where {len(COLUMNS)} belong",
+        f"csv:3: has {len(COLUMNS) - 1} values, not {len(COLUMNS)}",
     ),
 }
 
@@ -193,7 +193,7 @@ def test_iterations_are_read_one_after_the_other(tmp_path: Path) -> None:
     os.truncate(tmp_path / "x" / "iterations.csv", 1 << 40)
     records = RunFolder.open(tmp_path / "x").records()
     assert [next(records).iteration for _ in range(2)] == [0, 1]
-    with pytest.raises(InputError, match=r"csv:4: 1 values where 15 belong"):
+    with pytest.raises(InputError, match=r"csv:4: has 1 values, not 15"):
         next(records)
 
 

@@ -63,7 +63,7 @@ def parse_line(line: str, where: str) -> IterationRecord:
     """
     row = line.strip().split(",")
     if len(row) != len(COLUMNS):
-        raise InputError(f"{where}: {len(row)} values where {len(COLUMNS)} belong; remove the line")
+        raise InputError(f"{where}: has {len(row)} values, not {len(COLUMNS)}; remove the line")
     values: dict[str, Any] = {
         column: _value(column, cell, where) for column, cell in zip(COLUMNS, row, strict=True)
     }
