@@ -105,7 +105,7 @@ def test_training_that_diverges_ends_when_the_policy_says_so(folder: Path, tmp_p
     assert ended.exit_code == 1
     told = r"instruction \d+ \(StepOptimizer step\): the gradient's norm is (nan|inf) in step \d+"
     assert re.search(
-        told + ", after 3 updates left out: training diverged; lower", only_message(ended)
+        told + ", after 3 skipped updates: training diverged; lower", only_message(ended)
     )
     assert "Traceback" not in ended.err
     records = list(RunFolder.open(tmp_path / "run").records())

@@ -18,7 +18,7 @@ class LinearReport:
     gradient_norm: float = 0.0
     learning_rate: float = 0.0
     peak_bytes: int = 0
-    peak_is_whole: bool = False
+    peak_has_transient: bool = False
 
 
 class LinearStage:

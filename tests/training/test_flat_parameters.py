@@ -59,6 +59,6 @@ def test_weights_that_all_shards_hold_are_next_to_each_other() -> None:
         weight.data.fill_(
             1.0 if "norm" in name or name in {"positions.weight", "output.bias"} else 2.0
         )
-    assert flat.weights[: flat.whole.start].tolist() == [2] * 60
-    assert sorted(flat.weights[flat.whole].tolist()) == [0] * (2 * ALIGNMENT - 75) + [1] * 30
-    assert flat.weights[flat.whole.stop :].sum() == 2 * 6
+    assert flat.weights[: flat.unsplit.start].tolist() == [2] * 60
+    assert sorted(flat.weights[flat.unsplit].tolist()) == [0] * (2 * ALIGNMENT - 75) + [1] * 30
+    assert flat.weights[flat.unsplit.stop :].sum() == 2 * 6

@@ -31,7 +31,7 @@ def test_who_raises_iterations_is_told_what_the_rate_does() -> None:
     assert "now 0.05, then follows the longer decay" in describe_longer(ENDED)
     assert "with training.decay_iterations=10 it stays at 0.05" in describe_longer(ENDED)
     kept = longer(ENDED, iterations=10, decay_iterations=10)
-    assert describe_longer(kept) == "the learning rate goes on at 0.05"
+    assert describe_longer(kept) == "the learning rate continues at 0.05"
 
 
 def test_a_rate_that_jumps_where_a_run_goes_on_is_named() -> None:
@@ -39,7 +39,7 @@ def test_a_rate_that_jumps_where_a_run_goes_on_is_named() -> None:
     assert describe_change(10, ENDED, longer(ENDED, decay_iterations=10)) == ""
     rate = learning_rate(10, longer(ENDED))
     assert describe_change(10, ENDED, longer(ENDED)) == (
-        f"the learning rate of iteration 10 was to be 0.05 and is {rate:.3g}; "
-        "training.decay_iterations=10 leaves it"
+        f"the learning rate of iteration 10 changes from 0.05 to {rate:.3g}; "
+        "training.decay_iterations=10 keeps it"
     )
     assert rate == pytest.approx(0.275)  # half way down

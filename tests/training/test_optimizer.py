@@ -133,7 +133,7 @@ def test_updates_may_be_skipped_until_too_many_in_a_row_were() -> None:
     assert module.weight.tolist() == before
     assert step(0.1).learning_rate > 0
     assert [step(math.inf).learning_rate for _ in range(2)] == [0, 0]
-    with pytest.raises(DivergedError, match="norm is nan in step 5, after 2 updates left out"):
+    with pytest.raises(DivergedError, match="norm is nan in step 5, after 2 skipped updates"):
         step(math.nan)
 
 

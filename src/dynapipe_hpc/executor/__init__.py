@@ -1,1 +1,1 @@
-"""In: a rank's plan, a stage, a transport. Out: trained weights and a trace of the iteration."""
+"""In: a rank's plan, a stage, a transport. Out: updated weights and a trace of the iteration."""

@@ -1,4 +1,4 @@
-"""What time it is, where instructions are executed."""
+"""Clocks that time instructions where they are executed: processor or GPU."""
 
 import time
 from typing import Protocol, TypeVar
@@ -7,24 +7,24 @@ Moment = TypeVar("Moment")
 
 
 class Clock(Protocol[Moment]):
-    """Notes moments at once, and says later how far apart they were."""
+    """Clock that records moments without waiting, and later gives the time between them."""
 
     def now(self) -> Moment:
-        """This moment in the order of what was launched; nobody waits for it."""
+        """The current moment in the order of launched work; does not wait for that work."""
         ...
 
     def ms_between(self, start: Moment, end: Moment) -> float:
-        """Time from one moment to a later one; waits until that has come."""
+        """Time from one moment to a later one in ms; waits until the later one is reached."""
         ...
 
 
 class HostClock:
-    """The clock of the processor, on which whatever is called has been done."""
+    """The clock of the processor, where a call is finished when it returns."""
 
     def now(self) -> float:
-        """Seconds from any origin."""
+        """The current moment in seconds, from an arbitrary origin."""
         return time.perf_counter()
 
     def ms_between(self, start: float, end: float) -> float:
-        """The difference."""
+        """Time between two moments in ms."""
         return 1e3 * (end - start)

@@ -1,4 +1,4 @@
-"""How plans are executed."""
+"""The [executor] table: how plans are executed."""
 
 from pydantic import Field
 
@@ -6,12 +6,13 @@ from dynapipe_hpc.data.config_table import ConfigTable
 
 
 class ExecutorConfig(ConfigTable):
-    """The [executor] table.
+    """The [executor] table: the time limit of a rank.
 
     Attributes:
-        timeout_s: Longest time in which a rank ends no instruction; then the job ends, and says
-            where every rank was. Generous, as the first iterations of a large model on a busy
-            cluster may take minutes; waiting for a plan is limited by `store.timeout_s`.
+        timeout_s: Longest time in seconds without a finished instruction on a rank; after it the
+            job ends and reports where every rank was. The default is generous, because the first
+            iterations of a large model on a busy cluster may take minutes. Waiting for a plan is
+            limited by `store.timeout_s`.
     """
 
     timeout_s: float = Field(default=600.0, gt=0)

@@ -1,4 +1,4 @@
-"""What time it is on a GPU."""
+"""Clock of a GPU."""
 
 import torch
 
@@ -6,16 +6,16 @@ Event = torch.cuda.Event
 
 
 class CudaClock:
-    """Notes moments on the stream of computation, which reaches them after the host."""
+    """Clock that records moments on the compute stream, which reaches them after the host."""
 
     def now(self) -> Event:
-        """An event behind everything that was launched."""
+        """An event after everything that was launched."""
         event = Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
     def ms_between(self, start: Event, end: Event) -> float:
-        """Time between two events."""
+        """Time between two events in ms."""
         end.synchronize()
         elapsed: float = start.elapsed_time(end)
         return elapsed

@@ -1,4 +1,4 @@
-"""Where a rank is, in memory that other processes may look at."""
+"""Position of a rank in its iteration, in memory that other processes can read."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,7 +13,7 @@ HEAD_BYTES = 4 * _WORD_BYTES
 
 
 class Phase(IntEnum):
-    """What a rank does, in the order of an iteration."""
+    """Phases of a rank, in the order of an iteration."""
 
     STARTS = 0
     WAITS_FOR_PLAN = 1
@@ -25,12 +25,12 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a rank was when someone looked.
+    """Position of a rank at the moment when it was read.
 
     Attributes:
-        phase: What it did.
-        iteration: For which iteration.
-        index: The instruction, if it executes; behind the last one it waits for the device.
+        phase: Phase of the rank.
+        iteration: Number of the iteration.
+        index: Index of the instruction while it executes; after the last, it waits for the device.
     """
 
     phase: Phase
@@ -39,26 +39,26 @@ class Standing:
 
 
 class Position:
-    """A rank writes where it is, and whoever shares the memory reads it.
+    """Position of a rank, written by the rank and read by processes that share the memory.
 
-    The memory holds four words and the bytes of the plan in execution, so that a rank which was
-    killed or stopped can still be told of by others. Nothing is locked: a reader may find a plan
-    that is just being replaced, which its checksum tells.
+    The memory holds four words and the bytes of the plan in execution, so that other ranks can
+    report on one that was killed or stopped. There is no lock: a reader may find a plan that is
+    just being replaced, and recognizes it by its checksum.
     """
 
     def __init__(self, memory: memoryview) -> None:
-        """Uses `memory`: `HEAD_BYTES`, and room for the largest plan."""
+        """Uses `memory`, which has `HEAD_BYTES` and room for the largest plan."""
         self._words = memory[:HEAD_BYTES].cast("q")
         self._plan = memory[HEAD_BYTES:]
 
     def enter(self, phase: Phase, iteration: int) -> None:
-        """Notes what is done next."""
+        """Records the phase that begins."""
         self._words[_INDEX] = 0
         self._words[_ITERATION] = iteration
         self._words[_PHASE] = phase
 
     def start_plan(self, iteration: int, plan: bytes) -> None:
-        """Notes the plan that is executed next; one that has no room is not shown."""
+        """Records the plan that is executed next; one that is too large is not recorded."""
         self._words[_PLAN_BYTES] = 0
         if len(plan) <= len(self._plan):
             self._plan[: len(plan)] = plan
@@ -66,16 +66,16 @@ class Position:
         self.enter(Phase.EXECUTES, iteration)
 
     def reach(self, index: int) -> None:
-        """Notes the instruction that is executed next."""
+        """Records the index of the instruction that is executed next."""
         self._words[_INDEX] = index
 
     def look(self) -> Standing:
-        """Where the rank is."""
+        """Reads the current position of the rank."""
         words = self._words
         return Standing(Phase(words[_PHASE]), words[_ITERATION], words[_INDEX])
 
     def read_plan(self) -> RankPlan | None:
-        """The plan that the rank executed last; none if it cannot be read."""
+        """The plan that the rank executed last; None if it cannot be read."""
         try:
             return decode(bytes(self._plan[: self._words[_PLAN_BYTES]]))
         except PlanFormatError:
@@ -83,5 +83,5 @@ class Position:
 
 
 def private_position() -> Position:
-    """A position that nobody else sees."""
+    """A position in private memory, for a rank that nobody watches."""
     return Position(memoryview(bytearray(HEAD_BYTES)))

@@ -1,10 +1,10 @@
-"""Executes the plan of a rank."""
+"""Execution of a rank's plan."""
 
 from typing import Any, Generic, assert_never
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.executor.clock import Clock, HostClock
-from dynapipe_hpc.executor.place import place_of
+from dynapipe_hpc.executor.describe_step import describe_step
 from dynapipe_hpc.executor.position import Position, private_position
 from dynapipe_hpc.executor.stage import Stage, Tensor
 from dynapipe_hpc.executor.trace import IterationTrace
@@ -31,7 +31,7 @@ NOWHERE = private_position()
 
 
 class ExecutionError(RuntimeError):
-    """An instruction of a plan failed unexpectedly; names it. The cause is chained."""
+    """An instruction of a plan failed unexpectedly; the message names it, the cause is chained."""
 
 
 def run_plan(
@@ -41,14 +41,14 @@ def run_plan(
     clock: Clock[Any] = HOST_CLOCK,
     position: Position = NOWHERE,
 ) -> IterationTrace:
-    """Does what a plan says, from top to bottom.
+    """Executes a plan, instruction by instruction.
 
     Args:
-        plan: Of this rank.
-        stage: The layers of this rank.
-        transport: To the ranks that the plan names.
-        clock: Read around every instruction; asked about times when the iteration has ended.
-        position: Where to say which instruction comes next.
+        plan: Plan of this rank.
+        stage: Pipeline stage of this rank.
+        transport: Transport to the ranks that the plan names.
+        clock: Clock that is read around every instruction and evaluated after the iteration.
+        position: Position in which to record the next instruction.
 
     Raises:
         RunError: An instruction found a reason to end the run.
@@ -63,17 +63,17 @@ def run_plan(
         try:
             run.execute(instruction)
         except (RunError, InputError) as error:
-            raise RunError(f"{place_of(plan, index)}: {error}") from error
+            raise RunError(f"{describe_step(plan, index)}: {error}") from error
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
-            raise ExecutionError(f"{place_of(plan, index)}: {cause}") from error
+            raise ExecutionError(f"{describe_step(plan, index)}: {cause}") from error
         ends.append(clock.now())
     position.reach(len(plan.instructions))
     try:
         report = stage.finish_iteration()
     except RunError as error:
-        # What the last instruction, the update, found is known when the device has done it.
-        raise RunError(f"{place_of(plan, len(plan.instructions) - 1)}: {error}") from error
+        # An error of the last instruction, the update, is known only when the device has done it.
+        raise RunError(f"{describe_step(plan, len(plan.instructions) - 1)}: {error}") from error
     return IterationTrace(
         iteration=plan.iteration,
         rank=plan.rank,
@@ -83,23 +83,23 @@ def run_plan(
         gradient_norm=report.gradient_norm,
         learning_rate=report.learning_rate,
         peak_bytes=report.peak_bytes,
-        peak_is_whole=report.peak_is_whole,
+        peak_has_transient=report.peak_has_transient,
     )
 
 
 class _PlanRun(Generic[Tensor]):
-    """One plan being executed: tensors received and not yet used, produced and not yet sent."""
+    """State of a plan in execution: tensors received but not used, or produced but not sent."""
 
     def __init__(self, plan: RankPlan, stage: Stage[Tensor], transport: Transport[Tensor]) -> None:
         self._plan = plan
         self._stage = stage
         self._transport = transport
-        self._n_backward = len(plan.microbatches)  # that are left
+        self._n_backward = len(plan.microbatches)  # backward passes that remain
         self._inbox: dict[tuple[Payload, int], Tensor] = {}
         self._outbox: dict[tuple[Payload, int], Tensor] = {}
 
     def execute(self, instruction: Instruction) -> None:
-        """What each instruction means is written where it is defined."""
+        """Executes one instruction; its class defines its meaning."""
         match instruction:
             case Load(i):
                 self._stage.load(i, self._plan.microbatches[i])

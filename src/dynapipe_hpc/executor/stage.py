@@ -1,4 +1,4 @@
-"""What the executor needs from a pipeline stage."""
+"""Protocol of a pipeline stage, as the executor uses it."""
 
 from typing import Protocol, TypeVar
 
@@ -8,7 +8,7 @@ Tensor = TypeVar("Tensor")
 
 
 class Stage(Protocol[Tensor]):
-    """The layers of one rank.
+    """Pipeline stage: the layers of one rank.
 
     Contract: the stages of a pipeline, run on the micro-batches of a batch in any valid
     order, give the loss and gradients of the unsplit model.
@@ -23,19 +23,20 @@ class Stage(Protocol[Tensor]):
 
         Args:
             index: The micro-batch.
-            activation: From the stage before, shape (rows, tokens, width); None on the first.
+            activation: Activation of the previous stage, shape (rows, tokens, width); None on the
+                first stage.
 
         Returns:
-            The activation for the next stage; None on the last, which adds up its loss.
+            The activation for the next stage; None on the last stage, which accumulates its loss.
         """
         ...
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
-        """Adds this micro-batch's weight gradients and frees what forward kept.
+        """Accumulates this micro-batch's weight gradients and frees what forward kept.
 
         Args:
             index: The micro-batch.
-            gradient: Of the activation that `forward` returned; None on the last stage.
+            gradient: Gradient of the activation that `forward` returned; None on the last stage.
 
         Returns:
             The gradient of the activation received; None on the first stage.
@@ -43,24 +44,24 @@ class Stage(Protocol[Tensor]):
         ...
 
     def expect_last_backward(self) -> None:
-        """The next backward pass is the last of the iteration: its gradients are whole."""
+        """Announces that the next backward pass is the iteration's last and completes gradients."""
         ...
 
     def reduce_gradients(self) -> None:
-        """Adds up weight gradients over replicas, those that were not yet."""
+        """All-reduce: sums the weight gradients that were not summed yet over replicas."""
         ...
 
     def step_optimizer(self) -> None:
-        """Clips by the norm over all stages, updates the weights, clears the gradients."""
+        """Clips gradients by their norm over all stages, updates the weights, clears gradients."""
         ...
 
     def finish_iteration(self) -> "StageReport":
-        """Loss, norm and peak memory since the last call, which starts the next account."""
+        """Loss, gradient norm and peak memory since the last call; starts the next account."""
         ...
 
 
 class StageReport(Protocol):
-    """What a stage says about an iteration; the fields of `IterationTrace`."""
+    """Report of a stage about an iteration; see the fields of `IterationTrace`."""
 
     @property
     def loss(self) -> float: ...
@@ -71,4 +72,4 @@ class StageReport(Protocol):
     @property
     def peak_bytes(self) -> int: ...
     @property
-    def peak_is_whole(self) -> bool: ...
+    def peak_has_transient(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""What executing a plan took."""
+"""Trace of an iteration: times, loss and memory that were measured."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,15 @@ class IterationTrace:
 
     Attributes:
         iteration: Number of the iteration.
-        rank: The rank, as plans number it.
-        start_ms: Per instruction of the plan, its start since the start of the iteration.
-        end_ms: Per instruction, its end.
-        loss: This stage's part of the iteration's loss; stages add up to it.
-        gradient_norm: Norm over the whole model before clipping.
-        learning_rate: Of this iteration's step.
-        peak_bytes: Largest memory of activations at any moment.
-        peak_is_whole: Whether that counts what passes need only while they run.
+        rank: Rank, as plans number it.
+        start_ms: Start of every instruction of the plan, from the start of the iteration.
+        end_ms: End of every instruction, from the start of the iteration.
+        loss: Part of the iteration's loss that this stage computed; the parts of stages add up.
+        gradient_norm: Norm of the gradient of the complete model, before clipping.
+        learning_rate: Learning rate of this iteration's step.
+        peak_bytes: Peak memory of activations.
+        peak_has_transient: Whether `peak_bytes` includes memory that passes need only while they
+            run.
     """
 
     iteration: int
@@ -27,4 +28,4 @@ class IterationTrace:
     gradient_norm: float
     learning_rate: float
     peak_bytes: int
-    peak_is_whole: bool = False
+    peak_has_transient: bool = False

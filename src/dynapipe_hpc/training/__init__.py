@@ -1,1 +1,1 @@
-"""In: a stage's module and its micro-batches. Out: exact losses, gradients and optimizer steps."""
+"""In: a stage's module and its micro-batches. Out: exact losses, gradients, optimizer steps."""

@@ -1,4 +1,4 @@
-"""Counts the memory that micro-batches keep between their passes."""
+"""Account of the memory that micro-batches keep between their passes."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,24 +9,24 @@ from torch import Tensor
 
 
 class MemoryAccount(Protocol):
-    """An account of what micro-batches keep between their passes."""
+    """Account of the memory that micro-batches keep between their passes."""
 
     @property
     def peak_bytes(self) -> int:
-        """The most kept at any moment since the last `restart`."""
+        """Peak of the kept memory since the last `restart`, in bytes."""
         ...
 
     @property
-    def is_whole(self) -> bool:
-        """Whether that counts what passes need only while they run."""
+    def has_transient(self) -> bool:
+        """Whether the peak includes memory that passes need only while they run."""
         ...
 
     def keep(self, microbatch: int, tensor: Tensor) -> None:
-        """Charges a boundary tensor."""
+        """Adds a boundary tensor to the account of a micro-batch."""
         ...
 
     def recording(self, microbatch: int) -> AbstractContextManager[None]:
-        """Charges what autograd saves inside the block."""
+        """Adds what autograd saves inside the block to the account of a micro-batch."""
         ...
 
     def release(self, microbatch: int) -> None:
@@ -34,41 +34,41 @@ class MemoryAccount(Protocol):
         ...
 
     def restart(self) -> None:
-        """Starts a new peak."""
+        """Starts a new peak at the current memory."""
         ...
 
 
 class ActivationMemory:
-    """The account of a rank's activations: what autograd saved, and the boundary tensors.
+    """Account of a rank's activations: tensors saved by autograd, and boundary tensors.
 
-    A storage counts once however many tensors share it; weights do not count. What a pass
-    needs only while it runs is not seen.
+    A storage counts once, however many tensors share it; weights do not count. Memory that a pass
+    needs only while it runs is not included.
 
     Attributes:
-        live_bytes: Kept now.
-        peak_bytes: The most kept at any moment since the last `restart`.
+        live_bytes: Memory kept now, in bytes.
+        peak_bytes: Peak of the kept memory since the last `restart`, in bytes.
     """
 
-    is_whole = False
+    has_transient = False
 
     def __init__(self, weights: Iterable[Tensor]) -> None:
-        """Opens the account; `weights` stay where they are from here on."""
+        """Opens the account; the storages of `weights` must not change from now on."""
         self._weights = {weight.untyped_storage().data_ptr() for weight in weights}
         self._kept: dict[int, dict[int, int]] = {}
         self.live_bytes = 0
         self.peak_bytes = 0
 
     def keep(self, microbatch: int, tensor: Tensor) -> None:
-        """Charges a boundary tensor unless it is charged already.
+        """Adds a boundary tensor to a micro-batch's account, unless it is already there.
 
-        One that is part of a larger buffer must be kept before it is saved, so that no more
-        than the part counts.
+        A tensor that is part of a larger buffer must be added before autograd saves it, so that
+        only the part counts.
         """
         self._charge(microbatch, tensor, tensor.nbytes)
 
     @contextmanager
     def recording(self, microbatch: int) -> Iterator[None]:
-        """Charges what autograd saves inside the block to a micro-batch."""
+        """Adds what autograd saves inside the block to a micro-batch's account."""
 
         def pack(tensor: Tensor) -> Tensor:
             self._charge(microbatch, tensor, tensor.untyped_storage().nbytes())
@@ -82,7 +82,7 @@ class ActivationMemory:
         self.live_bytes -= sum(self._kept.pop(microbatch).values())
 
     def restart(self) -> None:
-        """Starts a new peak at what is kept now."""
+        """Starts a new peak at the current memory."""
         self.peak_bytes = self.live_bytes
 
     def _charge(self, microbatch: int, tensor: Tensor, n_bytes: int) -> None:

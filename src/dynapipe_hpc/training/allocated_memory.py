@@ -1,4 +1,4 @@
-"""The memory of a GPU: what activations take of it, and how it is reserved."""
+"""GPU memory: account of activations, and reservation before training."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Self
@@ -6,51 +6,51 @@ from typing import Self
 import torch
 from torch import Tensor
 
-# The allocator serves requests of up to a MiB from segments of 2 MiB of their own.
+# The allocator serves requests of up to 1 MiB from separate segments of 2 MiB.
 SMALL_BYTES, RESERVED_SMALL = 1 << 20, 64
-MARGIN_BYTES = 256 << 20  # of the device, for the libraries that compute and communicate
+MARGIN_BYTES = 256 << 20  # left on the device for libraries that compute and communicate
 
 
 class AllocatedMemory:
-    """The account of a GPU's activations: what torch's allocator hands out in an iteration.
+    """Account of a GPU's activations: memory that torch's allocator hands out in an iteration.
 
-    It knows what passes need only while they run, and costs nothing. Receive buffers count once
-    they have grown to their size, before the first peak that is compared.
+    It includes memory that passes need only while they run, and costs no time. Receive buffers
+    count only while they grow, before the first peak that is compared.
 
     Attributes:
-        is_whole: True; see `MemoryAccount`.
+        has_transient: True; see `MemoryAccount`.
     """
 
-    is_whole = True
+    has_transient = True
 
     def __init__(self, device: torch.device) -> None:
-        """Opens the account of a device, of which this process has the only one."""
+        """Opens the account of a device; only one may be open in a process."""
         self._device = device
         self.restart()
 
     @property
     def peak_bytes(self) -> int:
-        """The most at any moment since the last `restart`, beyond what there was then."""
+        """Peak since the last `restart`, minus what was allocated then, in bytes."""
         return torch.cuda.max_memory_allocated(self._device) - self._before
 
     def keep(self, microbatch: int, tensor: Tensor) -> None:
-        """Nothing to do: the allocator knows."""
+        """Does nothing: the allocator keeps count."""
 
     def recording(self, microbatch: int) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Nothing to do: the allocator knows."""
+        """Does nothing: the allocator keeps count."""
         return nullcontext()
 
     def release(self, microbatch: int) -> None:
-        """Nothing to do: the allocator knows."""
+        """Does nothing: the allocator keeps count."""
 
     def restart(self) -> None:
-        """Starts a new peak at what is allocated now, which is static."""
+        """Starts a new peak at the memory allocated now, which is static."""
         torch.cuda.reset_peak_memory_stats(self._device)
         self._before = torch.cuda.memory_allocated(self._device)
 
 
 class LiveAllocations:
-    """While entered, the account of what a GPU's allocator hands out; as `LiveMemory`."""
+    """Account of what a GPU's allocator hands out inside the block; like `LiveMemory`."""
 
     def __init__(self, device: torch.device) -> None:
         """Opens the account of a device."""
@@ -58,50 +58,50 @@ class LiveAllocations:
         self._before = 0
 
     def __enter__(self) -> Self:
-        """Starts at what is allocated now."""
+        """Starts the account at the memory allocated now."""
         self._before = torch.cuda.memory_allocated(self._device)
         self.restart()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     @property
     def live_bytes(self) -> int:
-        """Allocated since the start and not yet freed."""
+        """Memory allocated since the start and not yet freed, in bytes."""
         return torch.cuda.memory_allocated(self._device) - self._before
 
     @property
     def peak_bytes(self) -> int:
-        """The most at any moment since the last `restart`."""
+        """Peak since the last `restart`, in bytes."""
         return torch.cuda.max_memory_allocated(self._device) - self._before
 
     def restart(self) -> None:
-        """Starts a new peak at what is allocated now."""
+        """Starts a new peak at the memory allocated now."""
         torch.cuda.reset_peak_memory_stats(self._device)
 
 
 def reserve(device: torch.device, limit_bytes: int) -> None:
-    """Lets torch's allocator take memory of a GPU once, before training.
+    """Lets torch's allocator take the memory of a GPU once, before training.
 
-    One block of all that is left up to the limit goes back to the allocator, not to the device:
-    whatever is allocated later is cut from it, and joined to it again when it is free.
+    A block of all memory up to the limit is allocated and freed. It stays with the allocator,
+    which later cuts allocations from it and joins them again when they are freed.
 
     Args:
         device: A GPU.
-        limit_bytes: What the process may use, weights and all.
+        limit_bytes: Memory that the process may use, including weights.
 
     Raises:
-        MemoryError: The device has less.
+        MemoryError: The device has less free memory.
     """
-    # What building the model left in the cache lies in pieces that large tensors cannot use.
+    # Building the model leaves pieces in the cache that are too small for large tensors.
     torch.cuda.empty_cache()
     n_missing = limit_bytes - torch.cuda.memory_reserved(device)
     n_free = torch.cuda.mem_get_info(device)[0] - MARGIN_BYTES
     if n_missing > n_free:
         raise MemoryError(
-            f"{limit_bytes} bytes are to be used, of which {n_missing} are missing, but {device} "
-            f"has {n_free} to give"
+            f"cannot reserve {limit_bytes} bytes: {n_missing} more are needed, but {device} "
+            f"has {n_free} free"
         )
     small = [_block(device, SMALL_BYTES) for _ in range(RESERVED_SMALL)]
     n_large = limit_bytes - torch.cuda.memory_reserved(device)

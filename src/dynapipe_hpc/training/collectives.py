@@ -1,4 +1,4 @@
-"""Sums over the ranks that train one model."""
+"""Collectives (all-reduce, reduce-scatter, all-gather) of the ranks that train one model."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -9,16 +9,17 @@ from dynapipe_hpc.models.shards import OneShard, Shards
 
 
 def done() -> None:
-    """Waits for nothing."""
+    """Returns at once: the operation is already finished."""
 
 
 class Collectives(Shards, Protocol):
-    """Sums in which every rank of a group takes part, in the same order of calls.
+    """Collective operations, which all ranks of a group call in the same order.
 
-    Replicas hold the same shard of the same stage. A tensor over replicas is contiguous and
-    one-dimensional, of one length on all of them, and consists of as many equal shares.
+    The group "replicas" consists of the data-parallel ranks that hold the same shard of the same
+    stage. Tensors over replicas are contiguous, one-dimensional and equally long on all of them,
+    and consist of one equal share per replica.
 
-    Contract: all ranks of a group get the same bits.
+    Contract: all ranks of a group get bitwise equal results.
     """
 
     @property
@@ -28,7 +29,7 @@ class Collectives(Shards, Protocol):
 
     @property
     def stage(self) -> int:
-        """The stage that this rank holds a shard of."""
+        """The stage that this rank belongs to."""
         ...
 
     @property
@@ -43,45 +44,45 @@ class Collectives(Shards, Protocol):
 
     @property
     def sums_beside_work(self) -> bool:
-        """Whether sums that were started go on while the rank computes."""
+        """Whether sums that were started overlap with the rank's computation."""
         ...
 
     def sum_over_replicas(self, values: Tensor) -> None:
-        """Replaces `values` by their sum over replicas."""
+        """All-reduce: replaces `values` with their sum over replicas."""
         ...
 
     def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
-        """Starts `sum_over_replicas`; returns what waits for it, before which nobody reads."""
+        """Starts `sum_over_replicas`; returns a function to wait for it before reading."""
         ...
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
-        """Replaces this replica's share of `values` by its sum over replicas, and no other."""
+        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         ...
 
     def gather_shares(self, values: Tensor) -> None:
-        """Replaces every share of `values` by what its replica has there."""
+        """All-gather: replaces every share of `values` with that of its replica."""
         ...
 
     def sum_within_replica(self, values: Tensor) -> None:
-        """Replaces `values` by their sum over the ranks of this replica."""
+        """All-reduce: replaces `values` with their sum over the ranks of this replica."""
         ...
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Adds up what stages of this replica hold of the same weights; the first has the sum.
+        """Reduce: sums values of tied weights over stages of this replica, on the first of them.
 
         Args:
-            values: Contiguous, one-dimensional; replaced on the first stage, no other.
-            stages: Ascending, with this one.
+            values: Contiguous, one-dimensional tensor; replaced on the first stage only.
+            stages: Stages that take part, ascending, including this one.
         """
         ...
 
     def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Replaces `values` by those of the first of `stages`; see `sum_over_copies`."""
+        """Broadcast: replaces `values` with those of the first of `stages`."""
         ...
 
 
 class SingleRankCollectives(OneShard):
-    """The sums of a rank that holds the whole model alone."""
+    """Collectives of a single rank that holds the complete model."""
 
     replica = 0
     stage = 0

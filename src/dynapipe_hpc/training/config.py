@@ -1,4 +1,4 @@
-"""How weights are trained."""
+"""The [training] table: how weights are trained."""
 
 from typing import Literal, Self
 
@@ -10,30 +10,32 @@ LossWeighting = Literal["token", "sample", "task"]
 
 
 class TrainingConfig(ConfigTable):
-    """How weights are trained. The [training] table.
+    """The [training] table: how weights are trained.
 
     Attributes:
-        iterations: Steps of the optimizer.
-        seed: Of the initial weights.
-        dtype: Of weights, activations and gradients. With bfloat16 and float16, gradients are
-            added up, and weights kept and updated, in float32; float16 scales its losses.
-        learning_rate: The highest, reached at the end of the warm-up.
-        warmup_iterations: Steps over which the learning rate rises from zero.
-        decay_iterations: Step at which the learning rate has fallen to its lowest, where it stays;
-            None for the last one. With a number of its own, `iterations` may be raised later
-            without another learning rate for any step.
-        min_learning_rate_ratio: Share of `learning_rate` left at the end of the decay.
-        weight_decay: Decay of matrices; biases, relative ones among them, and norms have none.
-        betas: Of AdamW's averages of gradients and of their squares.
-        clip_norm: Largest norm of the gradient of the whole model, to which a larger one is scaled
-            down; 0 for no limit.
-        max_skipped_updates: Updates in a row that may be left out because a gradient is not a
-            finite number. With 0 the first one ends the run; updates that float16 leaves out while
-            it looks for its loss scale do not count.
-        device: Where ranks compute: "cpu", "cuda", each rank on a GPU of its host, or "auto", on
-            GPUs where there are any. Ranks that share one exchange tensors through the host.
-        loss_weighting: What counts alike in the loss: target tokens, samples or tasks.
-        threads: Processor threads of one rank's computations.
+        iterations: Number of optimizer steps.
+        seed: Seed of the initial weights.
+        dtype: Type of weights, activations and gradients. With bfloat16 and float16, gradients are
+            accumulated, and weights are kept and updated, in float32; float16 uses loss scaling.
+        learning_rate: Highest learning rate, reached at the end of the warm-up.
+        warmup_iterations: Number of steps over which the learning rate rises from zero.
+        decay_iterations: Step at which the learning rate reaches its minimum, where it stays; None
+            for the last step. If it is set, `iterations` may be raised later without changing the
+            learning rate of any step.
+        min_learning_rate_ratio: Minimum learning rate as a share of `learning_rate`.
+        weight_decay: Weight decay of matrices; biases, including relative ones, and norms have
+            none.
+        betas: Decay rates of AdamW's averages of gradients and of their squares.
+        clip_norm: Largest norm of the complete model's gradient; a larger gradient is scaled down
+            to it. 0 for no limit.
+        max_skipped_updates: Number of consecutive updates that may be skipped because a gradient is
+            not finite. With 0 the first one ends the run. Updates that float16 skips while it
+            searches for its loss scale do not count.
+        device: Device on which ranks compute: "cpu", "cuda" (each rank on a GPU of its host) or
+            "auto" (GPUs if there are any). Ranks that share a GPU exchange tensors through the
+            host.
+        loss_weighting: Unit that has equal weight in the loss: target tokens, samples or tasks.
+        threads: Number of processor threads of one rank's computations.
     """
 
     iterations: int = Field(ge=1, le=10**7)
@@ -57,9 +59,9 @@ class TrainingConfig(ConfigTable):
             last = getattr(self, name)
             if last and self.warmup_iterations > last:
                 raise ValueError(
-                    f"warmup_iterations ({self.warmup_iterations}) exceeds {name} ({last}); the "
-                    f"learning rate would never reach learning_rate; raise {name} or lower the "
-                    "warm-up"
+                    f"warmup_iterations ({self.warmup_iterations}) exceeds {name} ({last}), so the "
+                    f"learning rate would never reach learning_rate; raise {name} or lower "
+                    "warmup_iterations"
                 )
         return self
 

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The state of an optimizer that is not per weight.
+    """Counters of the optimizer: the part of the state that is not per weight.
 
     Attributes:
-        n_steps: Steps so far, which the learning rate follows.
-        n_updates: Those that were not left out, which AdamW counts.
-        loss_scale: What losses are multiplied by.
-        n_scaled_steps: Steps since the loss scale changed.
-        n_skipped_steps: Steps left out in a row where a smaller scale would not help.
+        n_steps: Number of steps so far, which determines the learning rate.
+        n_updates: Number of steps that were not skipped, as AdamW counts them.
+        loss_scale: Loss scale.
+        n_scaled_steps: Number of steps since the loss scale changed.
+        n_skipped_steps: Number of consecutive skipped steps that a smaller scale would not have
+            helped.
     """
 
     n_steps: int

@@ -1,4 +1,4 @@
-"""Gradients added up over replicas while the last backward pass still runs."""
+"""Bucketed, overlapped all-reduce of gradients over replicas, during the last backward pass."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 
 BUCKET_BYTES = 32 << 20
-"""Of gradients, what a sum has at least: enough to make good use of a link."""
+"""Smallest bucket of gradients in bytes, large enough to use a link well."""
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Neighbouring matrices.
+    """Bucket of neighbouring matrices.
 
     Attributes:
-        start: Where they begin in the buffer of all gradients.
-        gradients: Of all of them.
-        n_missing: How many have no gradient yet of the last backward pass.
-        parameters: Them.
+        start: Index of their first number in the buffer of all gradients.
+        gradients: Gradients of all of them, shape (n,).
+        n_missing: Number of matrices whose gradient of the last backward pass is missing.
+        parameters: The matrices.
     """
 
     start: int
@@ -31,12 +31,12 @@ class _Bucket:
 
 
 class EarlySums:
-    """Adds up the gradients of matrices in buckets, the last layers first.
+    """Bucketed overlapped all-reduce of the gradients of matrices, last layers first.
 
     A backward pass goes from the last layer to the first, and so do the buckets: all replicas
-    start their sums in one order, each as soon as its gradients are there. What does not decay is
-    next to each other and small, so it waits for the end, and so do weights whose gradients other
-    stages add to.
+    start their sums in the same order, each as soon as its gradients are complete. Weights without
+    decay are contiguous and small, so they wait for the end, as do tied weights, to whose
+    gradients other stages add.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class EarlySums:
         """Watches the gradients of parameters.
 
         Args:
-            own: The parameters, each of which a backward pass adds to once.
-            collectives: Over replicas.
-            tied: Those to which other stages add.
-            bucket_bytes: See `BUCKET_BYTES`.
+            own: Parameters; a backward pass adds to each gradient once.
+            collectives: Collectives that sum over replicas.
+            tied: Parameters to whose gradients other stages add.
+            bucket_bytes: Smallest bucket in bytes.
         """
         self._collectives = collectives
         self._buckets = _buckets(own, tied, bucket_bytes)
@@ -65,13 +65,13 @@ class EarlySums:
                 parameter.register_post_accumulate_grad_hook(self._arrived(bucket))  # type: ignore[no-untyped-call]
 
     def expect_last_backward(self) -> None:
-        """The next backward pass makes gradients whole."""
+        """Announces that the next backward pass completes the gradients."""
         self._is_last = True
         for bucket in self._buckets:
             bucket.n_missing = len(bucket.parameters)
 
     def finish(self) -> None:
-        """Adds up what is left, and waits for all."""
+        """Starts the remaining sums and waits for all of them."""
         self._start(self._buckets)
         for gradients in self._late:
             self._collectives.sum_over_replicas(gradients)
@@ -88,7 +88,7 @@ class EarlySums:
         return arrived
 
     def _start(self, buckets: Sequence[_Bucket]) -> None:
-        """Starts the sums of the first buckets, but for those that were started."""
+        """Starts the sums of the first buckets, except those already started."""
         for bucket in buckets[len(self._pending) :]:
             self._pending.append(self._collectives.start_sum_over_replicas(bucket.gradients))
 
@@ -96,7 +96,7 @@ class EarlySums:
 def _buckets(
     own: FlatParameters, tied: Collection[nn.Parameter], bucket_bytes: int
 ) -> list[_Bucket]:
-    """From the end of the matrices to the last one that is tied."""
+    """Buckets from the end of the matrices back to the last tied one."""
     buckets: list[_Bucket] = []
     parameters: list[nn.Parameter] = []
     end = own.n_decaying

@@ -1,4 +1,4 @@
-"""The weights of a module in one buffer, and their gradients in another."""
+"""Flat buffers: the weights of a module in one, and their gradients in another."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -7,27 +7,26 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.models.split import splits_of
 
-# Numbers: no vector of a processor lies across two shares, so bits do not depend on sharing.
+# In numbers. No vector register spans two shares, so results do not depend on sharing.
 ALIGNMENT = 64
 
 
 class FlatParameters:
-    """Two contiguous buffers, of which every weight and every gradient is a view.
+    """Flat buffers of a module's weights and gradients, each of which is a view of them.
 
-    So weights are updated, and gradients are added up over replicas, measured, scaled and
-    cleared, in one call each. What decays comes first, then the rest, then zeros that fill up
-    equal shares; weights that all shards of a stage hold are next to each other.
+    This way one call updates all weights, or sums over replicas, measures, scales or clears all
+    gradients. Weights that decay come first, then the others, then zeros that fill up equal
+    shares. Weights that all shards of a stage hold are contiguous.
 
-    Matrices decay; vectors do not, and neither do relative biases, as in the trainer of
-    `transformers`.
+    Matrices decay; vectors and relative biases do not, as in the trainer of `transformers`.
 
     Attributes:
-        weights: Shape (n,), of the type of the parameters.
-        gradients: Shape (n,), of the same type, or float32 if that has 16 bits.
-        n_decaying: Numbers up to the end of the weights that decay.
-        n_weights: Numbers that belong to a parameter.
-        whole: Where the weights are that all shards hold.
-        gradient_of: By parameter, the view of its gradient, in its shape.
+        weights: Weights, shape (n,), of the type of the parameters.
+        gradients: Gradients, shape (n,), of the same type, or float32 if that has 16 bits.
+        n_decaying: Index of the end of the weights that decay, rounded up to `ALIGNMENT`.
+        n_weights: Number of elements that belong to a parameter.
+        unsplit: Slice of the weights that all shards hold.
+        gradient_of: View of the gradient, in the shape of its parameter, by parameter.
     """
 
     def __init__(
@@ -36,9 +35,9 @@ class FlatParameters:
         """Moves parameters of one type into a buffer.
 
         Args:
-            module: Holds the parameters.
-            n_shares: What is to divide the length of the buffer.
-            left_out: Names of parameters that stay where they are.
+            module: Module that holds the parameters.
+            n_shares: Number of equal shares into which the buffers can be divided.
+            left_out: Names of parameters that are not moved.
         """
         cut = splits_of(module).keys()
         held = {name: p for name, p in module.named_parameters() if name not in left_out}
@@ -46,8 +45,8 @@ class FlatParameters:
         decaying, rest = _by_decay({n: p for n, p in held.items() if n not in cut})
         self.n_weights = _count(held.values())
         self.n_decaying = _rounded_up(_count(cut_decaying + decaying), ALIGNMENT)
-        self.whole = slice(_count(cut_decaying), self.n_decaying + _count(rest))
-        n = _rounded_up(self.whole.stop + _count(cut_rest), n_shares * ALIGNMENT)
+        self.unsplit = slice(_count(cut_decaying), self.n_decaying + _count(rest))
+        n = _rounded_up(self.unsplit.stop + _count(cut_rest), n_shares * ALIGNMENT)
         first = next(iter(held.values()))
         self.weights = torch.zeros(n, dtype=first.dtype, device=first.device)
         wide = torch.promote_types(first.dtype, torch.float32)
@@ -58,22 +57,22 @@ class FlatParameters:
 
     @property
     def weight_bytes(self) -> int:
-        """Size of the weights."""
+        """Size of the weights in bytes."""
         return self.n_weights * self.weights.itemsize
 
     def _take_over(self, parameters: Iterable[nn.Parameter], start: int) -> None:
         for parameter in parameters:
-            place = slice(start, start + parameter.numel())
-            _move(parameter, self.weights[place])
-            self.gradient_of[parameter] = self.gradients[place].view_as(parameter)
+            extent = slice(start, start + parameter.numel())
+            _move(parameter, self.weights[extent])
+            self.gradient_of[parameter] = self.gradients[extent].view_as(parameter)
             _accumulate(parameter, self.gradient_of[parameter])
-            start = place.stop
+            start = extent.stop
 
 
 def _by_decay(
     parameters: Mapping[str, nn.Parameter],
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Those that decay, and those that do not."""
+    """Parameters that decay, and parameters that do not."""
     decaying = {name for name, p in parameters.items() if p.ndim >= 2 and "bias" not in name}
     return (
         [p for name, p in parameters.items() if name in decaying],
@@ -91,7 +90,7 @@ def _move(parameter: nn.Parameter, view: Tensor) -> None:
 
 
 def _accumulate(parameter: nn.Parameter, view: Tensor) -> None:
-    """Lets backward passes add a parameter's gradient to `view`."""
+    """Makes backward passes accumulate a parameter's gradient in `view`."""
     if view.dtype == parameter.dtype:
         parameter.grad = view
         return

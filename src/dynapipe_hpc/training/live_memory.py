@@ -1,4 +1,4 @@
-"""Watches how much memory tensors take while something runs."""
+"""Account of the memory of tensors while a block runs."""
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +10,14 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, the account of tensors that operations make, until they are dropped.
+    """Account of tensors that operations make inside the block, until they are freed.
 
-    A storage counts once however many tensors share it. Tensors from before do not count, and
-    what a kernel needs inside is not seen. Slow: for measuring memory, not time.
+    A storage counts once, however many tensors share it. Tensors from before the block and memory
+    inside kernels do not count. It is slow: use it to measure memory, not time.
 
     Attributes:
-        live_bytes: Of the tensors alive now.
-        peak_bytes: The most at any moment since the last `restart`.
+        live_bytes: Size of the tensors alive now, in bytes.
+        peak_bytes: Peak since the last `restart`, in bytes.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
 
     def restart(self) -> None:
-        """Starts a new peak at what is alive now."""
+        """Starts a new peak at the current size."""
         self.peak_bytes = self.live_bytes
 
     def __torch_dispatch__(
@@ -38,7 +38,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Runs an operation and counts what is new in its results."""
+        """Runs an operation and counts the new storages of its results."""
         for tensor in _tensors_in((args, kwargs)):
             self._meet(tensor.untyped_storage(), n_bytes=0)
         result = func(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""How much every target token counts in the loss of a global batch."""
+"""Loss weighting: the weight of every target token in the loss of a global batch."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from dynapipe_hpc.training.config import LossWeighting
 
 
 def token_weights(samples: Sequence[Sample], weighting: LossWeighting) -> dict[int, float]:
-    """The weight of each target token, such that the weighted sum over a batch is its loss.
+    """Weight of each target token, so that the weighted sum over a batch is its loss.
 
-    The weights of all target tokens of the batch add up to one. They follow from the whole
-    batch alone, so the loss does not depend on how the batch is split.
+    The weights of all target tokens of the batch add up to one. They depend on the global batch
+    only, so the loss does not depend on how the batch is split.
 
     Args:
-        samples: The global batch.
-        weighting: "token": all target tokens count alike. "sample": all samples do, and
-            within one its tokens. "task": all tasks in the batch do, and within one its
-            tokens.
+        samples: Samples of the global batch.
+        weighting: Unit of equal weight. "token": all target tokens. "sample": all samples, and
+            all tokens within a sample. "task": all tasks in the batch, and all tokens within a
+            task.
 
     Returns:
-        By sample id, the weight of each of its target tokens.
+        Weight of each target token of a sample, by sample id.
     """
     match weighting:
         case "token":

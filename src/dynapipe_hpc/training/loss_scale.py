@@ -1,4 +1,4 @@
-"""Keeps gradients within the range of numbers, or says that it cannot."""
+"""Loss scaling: keeps gradients within the range of their type, or reports divergence."""
 
 import torch
 
@@ -10,28 +10,28 @@ STEPS_TO_GROW = 1000
 
 
 class DivergedError(RunError):
-    """Training has left the range of numbers."""
+    """Training has diverged: a gradient is not finite."""
 
 
 class LossScale:
-    """The number that a loss is multiplied by before its backward pass.
+    """Loss scale: the factor of a loss before its backward pass.
 
-    Gradients in float16 underflow where those in other types do not. There it is halved when
-    a gradient overflows, and doubled after many steps without; elsewhere it is one. All ranks
-    see the same norms, so they hold the same scale.
+    Gradients in float16 underflow more easily than in other types. With float16 the scale is
+    halved when a gradient overflows, and doubled after many steps without overflow; with other
+    types it is one. All ranks see the same norms, so they hold the same scale.
 
     Attributes:
-        value: A power of two, so scaling does not round.
-        n_steps: Steps since it last changed.
-        n_skipped: Steps left out in a row where a smaller scale would not help.
+        value: Current scale, a power of two, so that scaling does not round.
+        n_steps: Number of steps since it last changed.
+        n_skipped: Number of consecutive skipped steps that a smaller scale would not have helped.
     """
 
     def __init__(self, dtype: torch.dtype, may_skip: int = 0) -> None:
-        """Scales the losses of a model that computes in `dtype`.
+        """Starts the scale for a model that computes in `dtype`.
 
         Args:
-            dtype: Of the model.
-            may_skip: Steps in a row that may be left out where a smaller scale would not help.
+            dtype: Data type of the model.
+            may_skip: Most consecutive steps to skip if a smaller scale would not help.
         """
         self._is_dynamic = dtype is torch.float16
         self.value = FIRST_SCALE if self._is_dynamic else 1.0
@@ -40,7 +40,7 @@ class LossScale:
         self.n_skipped = 0
 
     def shrink(self, norm: float, step: int) -> None:
-        """Reacts to a gradient that is not finite, whose step is left out.
+        """Reacts to a gradient that is not finite, whose step is skipped.
 
         Raises:
             DivergedError: A smaller scale would not help, and no further step may be skipped.
@@ -54,16 +54,16 @@ class LossScale:
             raise DivergedError(
                 f"the gradient's norm is {norm} in step {step}{self._after}: training diverged; "
                 "lower training.learning_rate or raise training.warmup_iterations; if single "
-                "batches are at fault, let training.max_skipped_updates be "
+                "batches are the cause, set training.max_skipped_updates to "
                 f"more than {self._may_skip}"
             )
 
     @property
     def _after(self) -> str:
-        return f", after {self.n_skipped} updates left out" if self.n_skipped else ""
+        return f", after {self.n_skipped} skipped updates" if self.n_skipped else ""
 
     def count_step(self) -> None:
-        """Notes a step; after many the scale may grow."""
+        """Counts a successful step; after many of them the scale may grow."""
         self.n_steps += 1
         self.n_skipped = 0
         if self._is_dynamic and self.n_steps == STEPS_TO_GROW:

@@ -1,4 +1,4 @@
-"""A torch module as a pipeline stage."""
+"""Pipeline stage made of a torch module."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from dynapipe_hpc.training.optimizer import Optimizer, Step
 
 
 class Batch(Protocol):
-    """The tokens of a micro-batch, as a family of models reads them."""
+    """Tokens of a micro-batch, as a family of models reads them."""
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device."""
+        """The same batch on a device."""
         ...
 
 
@@ -26,7 +26,7 @@ BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 
 
 class StageModule(Protocol[BatchT_contra]):
-    """The layers of a stage of some family of models."""
+    """Torch module with the layers of a stage, of any family of models."""
 
     @property
     def is_last(self) -> bool:
@@ -41,11 +41,15 @@ class StageModule(Protocol[BatchT_contra]):
     def run(
         self, activation: Tensor | None, batch: BatchT_contra | None, recompute: Recompute
     ) -> Tensor:
-        """From the activation of the stage before, None on the first, to the next or the loss."""
+        """Runs the layers on the previous stage's activation, which is None on the first stage.
+
+        Returns:
+            The activation for the next stage; on the last stage, the loss.
+        """
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """The weights."""
+        """Weights of the stage."""
         ...
 
 
@@ -54,25 +58,25 @@ NO_STEP = Step(gradient_norm=0.0, learning_rate=0.0)
 
 @dataclass(frozen=True, slots=True)
 class ModuleReport:
-    """What a stage says about an iteration; see `IterationTrace`."""
+    """Report of a stage about an iteration; see `IterationTrace`."""
 
     loss: float
     gradient_norm: float
     learning_rate: float
     peak_bytes: int
-    peak_is_whole: bool
+    peak_has_transient: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """The two ends of a micro-batch's graph, from its forward to its backward pass."""
+    """Ends of a micro-batch's autograd graph, kept from its forward to its backward pass."""
 
     activation: Tensor | None
     output: Tensor
 
 
 class ModuleStage(Generic[BatchT]):
-    """Runs the layers of one rank; an executor's `Stage` of torch tensors."""
+    """The executor's `Stage` of torch tensors: runs the layers of one rank."""
 
     def __init__(
         self,
@@ -80,7 +84,7 @@ class ModuleStage(Generic[BatchT]):
         load_tokens: Callable[[MicroBatch], BatchT],
         optimizer: Optimizer,
     ) -> None:
-        """Runs `module`, which `optimizer` updates, on what `load_tokens` reads."""
+        """Makes a stage of `module`, which `optimizer` updates and `load_tokens` feeds."""
         self._module = module
         self._load_tokens = load_tokens
         self._optimizer = optimizer
@@ -96,13 +100,13 @@ class ModuleStage(Generic[BatchT]):
         self._has_stepped = False
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
-        """Notes what to recompute, and reads the tokens that the module needs."""
+        """Records the recompute mode, and reads the tokens if the module needs them."""
         self._recompute[index] = microbatch.recompute
         if self._module.loads:
             self._loaded[index] = self._load_tokens(microbatch).to(self._loss.device)
 
     def forward(self, index: int, activation: Tensor | None) -> Tensor | None:
-        """Runs the layers; keeps their graph, and on the last stage adds up the loss."""
+        """Runs the layers and keeps their graph; on the last stage, accumulates the loss."""
         batch, recompute = self._loaded.pop(index, None), self._recompute.pop(index)
         if activation is not None:
             activation = activation.detach().requires_grad_()
@@ -117,7 +121,7 @@ class ModuleStage(Generic[BatchT]):
         return None
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
-        """Adds weight gradients and drops the graph; returns the gradient of the inputs."""
+        """Accumulates weight gradients and frees the graph; returns the gradient of the input."""
         kept = self._kept.pop(index)
         if gradient is None:  # the loss
             gradient = torch.full_like(kept.output, self._optimizer.loss_scale.value)
@@ -128,20 +132,20 @@ class ModuleStage(Generic[BatchT]):
         return kept.activation.grad.contiguous()
 
     def expect_last_backward(self) -> None:
-        """Lets gradients be added up over replicas while the next backward pass runs."""
+        """Lets the all-reduce over replicas overlap with the next backward pass."""
         self._optimizer.expect_last_backward()
 
     def reduce_gradients(self) -> None:
-        """Adds up weight gradients over replicas, those that were not yet."""
+        """All-reduce: sums the weight gradients that were not summed yet over replicas."""
         self._optimizer.reduce_gradients()
 
     def step_optimizer(self) -> None:
-        """Clips by the norm over all stages, updates the weights, clears the gradients."""
+        """Clips gradients by their norm over all stages, updates the weights, clears gradients."""
         self._optimizer.step()
         self._has_stepped = True
 
     def finish_iteration(self) -> ModuleReport:
-        """Closes the account of an iteration and opens the next; here the host waits.
+        """Reports an iteration and starts the next account; waits for the device.
 
         Raises:
             DivergedError: A gradient is not a finite number, and no smaller loss scale can help.
@@ -152,7 +156,7 @@ class ModuleStage(Generic[BatchT]):
             gradient_norm=step.gradient_norm,
             learning_rate=step.learning_rate,
             peak_bytes=self._memory.peak_bytes,
-            peak_is_whole=self._memory.is_whole,
+            peak_has_transient=self._memory.has_transient,
         )
         self._loss.zero_()
         self._has_stepped = False

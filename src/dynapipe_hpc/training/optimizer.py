@@ -1,4 +1,4 @@
-"""Updates the weights of a stage."""
+"""AdamW optimizer of a stage, with clipping and ZeRO-1."""
 
 import math
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ from dynapipe_hpc.training.optimizer_state import (
 )
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, borrowed
 
-_PIECE = 1 << 24  # numbers of which the norm is taken at once
+_PIECE = 1 << 24  # numbers whose norm is computed at once
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an update did.
+    """Result of an optimizer step.
 
     Attributes:
-        gradient_norm: Of the whole model, before clipping; infinite or NaN if a gradient
-            overflowed and the update was left out.
-        learning_rate: Of the update; 0 if it was left out.
+        gradient_norm: Norm of the complete model's gradient, before clipping; infinite or NaN if a
+            gradient overflowed and the update was skipped.
+        learning_rate: Learning rate of the update; 0 if it was skipped.
     """
 
     gradient_norm: float
@@ -39,14 +39,15 @@ class Step:
 
 
 class Optimizer:
-    """AdamW with clipping over the whole model, on the weights of one stage.
+    """AdamW on the weights of one stage, with clipping by the norm of the complete model.
 
-    Weights of 16 bits are rounded from float32 ones, which it keeps. Its state may be shared
-    out over replicas (ZeRO-1): each then updates its share of the weights, and gets the others'.
+    16-bit weights are rounded from float32 weights that it keeps. Its state may be divided among
+    replicas (ZeRO-1): each of them then updates its share of the weights, and an all-gather
+    distributes the results.
 
     Attributes:
-        parameters: The weights and their gradients.
-        loss_scale: What gradients are multiplied by.
+        parameters: Weights and their gradients.
+        loss_scale: Loss scale, by which gradients are multiplied.
 
     Source:
         Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
@@ -64,11 +65,11 @@ class Optimizer:
         """Takes over the weights and gradients of `module`, whose parameters have one type.
 
         Args:
-            module: The layers of this rank.
-            config: How weights are updated.
-            collectives: Over the ranks that train the model.
-            shares_state: Whether replicas share out the optimizer's state.
-            tied: The weights of which several stages hold a copy.
+            module: Module with the layers of this rank.
+            config: Training configuration.
+            collectives: Collectives of the ranks that train the model.
+            shares_state: Whether replicas divide the optimizer's state among them (ZeRO-1).
+            tied: Weights of which several stages hold a copy.
         """
         self._n_shares, self._shares_state = collectives.n_replicas, shares_state
         not_own = borrowed(tied, collectives.stage)
@@ -88,19 +89,19 @@ class Optimizer:
 
     @property
     def kept_bytes(self) -> int:
-        """Weights, gradients and, after the first step, state on this rank."""
+        """Size of weights, gradients and, after the first step, state on this rank, in bytes."""
         kept = [self.parameters.weights, self.parameters.gradients, self._exact_weights]
         kept += [t for state in self._adamw.state.values() for t in state.values() if t.ndim]
         of_own = {t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}
         return sum(of_own.values()) + self._copies.kept_bytes
 
     def expect_last_backward(self) -> None:
-        """The next backward pass makes gradients whole, so that sums may start while it runs."""
+        """Announces that the next backward pass completes gradients; sums may overlap with it."""
         if self._early:
             self._early.expect_last_backward()
 
     def reduce_gradients(self) -> None:
-        """Adds up gradients over copies of tied weights, and over replicas."""
+        """Sums gradients over copies of tied weights, then over replicas (all-reduce)."""
         self._copies.collect_gradients()
         if self._early:
             self._early.finish()
@@ -110,10 +111,10 @@ class Optimizer:
             self._collectives.sum_over_replicas(self.parameters.gradients)
 
     def step(self) -> None:
-        """Clips, updates the weights, clears the gradients; `read_step` says what it did.
+        """Clips gradients, updates the weights, clears gradients; `read_step` returns the result.
 
-        The update is left out if a gradient overflowed on any rank. All of that is decided on
-        the device, for which the host does not wait.
+        The update is skipped if a gradient overflowed on any rank. The device decides that, and
+        the host does not wait for it.
         """
         self._norm = self._square_sum().sqrt() / self.loss_scale.value
         self._update()
@@ -122,11 +123,11 @@ class Optimizer:
         self._n_steps += 1
 
     def read_step(self) -> Step:
-        """What the last step did, once the device has done it; called once after each.
+        """Result of the last step, for which it waits; called once after each step.
 
         Raises:
             DivergedError: A gradient is not a finite number, no smaller loss scale can help, and
-                no further update may be left out.
+                no further update may be skipped.
         """
         norm, step = self._norm.item(), self._n_steps - 1
         if not math.isfinite(norm):
@@ -136,18 +137,18 @@ class Optimizer:
         return Step(norm, learning_rate(step, self._config))
 
     def state(self) -> FlatState:
-        """Weights, as exact as they are kept, and moments of what this rank updates."""
+        """Weights, in the precision in which they are kept, and moments that this rank updates."""
         return flat_state(self._adamw, self._exact_weights, self._first)
 
     @property
     def counters(self) -> Counters:
-        """The rest of the state, which all ranks hold alike."""
+        """Counters of the state, which are equal on all ranks."""
         n_updates = count_updates(self._adamw)
         scale = self.loss_scale
         return Counters(self._n_steps, n_updates, scale.value, scale.n_steps, scale.n_skipped)
 
     def resume(self, counters: Counters) -> None:
-        """Goes on from `counters`, and from what `state` was set to; all ranks together."""
+        """Resumes from `counters` and the contents of `state`; called by all ranks together."""
         self._n_steps = counters.n_steps
         self.loss_scale.value = counters.loss_scale
         self.loss_scale.n_steps = counters.n_scaled_steps
@@ -160,13 +161,13 @@ class Optimizer:
         self._gradients.mul_((limit / self._norm).clamp(max=1) / self.loss_scale.value)
         for group in self._adamw.param_groups:
             group["lr"] = learning_rate(self._n_steps, self._config)
-        # As torch's own loss scaler does it: the kernel looks whether to do nothing.
+        # As in torch's own loss scaler, the kernel checks this flag and skips the update.
         self._adamw.found_inf = (~self._norm.isfinite()).float()  # type: ignore[attr-defined]
         self._adamw.step()
         self._spread_weights()
 
     def _spread_weights(self) -> None:
-        """Gives updated weights to all that compute with them."""
+        """Distributes updated weights to all ranks that compute with them."""
         if self._weights is not self._exact_weights:
             self._weights.copy_(self._exact_weights)
         if self._shares_state:
@@ -174,7 +175,10 @@ class Optimizer:
         self._copies.spread_weights()
 
     def _square_sum(self) -> Tensor:
-        """Of the gradients of the whole model, in float64; share by share, shared out or not."""
+        """Squared norm of the model's gradients (float64), summed per ZeRO share.
+
+        The order of the sum is the same with and without ZeRO, so sharding changes no bit.
+        """
         n = len(self.parameters.gradients) // self._n_shares
         own = [self._collectives.replica] if self._shares_state else range(self._n_shares)
         sums = torch.zeros(self._n_shares, dtype=torch.float64, device=self._gradients.device)
@@ -186,27 +190,27 @@ class Optimizer:
         self._collectives.sum_within_replica(total)
         return total[0]
 
-    def _square_sum_of(self, place: slice) -> Tensor:
-        """Of some gradients; of weights that all shards hold only on the first."""
-        gradients, whole = self.parameters.gradients, self.parameters.whole
+    def _square_sum_of(self, extent: slice) -> Tensor:
+        """Squared norm of some gradients; weights that all shards hold count on the first only."""
+        gradients, unsplit = self.parameters.gradients, self.parameters.unsplit
         if self._collectives.shard == 0:
-            return _square_sum(gradients[place])
-        before = gradients[place.start : max(place.start, min(place.stop, whole.start))]
-        after = gradients[min(place.stop, max(place.start, whole.stop)) : place.stop]
+            return _square_sum(gradients[extent])
+        before = gradients[extent.start : max(extent.start, min(extent.stop, unsplit.start))]
+        after = gradients[min(extent.stop, max(extent.start, unsplit.stop)) : extent.stop]
         return _square_sum(before) + _square_sum(after)
 
     @property
     def _first(self) -> int:
-        """Where what this rank updates begins in a flat buffer."""
+        """Index in a flat buffer of the first number that this rank updates."""
         return self._collectives.replica * len(self._gradients) if self._shares_state else 0
 
     def _own(self, values: Tensor) -> Tensor:
-        """What this rank updates of a flat buffer."""
+        """Part of a flat buffer that this rank updates."""
         is_share = self._shares_state
         return values.chunk(self._n_shares)[self._collectives.replica] if is_share else values
 
     def _groups(self) -> list[dict[str, object]]:
-        """What decays and what does not; in pieces of flat buffers."""
+        """Parameter groups of AdamW, with and without decay, as pieces of flat buffers."""
         n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
         sizes = [n_decaying, len(self._gradients) - n_decaying]
         groups: list[dict[str, object]] = []
@@ -228,10 +232,10 @@ def _early_sums(
     tied: Tied,
     shares_state: bool,
 ) -> EarlySums | None:
-    """Where sums run beside work: of whole gradients, and of whole layers.
+    """Overlapped all-reduce if the collectives support it and gradients are not shared; or None.
 
-    Shares of an optimizer's state do not end where layers do. Shards add up activations in
-    backward passes, and NCCL may wait forever where groups overlap in another order.
+    ZeRO shares do not end at layer boundaries. With tensor-parallel shards, backward passes sum
+    activations, and NCCL may deadlock if operations of overlapping groups start in another order.
     """
     is_simple = not shares_state and collectives.n_shards == 1
     if collectives.n_replicas == 1 or not (is_simple and collectives.sums_beside_work):
@@ -241,9 +245,9 @@ def _early_sums(
 
 
 def state_factor(dtype: torch.dtype) -> float:
-    """Bytes of weights, gradients and state per byte of weights, on a rank that keeps all.
+    """Bytes of weights, gradients and state per byte of weights, without ZeRO.
 
-    Gradients, two moments and weights, the latter also in float32 if they have 16 bits.
+    They are gradients, two moments and weights, the latter also in float32 if they have 16 bits.
     """
     wide = torch.promote_types(dtype, torch.float32)
     extra = 0 if wide == dtype else dtype.itemsize
@@ -251,7 +255,7 @@ def state_factor(dtype: torch.dtype) -> float:
 
 
 def _square_sum(values: Tensor) -> Tensor:
-    """In pieces, because torch makes a copy in float64 of what it is given."""
+    """Squared norm in float64, computed in pieces because torch copies its input to float64."""
     total = torch.zeros((), dtype=torch.float64, device=values.device)
     for start in range(0, len(values), _PIECE):
         norm = torch.linalg.vector_norm(values[start : start + _PIECE], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What an optimizer remembers from step to step, apart from the layout of its buffers."""
+"""State of an optimizer, independent of the layout of its buffers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}  # as AdamW
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Numbers that belong to weights next to each other in `FlatParameters`.
+    """Numbers that belong to consecutive weights in `FlatParameters`.
 
     Attributes:
-        start: Place of the first of those weights.
-        values: Shape (n,), not a copy.
+        start: Index of the first of those weights.
+        values: Numbers, shape (n,), not a copy.
     """
 
     start: int
@@ -26,12 +26,12 @@ FlatState = Mapping[str, Sequence[Segment]]  # by kind: "weight" and the moments
 
 
 def flat_state(adamw: torch.optim.AdamW, weights: Tensor, first: int) -> FlatState:
-    """The weights that an optimizer updates, and their moments.
+    """Weights that an optimizer updates, and their moments.
 
     Args:
-        adamw: Its groups have one parameter each, pieces of `weights` in their order.
-        weights: Shape (n,).
-        first: Place of the first weight.
+        adamw: Optimizer whose groups have one parameter each: pieces of `weights`, in order.
+        weights: Weights, shape (n,).
+        first: Index of the first weight in the flat buffer.
     """
     found: dict[str, list[Segment]] = {"weight": [Segment(first, weights)]}
     for kind, key in MOMENTS.items():
@@ -44,12 +44,12 @@ def flat_state(adamw: torch.optim.AdamW, weights: Tensor, first: int) -> FlatSta
 
 
 def count_updates(adamw: torch.optim.AdamW) -> int:
-    """The updates so far."""
+    """Number of updates so far."""
     return int(_state(adamw, _pieces(adamw)[0])["step"].item())
 
 
 def set_updates(adamw: torch.optim.AdamW, n_updates: int) -> None:
-    """Lets AdamW go on after so many updates."""
+    """Sets the number of updates from which AdamW continues."""
     for piece in _pieces(adamw):
         _state(adamw, piece)["step"].fill_(n_updates)
 
@@ -59,7 +59,7 @@ def _pieces(adamw: torch.optim.AdamW) -> list[Tensor]:
 
 
 def _state(adamw: torch.optim.AdamW, piece: Tensor) -> dict[str, Tensor]:
-    """As AdamW would make it at the first step."""
+    """State of a parameter, created as AdamW would at the first step if it is missing."""
     if piece not in adamw.state:
         step = torch.zeros((), dtype=torch.float32, device=piece.device)
         moments = {key: torch.zeros_like(piece) for key in MOMENTS.values()}

@@ -1,4 +1,4 @@
-"""Weights of which other stages hold a copy, too."""
+"""Tied weights, of which several stages hold a copy."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ NOTHING_TIED: Tied = {}
 
 
 class _Copy(NamedTuple):
-    """What this stage holds of a tied weight: two flat views."""
+    """This stage's copy of a tied weight and of its gradient, as flat views."""
 
     stages: tuple[int, ...]
     weight: Tensor
@@ -21,10 +21,10 @@ class _Copy(NamedTuple):
 
 
 class TiedCopies:
-    """A tied weight belongs to the first stage that holds it; the others hold copies.
+    """Copies of tied weights; a tied weight belongs to the first stage that holds it.
 
-    So it is counted, clipped and updated once, and its optimizer state is kept once. Gradients
-    of copies go to the owner, and its new values come back.
+    This way it is counted, clipped and updated once, and has one optimizer state. Gradients of
+    copies are sent to the owner, and its new values are sent back.
     """
 
     def __init__(
@@ -45,26 +45,26 @@ class TiedCopies:
 
     @property
     def kept_bytes(self) -> int:
-        """Copies and their gradients on this rank."""
+        """Size of the copies and their gradients on this rank, in bytes."""
         flat = self._flat
         return 0 if flat is None else flat.weights.nbytes + flat.gradients.nbytes
 
     def collect_gradients(self) -> None:
-        """Adds up what all stages found; the owner has the sum."""
+        """Sums the gradients of all copies on the owner."""
         for tied in self._tied:
             self._collectives.sum_over_copies(tied.gradient, tied.stages)
 
     def spread_weights(self) -> None:
-        """Gives the owner's weights to all that hold copies, to the bit."""
+        """Copies the owner's weights, bit by bit, to all stages that hold copies."""
         for tied in self._tied:
             self._collectives.copy_from_first(tied.weight, tied.stages)
 
     def clear_gradients(self) -> None:
-        """Starts the next sum of copies at zero."""
+        """Sets the gradients of copies to zero."""
         if self._flat is not None:
             self._flat.gradients.zero_()
 
 
 def borrowed(tied: Tied, stage: int) -> list[str]:
-    """The weights of which a stage holds a copy that belongs to another."""
+    """Names of the weights of which a stage holds a copy but which belong to another stage."""
     return [name for name, stages in tied.items() if stage in stages[1:]]

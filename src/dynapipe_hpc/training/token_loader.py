@@ -1,4 +1,4 @@
-"""The tokens of one iteration after the other."""
+"""Loader of the tokens of micro-batches, iteration by iteration."""
 
 from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -14,7 +14,7 @@ BatchT_co = TypeVar("BatchT_co", covariant=True)
 
 
 class Collate(Protocol[BatchT_co]):
-    """Reads and lays out the tokens of a micro-batch for a family of models; see `collate`."""
+    """Function that reads and arranges the tokens of a micro-batch for a family of models."""
 
     def __call__(
         self,
@@ -24,12 +24,12 @@ class Collate(Protocol[BatchT_co]):
         reader: TokenReader,
         start_id: int,
     ) -> BatchT_co:
-        """The tokens, and what each counts in the loss."""
+        """The tokens, and the weight of each in the loss; see `collate`."""
         ...
 
 
 class TokenLoader(Generic[BatchT]):
-    """Reads the micro-batches of an iteration, weighted as its global batch demands."""
+    """Reads the micro-batches of an iteration, with the loss weights of its global batch."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class TokenLoader(Generic[BatchT]):
         weighting: LossWeighting,
         collate: Collate[BatchT],
     ) -> None:
-        """Reads from `reader`; see `collate` and `token_weights` for the others."""
+        """Reads from `reader`; `collate` and `token_weights` explain the other arguments."""
         self._reader = reader
         self._start_id = start_id
         self._weighting = weighting
@@ -47,12 +47,12 @@ class TokenLoader(Generic[BatchT]):
         self._token_weights: Mapping[int, float] = {}
 
     def start_iteration(self, samples: Sequence[Sample]) -> None:
-        """Turns to the next global batch."""
+        """Starts the iteration of a global batch."""
         self._samples = {sample.sample_id: sample for sample in samples}
         self._token_weights = token_weights(samples, self._weighting)
 
     def __call__(self, microbatch: MicroBatch) -> BatchT:
-        """Reads a micro-batch of the global batch."""
+        """Reads a micro-batch of the current global batch."""
         return self._collate(
             microbatch, self._samples, self._token_weights, self._reader, self._start_id
         )

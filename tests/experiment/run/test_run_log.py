@@ -29,8 +29,8 @@ def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
 
 def test_a_learning_rate_that_is_rewound_is_told(tmp_path: Path, capsys: Output) -> None:
     out = said(tmp_path / "run", trained_for(20), capsys)
-    assert "run: goes on after 10 iterations; the learning rate of iteration 10 was to be" in out
-    assert "training.decay_iterations=10 leaves it" in out
+    assert "run: goes on after 10 iterations; the learning rate of iteration 10 changes" in out
+    assert "training.decay_iterations=10 keeps it" in out
 
 
 def test_a_learning_rate_that_stays_is_not(tmp_path: Path, capsys: Output) -> None:

@@ -1,1 +1,1 @@
-"""In: tensors of one rank. Out: the same tensors on another, or sums over ranks."""
+"""In: tensors of one rank. Out: the same tensors on another rank, or sums over ranks."""

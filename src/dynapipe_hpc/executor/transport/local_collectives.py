@@ -1,4 +1,4 @@
-"""Sums over the ranks of a `LocalWorld`."""
+"""Collectives (all-reduce, all-gather, ...) over the ranks of a `LocalWorld`."""
 
 from collections.abc import Callable, Hashable, Sequence
 
@@ -10,7 +10,7 @@ from dynapipe_hpc.training.collectives import done
 
 
 class _Meeting:
-    """A group of ranks that show each other values, round after round."""
+    """A group of ranks that exchange values, round by round."""
 
     def __init__(self, world: LocalWorld, ranks: Sequence[int]) -> None:
         self._world = world
@@ -19,7 +19,7 @@ class _Meeting:
         self._shown: dict[tuple[int, int], torch.Tensor] = {}  # by round and rank
 
     def gather(self, rank: int, value: torch.Tensor) -> list[torch.Tensor]:
-        """The values of all ranks of the group in this round, by rank."""
+        """All-gather: the values of all ranks of the group in this round, by rank."""
         number = self._n_rounds[rank]
         self._n_rounds[rank] += 1
         keys = [(number, member) for member in self._ranks]
@@ -27,13 +27,13 @@ class _Meeting:
             self._shown[number, rank] = value
         what = f"a sum over ranks {list(self._ranks)}"
         self._world.wait_until(rank, lambda: all(key in self._shown for key in keys), what)
-        with self._world.changing():  # all came to this round, so none still reads the last
+        with self._world.changing():  # all are in this round, so none still reads the previous one
             self._shown.pop((number - 1, rank), None)
             return [self._shown[key] for key in keys]
 
 
 class LocalSums:
-    """Where all ranks of a cluster, threads of one process, meet."""
+    """Process groups of all ranks of a cluster that are threads of one process."""
 
     def __init__(self, world: LocalWorld, cluster: Cluster) -> None:
         """Prepares the groups of every rank."""
@@ -50,7 +50,7 @@ class LocalSums:
         )
 
     def of_ranks(self, ranks: Sequence[int]) -> _Meeting:
-        """Where some ranks meet, whichever of them comes first."""
+        """The group of some ranks, created by the first of them that asks for it."""
         with self._world.changing():
             key = tuple(ranks)
             if key not in self._holders:
@@ -59,22 +59,22 @@ class LocalSums:
 
 
 def _meetings(world: LocalWorld, colours: Sequence[Hashable]) -> list[_Meeting]:
-    """By rank, where it meets the ranks of its colour."""
+    """The group of every rank, by rank: all ranks of its colour."""
     members = {c: [r for r, other in enumerate(colours) if other == c] for c in set(colours)}
     of_colour: dict[Hashable, _Meeting] = {c: _Meeting(world, m) for c, m in members.items()}
     return [of_colour[colour] for colour in colours]
 
 
 class LocalCollectives:
-    """A rank's `Collectives` in a `LocalWorld`; sums run in the order of ranks.
+    """A rank's `Collectives` in a `LocalWorld`; sums are in rank order.
 
-    Nothing runs beside the work of a rank, but whoever would make use of it shall try it here.
+    Sums do not really run beside a rank's work, but code that relies on it can be tested here.
     """
 
     sums_beside_work = True
 
     def __init__(self, sums: LocalSums, rank: int) -> None:
-        """Takes part as `rank`."""
+        """Takes part as rank `rank`."""
         self._rank = rank
         self._sums = sums
         self.stage = sums.cluster.stage_of(rank)
@@ -88,45 +88,45 @@ class LocalCollectives:
         self._within_replica = sums.within_replica[rank]
 
     def sum_over_replicas(self, values: torch.Tensor) -> None:
-        """Replaces `values` by their sum over replicas."""
+        """All-reduce: replaces `values` with their sum over replicas."""
         shown = self._over_replicas.gather(self._rank, values.clone())
         values.copy_(torch.stack(shown).sum(dim=0))
 
     def start_sum_over_replicas(self, values: torch.Tensor) -> Callable[[], None]:
-        """Replaces `values` at once."""
+        """All-reduce over replicas that is finished when the call returns."""
         self.sum_over_replicas(values)
         return done
 
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
-        """Replaces this replica's share of `values` by its sum over replicas, and no other."""
+        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         shown = self._over_replicas.gather(self._rank, values.clone())
         total = torch.stack([self._share(each) for each in shown]).sum(dim=0)
         self._share(values).copy_(total)
 
     def gather_shares(self, values: torch.Tensor) -> None:
-        """Replaces every share of `values` by what its replica has there."""
+        """All-gather: replaces every share of `values` with that of its replica."""
         shown = self._over_replicas.gather(self._rank, self._share(values).clone())
         values.copy_(torch.cat(shown))
 
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
+        """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         shown = self._over_shards.gather(self._rank, values.clone())
         wide = torch.promote_types(values.dtype, torch.float32)
         return torch.stack(shown).sum(dim=0, dtype=wide).to(values.dtype)
 
     def sum_within_replica(self, values: torch.Tensor) -> None:
-        """Replaces `values` by their sum over the ranks of this replica."""
+        """All-reduce: replaces `values` with their sum over the ranks of this replica."""
         shown = self._within_replica.gather(self._rank, values.clone())
         values.copy_(torch.stack(shown).sum(dim=0))
 
     def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
-        """Adds up copies of weights on the first stage that holds them."""
+        """Reduce: sums copies of weights on the first stage that holds them."""
         shown = self._holders_of(stages).gather(self._rank, values.clone())
         if self.stage == stages[0]:
             values.copy_(torch.stack(shown).sum(dim=0))
 
     def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
-        """Replaces `values` by those of the first of `stages`."""
+        """Broadcast: replaces `values` with those of the first of `stages`."""
         values.copy_(self._holders_of(stages).gather(self._rank, values.clone())[0])
 
     def _holders_of(self, stages: Sequence[int]) -> _Meeting:

@@ -1,4 +1,4 @@
-"""Transfers between the threads of one process, as strict as NCCL and more talkative."""
+"""Transfers between threads of one process, as strict as NCCL but with clearer errors."""
 
 import math
 from collections import deque
@@ -12,15 +12,15 @@ from dynapipe_hpc.plan.instruction import Payload
 
 
 class Array(Protocol):
-    """Floating-point numbers in a shape: a numpy array or a torch tensor."""
+    """An array of floating-point numbers: a numpy array or a torch tensor."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its lengths."""
+        """Length of every axis."""
         ...
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        """Assigns to a part."""
+        """Assigns values to a part of the array."""
         ...
 
 
@@ -45,7 +45,7 @@ class _Transfer(Generic[ArrayT]):
 
 
 class LocalNetwork(Generic[ArrayT]):
-    """Matches what ranks start: the k-th on one side of a pair with the k-th on the other."""
+    """Network of ranks: the k-th transfer on one side of a pair matches the k-th on the other."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class LocalNetwork(Generic[ArrayT]):
         """Connects some ranks of `world`, or all.
 
         Args:
-            world: The ranks.
-            allocate: Makes an array of a shape.
-            members: The ranks of `world` that are connected, which number each other from 0.
+            world: World of the ranks.
+            allocate: Function that makes an array of a given shape.
+            members: Ranks of `world` that are connected; they number each other from 0.
         """
         self.world = world
         self.allocate = allocate
@@ -67,14 +67,14 @@ class LocalNetwork(Generic[ArrayT]):
         self._n_matched: dict[frozenset[int], int] = {}
 
     def transport(self, rank: int) -> "LocalTransport[ArrayT]":
-        """The end of the network at a rank."""
+        """The transport of a rank."""
         return LocalTransport(self, rank)
 
     def start(self, transfer: _Transfer[ArrayT], peer: int) -> None:
         """Matches a transfer, or leaves it for the peer to match.
 
         Raises:
-            TransportError: The two sides disagree; both are told.
+            TransportError: The two sides disagree; both get the error.
         """
         with self.world.changing():
             waiting = self._unmatched.get((peer, transfer.rank))
@@ -108,8 +108,8 @@ def _agree(one: _Transfer[ArrayT], other: _Transfer[ArrayT]) -> bool:
 class LocalTransport(Generic[ArrayT]):
     """A rank's `Transport` in a `LocalNetwork`.
 
-    A receive buffer's old content turns to NaN when it is received into again, so that
-    whoever still relies on it is found out.
+    The old content of a receive buffer becomes NaN when it is received into again, so that code
+    which still relies on it is detected.
     """
 
     def __init__(self, network: LocalNetwork[ArrayT], rank: int) -> None:

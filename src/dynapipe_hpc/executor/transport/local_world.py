@@ -1,4 +1,4 @@
-"""Ranks as threads of one process, which are told when they can never go on."""
+"""Ranks as threads of one process, with deadlock detection."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ class _Wait:
 
 
 class LocalWorld:
-    """Some ranks that share memory; state they share changes under one lock.
+    """Ranks that share memory; shared state changes under one lock.
 
-    Where ranks on a network would hang because each waits for another, here all of them
-    fail and say what each waited for.
+    If ranks on a network would hang because each waits for another, here all of them fail with an
+    error that says what each waited for.
     """
 
     def __init__(self, n_ranks: int) -> None:
-        """Counts every rank as at work until `run` sees it end."""
+        """Counts every rank as running until `run` sees it end."""
         self.n_ranks = n_ranks
         self._changed = threading.Condition()
         self._at_work = set(range(n_ranks))
@@ -34,10 +34,10 @@ class LocalWorld:
         self._failure: str | None = None
 
     def run(self, work: Callable[[int], Result]) -> list[Result]:
-        """Calls `work(rank)` for all ranks side by side; results by rank.
+        """Calls `work(rank)` for all ranks concurrently, and returns the results by rank.
 
         Raises:
-            Exception: What the first rank to fail raised.
+            Exception: The exception of the first rank that failed.
         """
         failures: list[Exception] = []
 
@@ -61,7 +61,7 @@ class LocalWorld:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Changes shared state; an error inside reaches all ranks.
+        """Locks shared state for a change; an error in the block reaches all ranks.
 
         Raises:
             TransportError: Another rank has failed.
@@ -79,12 +79,12 @@ class LocalWorld:
         """Waits for shared state to change.
 
         Args:
-            rank: Who waits.
-            is_over: Whether the wait is over; looks at shared state only.
-            what: Is waited for, for the error.
+            rank: Rank that waits.
+            is_over: Function that tells whether the wait is over; it reads shared state only.
+            what: Description of what is waited for, for the error.
 
         Raises:
-            TransportError: No rank can go on, or one has failed.
+            TransportError: The ranks are in a deadlock, or one has failed.
         """
         with self._changed:
             self._waits[rank] = _Wait(is_over, what)

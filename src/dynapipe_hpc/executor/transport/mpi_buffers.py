@@ -1,4 +1,4 @@
-"""Tensors as MPI takes them."""
+"""Tensors as MPI buffers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,11 +8,11 @@ from mpi4py import MPI
 from torch import Tensor
 
 MOST_NUMBERS = 1 << 30
-"""Of one call: many libraries count in 32 bits."""
+"""Most numbers in one MPI call: many libraries count in 32 bits."""
 
-# Only what MPI can add: it would take the bits of a bfloat16 for an integer.
+# Only types that MPI can add: it would treat the bits of a bfloat16 as an integer.
 _SUMMABLE = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}
-# By size, for what is only moved: MPI has no name for every dtype of torch's.
+# By size in bytes, for copies: MPI has no name for some dtypes of torch.
 _MOVED = {
     1: (torch.uint8, MPI.UINT8_T),
     2: (torch.int16, MPI.UINT16_T),
@@ -22,7 +22,7 @@ _MOVED = {
 
 
 def summable(values: Tensor) -> list[Any]:
-    """A buffer of numbers to add.
+    """An MPI buffer of numbers to add.
 
     Raises:
         TypeError: MPI cannot add numbers of that type.
@@ -35,13 +35,13 @@ def summable(values: Tensor) -> list[Any]:
 
 
 def movable(values: Tensor) -> list[Any]:
-    """A buffer of numbers to copy, of any type."""
+    """An MPI buffer of numbers to copy, of any type."""
     dtype, mpi_type = _MOVED[values.element_size()]
     return [values.view(-1).view(dtype).numpy(), mpi_type]
 
 
 def pieces(values: Tensor) -> Iterator[Tensor]:
-    """A contiguous tensor in parts for one call each."""
+    """Parts of a contiguous tensor, each small enough for one call."""
     flat = values.view(-1)
     for start in range(0, len(flat), MOST_NUMBERS):
         yield flat[start : start + MOST_NUMBERS]

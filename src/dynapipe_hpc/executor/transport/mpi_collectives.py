@@ -1,4 +1,4 @@
-"""Sums over ranks through MPI."""
+"""Collectives (all-reduce, reduce-scatter, all-gather) over MPI."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,16 +12,16 @@ from dynapipe_hpc.training.collectives import done
 
 
 class MpiCollectives:
-    """A rank's `Collectives` over a communicator, of CPU tensors.
+    """A rank's `Collectives` of CPU tensors over an MPI communicator.
 
-    Sums raise `TypeError` where MPI cannot add numbers of a type. MPI adds only while a rank is in
-    a call of it: sums beside computation end no sooner than after it.
+    Sums raise `TypeError` if MPI cannot add numbers of a type. MPI makes progress only inside its
+    calls, so sums cannot overlap computation.
     """
 
     sums_beside_work = False
 
     def __init__(self, comm: MPI.Intracomm, cluster: Cluster) -> None:
-        """Splits `comm`, which has all ranks of the cluster; a collective call."""
+        """Splits `comm`, which has all ranks of the cluster; called by all ranks together."""
         rank = comm.Get_rank()
         self.replica = cluster.replica_of(rank)
         self.stage = cluster.stage_of(rank)
@@ -29,24 +29,24 @@ class MpiCollectives:
         self.n_replicas = cluster.n_replicas
         self.shard = cluster.shard_of(rank)
         self.n_shards = cluster.n_shards
-        place = self.stage * cluster.n_shards + self.shard
-        self._replicas = comm.Split(color=place, key=rank)
+        stage_and_shard = self.stage * cluster.n_shards + self.shard
+        self._replicas = comm.Split(color=stage_and_shard, key=rank)
         self._shards = comm.Split(color=cluster.plan_of(rank), key=rank)
         self._same_replica = comm.Split(color=self.replica, key=rank)
         self._stages = MPI.Intracomm(self._same_replica.Split(color=self.shard, key=self.stage))
         self._holders: dict[tuple[int, ...], MPI.Intracomm] = {}
 
     def sum_over_replicas(self, values: torch.Tensor) -> None:
-        """Replaces `values` by their sum over replicas."""
+        """All-reduce: replaces `values` with their sum over replicas."""
         _sum_everywhere(self._replicas, values)
 
     def start_sum_over_replicas(self, values: torch.Tensor) -> Callable[[], None]:
-        """Replaces `values` at once."""
+        """All-reduce over replicas that is finished when the call returns."""
         self.sum_over_replicas(values)
         return done
 
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
-        """Replaces this replica's share of `values` by its sum over replicas, and no other."""
+        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         shares = values.view(self.n_replicas, -1)
         n_most = max(1, mpi_buffers.MOST_NUMBERS // self.n_replicas)
         for start in range(0, shares.shape[1], n_most):
@@ -56,7 +56,7 @@ class MpiCollectives:
             part[self.replica].copy_(total)
 
     def gather_shares(self, values: torch.Tensor) -> None:
-        """Replaces every share of `values` by what its replica has there."""
+        """All-gather: replaces every share of `values` with that of its replica."""
         if values.numel() <= mpi_buffers.MOST_NUMBERS:
             self._replicas.Allgather(MPI.IN_PLACE, movable(values))
             return
@@ -65,7 +65,7 @@ class MpiCollectives:
                 self._replicas.Bcast(movable(piece), root=replica)
 
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
+        """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         wide = torch.promote_types(values.dtype, torch.float32)
         own = values.to(wide).contiguous()
         total = torch.empty_like(own)
@@ -74,11 +74,11 @@ class MpiCollectives:
         return total.to(values.dtype)
 
     def sum_within_replica(self, values: torch.Tensor) -> None:
-        """Replaces `values` by their sum over the ranks of this replica."""
+        """All-reduce: replaces `values` with their sum over the ranks of this replica."""
         _sum_everywhere(self._same_replica, values)
 
     def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
-        """Adds up copies of weights on the first stage that holds them."""
+        """Reduce: sums copies of weights on the first stage that holds them."""
         holders = self._holders_of(stages)
         for piece in pieces(values):
             if holders.Get_rank() == 0:
@@ -87,12 +87,12 @@ class MpiCollectives:
                 holders.Reduce(summable(piece), None, root=0)
 
     def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
-        """Replaces `values` by those of the first of `stages`."""
+        """Broadcast: replaces `values` with those of the first of `stages`."""
         for piece in pieces(values):
             self._holders_of(stages).Bcast(movable(piece), root=0)
 
     def _holders_of(self, stages: Sequence[int]) -> MPI.Intracomm:
-        """The ranks of some stages of this replica and shard, which all call this together."""
+        """Communicator of some stages of this replica and shard; called by all of them together."""
         key = tuple(stages)
         if key not in self._holders:
             group = self._stages.Get_group().Incl(key)

@@ -1,4 +1,4 @@
-"""Transfers of CPU tensors over MPI."""
+"""Point-to-point transfers of CPU tensors over MPI."""
 
 import math
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ class _Receive:
 
 
 class MpiTransport:
-    """A rank's `Transport` over a communicator.
+    """A rank's `Transport` over an MPI communicator.
 
-    MPI matches messages of a pair in the order of sends and of receives. A message's tag
-    says what it is; receives take any and compare, so a disagreement is an error, not a
-    hang. Waiting releases the interpreter's lock.
+    MPI matches the messages of a pair in the order of sends and receives. The tag of a message
+    says what it is. Receives accept any tag and compare it, so that a disagreement is an error and
+    not a hang. Waiting releases the interpreter lock.
     """
 
     def __init__(self, comm: MPI.Intracomm, dtype: torch.dtype) -> None:
-        """Opens the transport on all ranks of `comm`, which plans number as it does.
+        """Opens the transport; called by all ranks of `comm`, whose numbers plans use, together.
 
         Args:
-            comm: All ranks of the job; the transport uses a duplicate.
-            dtype: Of all tensors.
+            comm: Communicator of all ranks of the job; the transport uses a duplicate.
+            dtype: Data type of all tensors.
         """
         self._comm = comm.Dup()
         self._dtype = dtype
@@ -41,7 +41,7 @@ class MpiTransport:
         self._slots: dict[int, Tensor] = {}
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        """Starts sending a contiguous tensor, which is not changed until waited for."""
+        """Starts sending a contiguous tensor, which must not change until `wait_send`."""
         tag = _tag(microbatch, payload)
         self._sends[tag] = self._comm.Isend(movable(tensor), dest=peer, tag=tag)
 
@@ -61,7 +61,7 @@ class MpiTransport:
         """Waits for a tensor; it stays valid until its slot is received into again.
 
         Raises:
-            TransportError: What arrived is not what was expected.
+            TransportError: The message that arrived is not the expected one.
         """
         expected = _tag(microbatch, payload)
         receive = self._receives.pop(expected)
@@ -78,7 +78,7 @@ class MpiTransport:
         return receive.tensor
 
     def _buffer(self, slot: int, n_numbers: int) -> Tensor:
-        """The first numbers of a receive buffer, which is grown on demand."""
+        """The first `n_numbers` numbers of a receive buffer, which grows on demand."""
         buffer = self._slots.get(slot)
         if buffer is None or buffer.numel() < n_numbers:
             buffer = self._slots[slot] = torch.empty(n_numbers, dtype=self._dtype)

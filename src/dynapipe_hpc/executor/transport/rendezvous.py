@@ -1,4 +1,4 @@
-"""Rendezvous of torch.distributed over MPI: no port, no file."""
+"""Rendezvous of torch.distributed over MPI, without a port or a file."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -18,18 +18,18 @@ _LONGEST_PAUSE_S = 2e-3
 
 
 class Rendezvous(Store):
-    """Key-value store in which ranks leave their addresses for each other; the first keeps it.
+    """Key-value store on the first rank, in which ranks find each other's addresses.
 
-    Process groups of NCCL and gloo ask it while they connect. C++ holds it for as long as the
-    groups exist, but without this object it could not call it.
+    Process groups of NCCL and gloo use it while they connect. C++ keeps it as long as the groups
+    exist, and this object must exist as long, because C++ calls it.
     """
 
     def __init__(self, comm: MPI.Intracomm, timeout_s: float) -> None:
-        """Opens the store on all ranks of `comm` together.
+        """Opens the store; called by all ranks of `comm` together.
 
         Args:
-            comm: The ranks; the store uses a duplicate.
-            timeout_s: Longest wait for a key that no rank has set.
+            comm: Communicator of the ranks; the store uses a duplicate.
+            timeout_s: Longest wait for a key that no rank has set, in seconds.
         """
         super().__init__()
         self._comm = comm.Dup()
@@ -43,10 +43,10 @@ class Rendezvous(Store):
         self._ask("set", key, value.encode() if isinstance(value, str) else value)
 
     def get(self, key: str) -> bytes:
-        """Value of a key, once a rank has set it.
+        """Value of a key; waits until a rank has set it.
 
         Raises:
-            TransportError: No rank did.
+            TransportError: No rank has set it in time.
         """
         return bytes(self._ask("get", key))
 
@@ -54,24 +54,24 @@ class Rendezvous(Store):
         """Waits until all keys are set.
 
         Raises:
-            TransportError: One of them was not.
+            TransportError: One of them was not set in time.
         """
         for key in keys:
             self._ask("get", key, timeout_s=timeout.total_seconds() if timeout else None)
 
     def add(self, key: str, value: int) -> int:
-        """Adds to a counter, which begins at 0; returns the sum."""
+        """Adds to a counter, which starts at 0, and returns the sum."""
         return int(self._ask("add", key, value))
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are set; false when the rendezvous is over.
+        """Whether all keys are set; False after the rendezvous has ended.
 
-        NCCL's monitor, where it is on, goes on to ask for the key that announces a failure.
+        NCCL's monitor, if it is on, keeps asking for the key that announces a failure.
         """
         return self._is_open and all(self._ask("check", key) for key in keys)
 
     def deleteKey(self, key: str) -> bool:  # noqa: N802 - the name that torch calls
-        """Forgets a key; returns whether it was set."""
+        """Deletes a key and returns whether it was set."""
         return bool(self._ask("delete", key))
 
     def getNumKeys(self) -> int:  # noqa: N802 - the name that torch calls
@@ -83,10 +83,10 @@ class Rendezvous(Store):
         return self
 
     def leave(self) -> None:
-        """Says that this rank has connected; the first waits until all have.
+        """Announces that this rank has connected; the first rank waits until all have.
 
         Raises:
-            TransportError: One of them has not.
+            TransportError: A rank has not connected in time.
         """
         ranks = range(self._comm.Get_size())
         said = [f"rank {rank} has connected" for rank in ranks]
@@ -95,7 +95,7 @@ class Rendezvous(Store):
             self.wait(said)
 
     def close(self) -> None:
-        """Ends the rendezvous for this rank, and for all if it is the first."""
+        """Ends the rendezvous for this rank; on the first rank, for all."""
         self._is_open = False
         if self._server:
             self._server.stop()
@@ -104,7 +104,7 @@ class Rendezvous(Store):
         self, what: str, key: str, value: bytes | int = b"", timeout_s: float | None = None
     ) -> Any:
         if not self._is_open:
-            raise TransportError(f"ranks have met already: too late for {what} {key!r}")
+            raise TransportError(f"ranks have already met: too late for {what} {key!r}")
         tag = REQUEST + 1 + next(self._requests) % _N_REPLY_TAGS
         self._comm.send((tag, what, key, value), dest=0, tag=REQUEST)
         limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
@@ -114,7 +114,7 @@ class Rendezvous(Store):
             if waited_s > limit_s:
                 raise TransportError(
                     f"ranks did not connect: rank {self._comm.Get_rank()} waited {limit_s:g} s "
-                    f"for {key!r} from another rank, which hangs or has not got this far"
+                    f"for {key!r} from another rank, which hangs or has not reached this point"
                 )
             time.sleep(min(waited_s / 10, _LONGEST_PAUSE_S))
         return reply.recv()
@@ -122,11 +122,11 @@ class Rendezvous(Store):
 
 @contextmanager
 def rendezvous(comm: MPI.Intracomm, timeout_s: float) -> Iterator[Rendezvous]:
-    """A store for the ranks of `comm` while they connect; all ranks together.
+    """Opens a store while the ranks of `comm` connect; called by all ranks together.
 
     Args:
         comm: The ranks.
-        timeout_s: Longest wait of one rank for another.
+        timeout_s: Longest wait of one rank for another, in seconds.
     """
     store = Rendezvous(comm, timeout_s)
     try:

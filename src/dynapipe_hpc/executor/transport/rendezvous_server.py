@@ -1,4 +1,4 @@
-"""Thread of one rank that keeps what ranks tell each other while they connect."""
+"""Server thread of the key-value store through which ranks connect."""
 
 import atexit
 from threading import Event, Thread
@@ -6,16 +6,16 @@ from threading import Event, Thread
 from mpi4py import MPI
 
 REQUEST = 0
-"""Tag of requests: the tag that the reply shall have, the operation, key and value."""
+"""Tag of requests, which consist of the reply's tag, operation, key and value."""
 
 _LONGEST_PAUSE_S = 2e-3
 _SHORTEST_PAUSE_S = 0.05e-3
 
 
 class RendezvousServer:
-    """Keys and values in the memory of one rank, which answers requests of all.
+    """Server of keys and values in the memory of one rank, which answers requests of all ranks.
 
-    A get is answered when the key is set, so that nobody has to ask twice.
+    A get is answered when the key is set, so that no rank has to ask twice.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -26,11 +26,11 @@ class RendezvousServer:
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="rendezvous", daemon=True)
         self._thread.start()
-        # A job that ends early must not end MPI under the thread.
+        # If a job ends early, the thread must end before MPI does.
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Ends the answers; more than once does no harm."""
+        """Stops the server; may be called more than once."""
         atexit.unregister(self.stop)
         self._stopped.set()
         self._thread.join()

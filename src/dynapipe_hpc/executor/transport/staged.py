@@ -1,7 +1,7 @@
-"""Tensors of a device through the memory of the host: for several ranks on one GPU.
+"""Transport and collectives through host memory, for several ranks on one GPU.
 
-NCCL refuses two ranks on one device. What is here lets such a job run all the same, to see that
-it works: the host waits for the device in every transfer.
+NCCL refuses two ranks on one device. This module lets such a job run anyway, for tests: the host
+waits for the device in every transfer.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 class StagedTransport:
-    """A `Transport` of tensors on a device, over one of CPU tensors."""
+    """A `Transport` of device tensors over a transport of CPU tensors."""
 
     def __init__(self, inner: Transport[Tensor], device: torch.device) -> None:
         """Carries tensors of `device` over `inner`."""
@@ -29,22 +29,22 @@ class StagedTransport:
         self._inner.start_send(microbatch, payload, peer, tensor.to(CPU))
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
-        """Waits until a send has been done."""
+        """Waits until a send is complete."""
         self._inner.wait_send(microbatch, payload)
 
     def start_receive(
         self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
     ) -> None:
-        """Starts receiving into receive buffer `slot`, in the memory of the host."""
+        """Starts receiving into receive buffer `slot` in host memory."""
         self._inner.start_receive(microbatch, payload, peer, shape, slot)
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
-        """Waits for a tensor, and copies it to the device."""
+        """Waits for a tensor and copies it to the device."""
         return self._inner.wait_receive(microbatch, payload).to(self._device, copy=True)
 
 
 class StagedCollectives:
-    """`Collectives` of tensors on a device, over those of CPU tensors."""
+    """`Collectives` of device tensors over collectives of CPU tensors."""
 
     sums_beside_work = False
 
@@ -56,36 +56,36 @@ class StagedCollectives:
         self.stage, self.n_stages = inner.stage, inner.n_stages
 
     def sum_over_replicas(self, values: Tensor) -> None:
-        """Replaces `values` by their sum over replicas."""
+        """All-reduce: replaces `values` with their sum over replicas."""
         _through_host(values, self._inner.sum_over_replicas)
 
     def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
-        """Replaces `values` at once."""
+        """All-reduce over replicas that is finished when the call returns."""
         self.sum_over_replicas(values)
         return done
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
-        """Replaces this replica's share of `values` by its sum over replicas, and no other."""
+        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         _through_host(values, self._inner.sum_share_over_replicas)
 
     def gather_shares(self, values: Tensor) -> None:
-        """Replaces every share of `values` by what its replica has there."""
+        """All-gather: replaces every share of `values` with that of its replica."""
         _through_host(values, self._inner.gather_shares)
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
+        """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         return self._inner.sum_over_shards(values.to(CPU)).to(values.device)
 
     def sum_within_replica(self, values: Tensor) -> None:
-        """Replaces `values` by their sum over the ranks of this replica."""
+        """All-reduce: replaces `values` with their sum over the ranks of this replica."""
         _through_host(values, self._inner.sum_within_replica)
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Adds up copies of weights on the first stage that holds them."""
+        """Reduce: sums copies of weights on the first stage that holds them."""
         _through_host(values, lambda held: self._inner.sum_over_copies(held, stages))
 
     def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Replaces `values` by those of the first of `stages`."""
+        """Broadcast: replaces `values` with those of the first of `stages`."""
         _through_host(values, lambda held: self._inner.copy_from_first(held, stages))
 
 

@@ -1,4 +1,4 @@
-"""Sums over ranks through torch.distributed: NCCL between GPUs, gloo between processors."""
+"""Collectives over torch.distributed: NCCL between GPUs, gloo between processors."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, distributed
 
 from dynapipe_hpc.executor.transport.torch_groups import TorchGroups
 
-# From torch 2.13 on they have new names, and the old ones warn.
+# Since torch 2.13 these functions have new names, and the old names warn.
 _reduce_scatter: Callable[..., Any] = (
     getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
 )
@@ -18,15 +18,15 @@ _all_gather: Callable[..., Any] = (
 
 
 class TorchCollectives:
-    """A rank's `Collectives` over process groups.
+    """A rank's `Collectives` over process groups of torch.distributed.
 
-    NCCL runs them on streams of their own, which the computation waits for; the host does not.
+    NCCL runs them on its own streams; the compute stream waits for them, the host does not.
     """
 
     sums_beside_work = True
 
     def __init__(self, groups: TorchGroups) -> None:
-        """Takes part as the rank that the groups were opened by."""
+        """Takes part as the rank that opened the groups."""
         cluster, rank = groups.cluster, groups.rank
         self.replica = cluster.replica_of(rank)
         self.stage = cluster.stage_of(rank)
@@ -37,11 +37,11 @@ class TorchCollectives:
         self._groups = groups
 
     def sum_over_replicas(self, values: Tensor) -> None:
-        """Replaces `values` by their sum over replicas."""
+        """All-reduce: replaces `values` with their sum over replicas."""
         distributed.all_reduce(values, group=self._groups.replicas)
 
     def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
-        """Starts the sum; on GPUs only the device waits for its end."""
+        """Starts the all-reduce; on GPUs, waiting for it blocks only the device."""
         work = distributed.all_reduce(values, group=self._groups.replicas, async_op=True)
 
         def wait() -> None:
@@ -50,30 +50,30 @@ class TorchCollectives:
         return wait
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
-        """Replaces this replica's share of `values` by its sum over replicas, and no other."""
+        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         share = self._share(values)
         total = torch.empty_like(share)
         _reduce_scatter(total, values, group=self._groups.replicas)
         share.copy_(total)
 
     def gather_shares(self, values: Tensor) -> None:
-        """Replaces every share of `values` by what its replica has there."""
+        """All-gather: replaces every share of `values` with that of its replica."""
         share = self._share(values)
         _all_gather(values, share, group=self._groups.replicas)
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
+        """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         wide = torch.promote_types(values.dtype, torch.float32)
         total = values.to(wide, copy=True, memory_format=torch.contiguous_format)
         distributed.all_reduce(total, group=self._groups.shards)
         return total.to(values.dtype)
 
     def sum_within_replica(self, values: Tensor) -> None:
-        """Replaces `values` by their sum over the ranks of this replica."""
+        """All-reduce: replaces `values` with their sum over the ranks of this replica."""
         distributed.all_reduce(values, group=self._groups.same_replica)
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Adds up copies of weights on the first stage that holds them."""
+        """Reduce: sums copies of weights on the first stage that holds them."""
         first, *others = self._ranks_of(stages)
         if self.stage != stages[0]:
             self._groups.same_shard.send([values], first, 0).wait()
@@ -84,7 +84,7 @@ class TorchCollectives:
             values += part
 
     def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Replaces `values` by those of the first of `stages`."""
+        """Broadcast: replaces `values` with those of the first of `stages`."""
         first, *others = self._ranks_of(stages)
         if self.stage != stages[0]:
             self._groups.same_shard.recv([values], first, 0).wait()
@@ -93,7 +93,7 @@ class TorchCollectives:
             self._groups.same_shard.send([values], other, 0).wait()
 
     def _ranks_of(self, stages: Sequence[int]) -> list[int]:
-        """Stages of this replica, as plans number ranks."""
+        """Ranks of some stages of this replica, as plans number them."""
         cluster = self._groups.cluster
         return [cluster.plan_of(cluster.rank_of(self.replica, stage)) for stage in stages]
 

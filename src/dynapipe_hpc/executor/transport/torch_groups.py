@@ -1,4 +1,4 @@
-"""Process groups of torch.distributed, made once per job."""
+"""Process groups of torch.distributed, opened once per job."""
 
 import os
 from collections.abc import Callable
@@ -18,16 +18,16 @@ Backend = Literal["nccl", "gloo"]
 
 @dataclass(frozen=True, slots=True)
 class TorchGroups:
-    """The groups of torch.distributed that a rank is in.
+    """Process groups that a rank belongs to.
 
     Attributes:
         cluster: All ranks.
         rank: This one.
-        same_shard: The ranks that plans number, in their order.
-        replicas: Those that hold the same shard of the same stage, by replica.
-        shards: Those of the same stage of the same replica, by shard.
-        same_replica: Those of the same replica.
-        store: Where they met; the groups may call it for as long as they exist.
+        same_shard: Ranks with the same shard number, in the order of plans.
+        replicas: Data-parallel ranks: the same shard of the same stage, by replica.
+        shards: Tensor-parallel ranks: the same stage of the same replica, by shard.
+        same_replica: Ranks of the same replica.
+        store: Store of the rendezvous; the groups may call it as long as they exist.
     """
 
     cluster: Cluster
@@ -42,18 +42,18 @@ class TorchGroups:
 def open_groups(
     backend: Backend, cluster: Cluster, rank: int, store: Store, timeout_s: float
 ) -> TorchGroups:
-    """Joins the ranks of a cluster; all ranks together, one cluster at a time.
+    """Opens the groups of a cluster; called by all ranks together, one cluster at a time.
 
     Args:
-        backend: What carries tensors.
+        backend: Backend of torch.distributed that carries tensors.
         cluster: All ranks.
         rank: This one.
-        store: Where the ranks tell each other their addresses.
-        timeout_s: After which torch itself ends a rank that waits; counts from when the rank has
-            asked for what it waits for.
+        store: Store through which the ranks exchange their addresses.
+        timeout_s: Time after which torch itself ends a waiting rank, in seconds from the start of
+            the operation that it waits for.
     """
-    # Its dumps in /tmp would stay behind, and threads would ask the store for as long as NCCL is
-    # there; the watchdog of the package says more.
+    # Otherwise NCCL leaves dumps in /tmp, and its threads ask the store as long as it exists. The
+    # watchdog of this package says more.
     os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
     timeout = timedelta(seconds=timeout_s)
     distributed.init_process_group(
@@ -72,14 +72,14 @@ def open_groups(
 
 
 def close_groups() -> None:
-    """Leaves all groups; all ranks together."""
+    """Closes all groups; called by all ranks together."""
     distributed.destroy_process_group()
 
 
 def _own_group(
     cluster: Cluster, rank: int, timeout: timedelta, part_of: Callable[[int], int]
 ) -> ProcessGroup:
-    """The ranks of this rank's part. Everybody makes the groups of all parts, as torch wants."""
+    """The group of this rank's part; every rank creates the groups of all parts, for torch."""
     ranks = range(cluster.n_ranks)
     groups = {
         part: distributed.new_group([r for r in ranks if part_of(r) == part], timeout=timeout)

@@ -1,4 +1,4 @@
-"""Transfers of tensors over torch.distributed: NCCL between GPUs, gloo between processors."""
+"""Point-to-point transfers over torch.distributed: NCCL between GPUs, gloo otherwise."""
 
 import math
 from collections.abc import Iterable
@@ -14,25 +14,25 @@ _Key = tuple[int, Payload]
 
 
 class TorchTransport:
-    """A rank's `Transport` over a process group.
+    """A rank's `Transport` over a process group of torch.distributed.
 
-    Messages of a pair match in the order in which each side starts them, which plans make the
-    same on both sides. NCCL needs that, in both directions together: a pair has one stream. The
-    stream starts behind what was launched before, so that a tensor is sent when it is computed
-    and a slot is received into when it has been read. To wait is to make the computation wait,
-    on the device; over gloo, which has no streams, it is this thread that waits.
+    Messages of a pair match in the order in which each side starts them, and plans make sure that
+    this order is the same on both sides. NCCL needs that for both directions together, because a
+    pair has one stream. The stream starts after what was launched before, so a tensor is sent when
+    it has been computed, and a slot is received into when it has been read. Waiting makes the
+    compute stream wait on the device; with gloo, which has no streams, this thread waits.
 
-    No message says what it is, unlike MPI's: NCCL's have no room for it. Ranks that disagree on
-    a size hang or end, so plans are compared before they are executed.
+    Unlike MPI messages, these carry no tag. Ranks that disagree on a size hang or end, so plans
+    are compared before they are executed.
     """
 
     def __init__(self, group: ProcessGroup, device: torch.device, dtype: torch.dtype) -> None:
         """Opens the transport.
 
         Args:
-            group: All ranks that plans number, in their order.
-            device: Of all tensors.
-            dtype: Of all tensors.
+            group: Group of all ranks that plans number, in the same order.
+            device: Device of all tensors.
+            dtype: Data type of all tensors.
         """
         self._group = group
         self._device = device
@@ -42,11 +42,11 @@ class TorchTransport:
         self._slots: dict[int, Tensor] = {}
 
     def connect(self, peers: Iterable[int]) -> None:
-        """Exchanges a number with peers, as the first transfer of a pair takes long.
+        """Exchanges a number with peers, because the first transfer of a pair is slow.
 
         Args:
-            peers: In an order in which all ranks together can go through theirs; if a rank is
-                among the peers of another, that is among its own.
+            peers: Peers of this rank, in an order in which all ranks together can go through
+                theirs without a deadlock. Peers are mutual.
         """
         for peer in peers:
             number = torch.zeros(1, dtype=self._dtype, device=self._device)
@@ -55,7 +55,7 @@ class TorchTransport:
             _wait(transfer([number], peer, 0))
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        """Starts sending a contiguous tensor, which is not changed until waited for."""
+        """Starts sending a contiguous tensor, which must not change until `wait_send`."""
         self._sends[microbatch, payload] = self._group.send([tensor], peer, 0)
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
@@ -74,14 +74,14 @@ class TorchTransport:
         """Waits for a tensor; it stays valid until its slot is received into again.
 
         Raises:
-            TransportError: The peer is gone.
+            TransportError: The transfer failed, as when the peer is gone.
         """
         work, tensor = self._receives.pop((microbatch, payload))
         _wait(work)
         return tensor
 
     def _buffer(self, slot: int, n_numbers: int) -> Tensor:
-        """The first numbers of a receive buffer, which is grown on demand."""
+        """The first `n_numbers` numbers of a receive buffer, which grows on demand."""
         buffer = self._slots.get(slot)
         if buffer is None or buffer.numel() < n_numbers:
             buffer = torch.empty(n_numbers, dtype=self._dtype, device=self._device)

@@ -1,4 +1,4 @@
-"""Moves tensors between the ranks of a pipeline."""
+"""Protocol of point-to-point transfers between the ranks of a pipeline."""
 
 from typing import Protocol
 
@@ -12,15 +12,15 @@ class TransportError(RunError):
 
 
 class Transport(Protocol[Tensor]):
-    """Point-to-point transfers that are started and waited for separately.
+    """Transport: point-to-point transfers that are started and waited for separately.
 
-    Contract: transfers between a pair of ranks match in the order in which each side starts
-    them; a started transfer completes without further calls on the other side than its
-    matching start. No shape travels: both sides know it from the plan.
+    Contract: transfers between a pair of ranks match in the order in which each side starts them.
+    A started transfer completes once the other side has made its matching start. Shapes are not
+    sent: both sides know them from the plan.
     """
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        """Starts sending a contiguous tensor, which is not changed until waited for."""
+        """Starts sending a contiguous tensor, which must not change until `wait_send`."""
         ...
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:

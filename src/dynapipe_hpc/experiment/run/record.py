@@ -77,7 +77,7 @@ class RankReport:
             n_microbatches=len(own),
             padded_tokens=sum(microbatch.padded_tokens for microbatch in own),
             predicted_ms=plan.prediction.iteration_ms,
-            predicted_peak_bytes=_predicted_peak_bytes(plan, whole=trace.peak_is_whole),
+            predicted_peak_bytes=_predicted_peak_bytes(plan, whole=trace.peak_has_transient),
             measured_peak_bytes=trace.peak_bytes,
             waited_ms=execution.waited_ms,
             planning_ms=execution.planning_ms,

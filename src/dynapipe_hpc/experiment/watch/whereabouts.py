@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dynapipe_hpc.executor.place import peer_of, shape_of
+from dynapipe_hpc.executor.describe_step import peer_of, shape_of
 from dynapipe_hpc.executor.position import Phase, Position
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (

@@ -1,7 +1,7 @@
 import pytest
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.executor.place import place_of
+from dynapipe_hpc.executor.describe_step import describe_step
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from dynapipe_hpc.executor.place import place_of
     ],
 )
 def test_a_place_names_instruction_micro_batch_and_peer(index: int, place: str) -> None:
-    assert place_of(example_plans(4)[0], index) == f"iteration 4, rank 0, {place}"
+    assert describe_step(example_plans(4)[0], index) == f"iteration 4, rank 0, {place}"

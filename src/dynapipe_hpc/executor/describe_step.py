@@ -1,4 +1,4 @@
-"""Which instruction it is, in words."""
+"""Description of one instruction of a plan, for messages."""
 
 from dynapipe_hpc.plan.instruction import (
     Instruction,
@@ -14,8 +14,8 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
 
 
-def place_of(plan: RankPlan, index: int) -> str:
-    """Iteration, rank and instruction, with its micro-batch's shape and its peer, if any."""
+def describe_step(plan: RankPlan, index: int) -> str:
+    """Iteration, rank and instruction as text, with micro-batch shape and peer if it has them."""
     instruction = plan.instructions[index]
     parts = [f"iteration {plan.iteration}", f"rank {plan.rank}"]
     parts.append(f"instruction {index} ({type(instruction).__name__} {symbol(instruction)})")
@@ -28,7 +28,7 @@ def place_of(plan: RankPlan, index: int) -> str:
 
 
 def shape_of(plan: RankPlan, instruction: Instruction) -> str:
-    """Number and shape of an instruction's micro-batch; nothing if it has none."""
+    """Index and shape of an instruction's micro-batch as text; empty if it has none."""
     if isinstance(instruction, ReduceGradients | StepOptimizer):
         return ""
     m = plan.microbatches[instruction.microbatch]
@@ -37,7 +37,7 @@ def shape_of(plan: RankPlan, instruction: Instruction) -> str:
 
 
 def peer_of(plan: RankPlan, instruction: Instruction) -> int | None:
-    """The rank at the other end of a transfer, as plans number it."""
+    """The rank at the other end of a transfer, as plans number it; None if there is none."""
     match instruction:
         case StartSend() | StartReceive():
             return instruction.peer
@@ -52,7 +52,7 @@ def peer_of(plan: RankPlan, instruction: Instruction) -> int | None:
 def _peer_of_start(
     plan: RankPlan, kind: type[StartSend | StartReceive], microbatch: int, payload: Payload
 ) -> int | None:
-    """A wait does not say who it waits for; its start does."""
+    """The peer of a transfer's start, because a wait does not name it."""
     for other in plan.instructions:
         if isinstance(other, kind) and (other.microbatch, other.payload) == (microbatch, payload):
             return other.peer
