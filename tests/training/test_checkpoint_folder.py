@@ -109,5 +109,5 @@ def test_a_checkpoint_replaces_one_of_the_same_name(tmp_path: Path) -> None:
 def test_a_checkpoint_that_does_not_fit_is_told_of_in_bytes(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints", CheckpointConfig())
     folder.check_room(1)
-    with pytest.raises(RunError, match=r"takes 1,000,000,000,000,000 bytes, but only .* are free"):
+    with pytest.raises(RunError, match=r"needs 1,000,000,000,000,000 bytes, but only .* are free"):
         folder.check_room(10**15)

@@ -1,4 +1,4 @@
-"""Where a piece of a flat, cut weight lies in the whole one: boxes of indices."""
+"""Boxes of indices that locate a piece of a flat, tensor-parallel weight in the unsplit one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from math import prod
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A block of a tensor's numbers.
+    """Rectangular block of a tensor.
 
     Attributes:
-        offsets: Its first index, per dimension.
-        sizes: Its shape.
+        offsets: First index of the block, per dimension.
+        sizes: Shape of the block.
     """
 
     offsets: tuple[int, ...]
@@ -19,9 +19,9 @@ class Box:
 
 
 def boxes_of(shape: Sequence[int], start: int, stop: int) -> Iterator[Box]:
-    """Numbers `start` to `stop` of a tensor, row by row, as boxes in the same order.
+    """Elements `start` to `stop` of a tensor in row-major order, as boxes in the same order.
 
-    A part of a row, whole rows, a part of a row: at most 2 x dimensions - 1 boxes.
+    They are a part of a row, complete rows, a part of a row: at most 2 x dimensions - 1 boxes.
     """
     if len(shape) == 1:
         yield Box((start,), (stop - start,))
@@ -41,9 +41,9 @@ def boxes_of(shape: Sequence[int], start: int, stop: int) -> Iterator[Box]:
 
 
 def overlap(boxes: Sequence[Box]) -> bool:
-    """Whether two boxes of one tensor, of one dimension or more, have an index in common.
+    """Whether any two boxes of a tensor (of one or more dimensions) have an index in common.
 
-    A sweep along the first dimension: blocks of a checkpoint are mostly apart there.
+    It sweeps along the first dimension, in which blocks of a checkpoint are mostly disjoint.
     """
     reached: list[Box] = []
     for box in sorted(boxes, key=lambda box: box.offsets):

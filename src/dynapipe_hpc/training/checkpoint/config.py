@@ -1,4 +1,4 @@
-"""When the state of a run is written, and what is kept of it."""
+"""The [checkpoint] table: when checkpoints are written, and which are kept."""
 
 from pydantic import Field
 
@@ -6,19 +6,19 @@ from dynapipe_hpc.data.config_table import ConfigTable
 
 
 class CheckpointConfig(ConfigTable):
-    """The [checkpoint] table.
+    """The [checkpoint] table: when checkpoints are written, and which are kept.
 
     Attributes:
-        every: Iterations between checkpoints; 0: none before the end.
-        last: Whether the state after the last iteration is written. A run that is asked to stop
-            writes its state if this or `every` is set.
-        keep_last: Newest checkpoints that are kept. While one is written, there is one more.
-        keep_every: Checkpoints after a multiple of so many iterations are kept for good. 0: none.
-        grace_s: Time from a signal that asks to stop to the end by force, as in Slurm's
+        every: Number of iterations between checkpoints; 0 for none before the end.
+        last: Whether to write a checkpoint after the last iteration. A run that is asked to stop
+            writes one if this or `every` is set.
+        keep_last: Number of newest checkpoints to keep. While one is written, there is one more.
+        keep_every: Interval of iterations whose checkpoints are kept permanently; 0 for none.
+        grace_s: Time in seconds from a signal that asks to stop to the forced end, as in Slurm's
             `--signal=USR1@GRACE_S`. A run in which an iteration and a checkpoint take longer is
-            ended as soon as that is known. 0: not known.
-        timeout_s: Longest time that training waits for a checkpoint; then the job ends, and says
-            where every rank was.
+            ended as soon as that is known. 0 if the time is unknown.
+        timeout_s: Longest time in seconds that training waits for a checkpoint; after it the job
+            ends and reports where every rank was.
     """
 
     every: int = Field(default=0, ge=0)

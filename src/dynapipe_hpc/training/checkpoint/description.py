@@ -1,4 +1,4 @@
-"""The file that makes a checkpoint complete: what it is of, and which parts belong to it."""
+"""Description of a checkpoint: the file that makes it complete and lists its parts."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ Facts = Mapping[str, str | int | float | bool | None]
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A complete checkpoint.
+    """Description of a complete checkpoint.
 
     Attributes:
-        n_done: Iterations done; the next one has this number.
-        counters: The state that all ranks hold alike.
-        facts: What must stay as it is when training goes on, by name.
-        part_checksums: By rank that wrote.
+        n_done: Number of finished iterations, which is the number of the next one.
+        counters: Counters of the optimizer, which are equal on all ranks.
+        facts: Settings by name that must not change when training resumes.
+        part_checksums: Checksums of the parts, by the rank that wrote them.
     """
 
     n_done: int
@@ -37,7 +37,7 @@ class Description:
     part_checksums: tuple[str, ...]
 
     def write(self, folder: Path) -> None:
-        """Completes a checkpoint.
+        """Writes the description, which completes a checkpoint.
 
         Raises:
             RunError: The file system refuses, as when the disk is full.
@@ -46,10 +46,10 @@ class Description:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """What a complete checkpoint is of.
+        """Reads the description of a complete checkpoint.
 
         Raises:
-            DamagedError: It is not complete, or damaged.
+            DamagedError: The checkpoint is incomplete or damaged.
         """
         path = folder / NAME
         fields = read_fields(path, KIND, VERSION)
@@ -73,7 +73,7 @@ def _counters(fields: Fields) -> Counters:
 
 def _checked(fields: Fields, name: str, is_right: Callable[[Any], bool]) -> Any:
     if not is_right(value := fields[name]):
-        raise InputError(f"{name} is {quoted(value)}")
+        raise InputError(f"{name} is {quoted(value)}, which is not valid")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The small files of a checkpoint: JSON that tells when it is damaged."""
+"""Small files of a checkpoint: JSON with a checksum."""
 
 import errno
 import hashlib
@@ -19,11 +19,11 @@ _LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO)
 
 
 class DamagedError(InputError):
-    """A checkpoint that is not what was written, and will not be again."""
+    """A checkpoint is permanently damaged: it is not what was written."""
 
 
 def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
-    """Writes an object with its own checksum, for good.
+    """Writes an object with its own checksum, and waits until it is on disk.
 
     Returns:
         The checksum.
@@ -31,10 +31,10 @@ def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
     Raises:
         RunError: The file system refuses, as when the disk is full.
     """
-    whole = {"format": f"dynapipe-hpc {kind}", "schema_version": version, **fields}
-    checksum = _checksum(whole)
+    content = {"format": f"dynapipe-hpc {kind}", "schema_version": version, **fields}
+    checksum = _checksum(content)
     with writing(path), path.open("w", encoding="utf-8") as file:
-        json.dump({**whole, "checksum": checksum}, file)
+        json.dump({**content, "checksum": checksum}, file)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
@@ -42,11 +42,11 @@ def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
 
 
 def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """What `write_fields` wrote, `checksum` included.
+    """Reads what `write_fields` wrote, including `checksum`.
 
     Raises:
-        DamagedError: It is not that any more.
-        InputError: It cannot be read for another reason, or is of another version.
+        DamagedError: The file is missing or damaged.
+        InputError: The file cannot be read for another reason, or is of another version.
     """
     check_there(path)
     try:
@@ -70,11 +70,11 @@ def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
 
 
 def check_there(path: Path) -> None:
-    """Looks whether there is a file, and whether it may be read.
+    """Checks that a file exists and can be read.
 
     Raises:
-        DamagedError: There is none.
-        InputError: There is one, but it cannot be read now.
+        DamagedError: There is no such file.
+        InputError: The file exists, but cannot be read now.
     """
     reason = why_unreadable(path)
     if not reason:
@@ -88,11 +88,11 @@ def check_there(path: Path) -> None:
 
 
 def checksum_of(path: Path) -> str:
-    """Of a file's bytes.
+    """Checksum of a file's bytes.
 
     Raises:
-        DamagedError: The medium has lost some.
-        InputError: They cannot be read now.
+        DamagedError: The storage has lost some of them.
+        InputError: The file cannot be read now.
     """
     found = new_checksum()
     try:
@@ -106,7 +106,7 @@ def checksum_of(path: Path) -> str:
 
 
 def new_checksum() -> hashlib.blake2b:
-    """Of nothing so far; the hash that plans have, too."""
+    """A checksum without data so far; the same hash as that of plans."""
     return hashlib.blake2b(digest_size=8)
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a run on disk; docs/formats.md describes the files."""
+"""Folder of a run's checkpoints; docs/formats.md describes the files."""
 
 import os
 import re
@@ -17,21 +17,21 @@ LEFT = re.compile(r"\.\d{6,}(\.removed)?\.partial")
 
 
 class CheckpointFolder:
-    """A folder per checkpoint, named after the iterations done.
+    """Checkpoints of a run: a folder per checkpoint, named after the number of iterations done.
 
-    One that is being written has a hidden name, and gets its own when all of it is on disk.
+    A checkpoint that is being written has a hidden name, and is renamed when it is on disk.
 
     Attributes:
-        path: The folder.
+        path: Folder that holds the checkpoints.
     """
 
     def __init__(self, path: Path, config: CheckpointConfig) -> None:
-        """Looks after `path`, which need not exist yet."""
+        """Manages the checkpoints in `path`, which need not exist yet."""
         self.path = path
         self._config = config
 
     def complete(self) -> list[Path]:
-        """Checkpoints, the newest first.
+        """Complete checkpoints, newest first.
 
         Raises:
             InputError: The folder may not be read.
@@ -40,7 +40,7 @@ class CheckpointFolder:
         return sorted(found, key=lambda path: -int(path.name))
 
     def begin(self, n_done: int) -> Path:
-        """Where to write a checkpoint; any rank may be the first to ask.
+        """Creates the folder in which to write a checkpoint; any rank may be the first to ask.
 
         Raises:
             RunError: The file system refuses.
@@ -51,7 +51,7 @@ class CheckpointFolder:
         return partial
 
     def finish(self, description: Description) -> Path:
-        """Completes a checkpoint whose parts are on disk, and removes those that it replaces.
+        """Completes a checkpoint whose parts are on disk, and removes the checkpoints it replaces.
 
         Raises:
             RunError: The file system refuses, as when the disk is full.
@@ -73,7 +73,7 @@ class CheckpointFolder:
         shutil.rmtree(self._partial(n_done), ignore_errors=True)
 
     def clear(self) -> list[Path]:
-        """Removes what earlier runs left; returns what of it was never completed.
+        """Removes leftovers of earlier runs; returns the checkpoints that were never completed.
 
         Raises:
             InputError: The folder may not be read.
@@ -84,7 +84,7 @@ class CheckpointFolder:
         return [path for path in left if not path.exists() and not path.match(f"*{REMOVED}")]
 
     def set_aside(self, checkpoint: Path) -> Path:
-        """Renames a checkpoint that is damaged, so that it does not count any more."""
+        """Renames a damaged checkpoint, so that it no longer counts."""
         aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
         with writing(aside):
             shutil.rmtree(aside, ignore_errors=True)
@@ -92,25 +92,28 @@ class CheckpointFolder:
         return aside
 
     def check_room(self, n_bytes: int) -> None:
-        """Compares what a checkpoint takes with what the file system has.
+        """Checks that the file system has room for a checkpoint of `n_bytes`.
 
         Raises:
-            RunError: It does not fit.
+            RunError: There is not enough room.
         """
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             n_free = shutil.disk_usage(self.path).free
         if n_bytes > n_free:
-            raise RunError(f"{self.path}: takes {n_bytes:,} bytes, but only {n_free:,} are free")
+            raise RunError(
+                f"{self.path}: a checkpoint needs {n_bytes:,} bytes, but only {n_free:,} are free; "
+                "free some space or name another run folder"
+            )
 
     def _entries(self) -> list[Path]:
-        if not os.path.exists(self.path):  # noqa: PTH110 - nor where nobody may look
+        if not os.path.exists(self.path):  # noqa: PTH110 - False if a parent may not be read
             return []
         try:
             return list(self.path.iterdir())
         except OSError as error:
             raise InputError(
-                f"{self.path}: cannot be read: {error.strerror}; make it a folder that can, or "
+                f"{self.path}: cannot be read: {error.strerror}; make it a readable folder, or "
                 "name another run folder"
             ) from None
 
@@ -119,11 +122,11 @@ class CheckpointFolder:
 
     def _remove_old(self) -> None:
         every = self._config.keep_every
-        # Whatever prevents that, the new one is complete.
+        # If old ones cannot be removed, the new one is complete all the same.
         with suppress(InputError, OSError):
             for path in self.complete()[self._config.keep_last :]:
                 if not every or int(path.name) % every:
-                    # Under a name that does not count, lest half of it be taken for a whole one.
+                    # Renamed first, so that a partly removed one does not count as complete.
                     doomed = path.with_name(f".{path.name}{REMOVED}")
                     path.rename(doomed)
                     shutil.rmtree(doomed)

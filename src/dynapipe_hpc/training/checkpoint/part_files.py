@@ -1,4 +1,4 @@
-"""The two files that a rank writes: raw numbers, and what they are."""
+"""The two files of a rank's part of a checkpoint: raw numbers, and their index."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ KIND, VERSION = "checkpoint part", 1
 
 @dataclass(frozen=True, slots=True)
 class PartIndex:
-    """What the numbers of a rank are.
+    """Index of the numbers that a rank wrote.
 
     Attributes:
         checksum: Checksum of the index itself.
@@ -38,17 +38,17 @@ class PartIndex:
 
 
 def data_path(folder: Path, rank: int) -> Path:
-    """The numbers."""
+    """Path of a rank's numbers."""
     return folder / f"part-{rank:05d}.bin"
 
 
 def index_path(folder: Path, rank: int) -> Path:
-    """What they are."""
+    """Path of the index of a rank's numbers."""
     return folder / f"part-{rank:05d}.json"
 
 
 def write_index(folder: Path, rank: int, tensors: Fields, data_checksum: str) -> str:
-    """Writes what the numbers are; returns a checksum of all of it.
+    """Writes the index of the numbers; returns a checksum of the index, which covers the numbers.
 
     Raises:
         RunError: The file system refuses, as when the disk is full.
@@ -58,10 +58,10 @@ def write_index(folder: Path, rank: int, tensors: Fields, data_checksum: str) ->
 
 
 def read_index(folder: Path, rank: int) -> PartIndex:
-    """What `write_index` wrote.
+    """Reads what `write_index` wrote.
 
     Raises:
-        DamagedError: It cannot be read, not as it was written, or makes no sense.
+        DamagedError: The index is missing, damaged or invalid.
     """
     path = index_path(folder, rank)
     fields = read_fields(path, KIND, VERSION)
@@ -93,10 +93,10 @@ def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor
 
 
 def check_part(folder: Path, rank: int, checksum: str) -> None:
-    """Reads all that a rank wrote.
+    """Reads and checks both files of a rank.
 
     Raises:
-        DamagedError: It cannot be read, or not as it was written.
+        DamagedError: A file is missing or damaged, or belongs to another checkpoint.
     """
     index = read_index(folder, rank)
     if index.checksum != checksum:

@@ -1,4 +1,4 @@
-"""How torch.distributed.checkpoint reads what all ranks wrote."""
+"""Storage reader with which torch.distributed.checkpoint reads the parts of all ranks."""
 
 import os
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BY
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Where a block of a tensor is."""
+    """Location of a block of a tensor in the file of a rank."""
 
     rank: int
     start: int
@@ -36,16 +36,16 @@ class _Block:
     dtype: torch.dtype
 
     def of(self, data: Tensor) -> Tensor:
-        """The block, from the bytes of its file."""
+        """The values of the block, from the bytes of its file."""
         n_bytes = self.sizes.numel() * self.dtype.itemsize
         return data[self.start : self.start + n_bytes].view(self.dtype).view(self.sizes)
 
 
 class PartReader(StorageReader):
-    """Reads from the files of all ranks that wrote a checkpoint, whose checksums are right."""
+    """Reader of the files, already verified, of all ranks that wrote a checkpoint."""
 
     def __init__(self, folder: Path, n_parts: int) -> None:
-        """Reads what is where.
+        """Reads the index files of all ranks.
 
         Raises:
             DamagedError: A file is damaged, or numbers are missing.
@@ -56,27 +56,27 @@ class PartReader(StorageReader):
         self.metadata = Metadata({name: self._add(name, of) for name, of in tensors.items()})
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ARG002
-        """What all ranks wrote."""
+        """Metadata of the tensors that all ranks wrote."""
         return self.metadata
 
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """The same."""
+        """Returns its argument."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """The same."""
+        """Returns its argument."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copies numbers to where the planner wants them, one file after the other."""
+        """Copies numbers to the planner's tensors, file by file."""
         of_rank: dict[int, list[ReadItem]] = {}
         for item in plan.items:
             of_rank.setdefault(self._blocks[item.storage_index].rank, []).append(item)
@@ -93,7 +93,7 @@ class PartReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Folders only."""
+        """Whether the checkpoint is a folder."""
         return Path(checkpoint_id).is_dir()
 
     def _add(self, name: str, by_rank: Mapping[int, StoredTensor]) -> TensorStorageMetadata:

@@ -1,4 +1,4 @@
-"""How torch.distributed.checkpoint writes the parts of one rank."""
+"""Storage writer with which torch.distributed.checkpoint writes the parts of one rank."""
 
 import os
 from pathlib import Path
@@ -17,10 +17,10 @@ from dynapipe_hpc.training.checkpoint.part_files import data_path, write_index
 
 
 class PartWriter(StorageWriter):
-    """Writes a file of numbers, and beside it what they are.
+    """Writer of a file of numbers and of its index.
 
     Attributes:
-        checksum: Of both, when they are on disk.
+        checksum: Checksum of both files, set when they are on disk.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -30,21 +30,21 @@ class PartWriter(StorageWriter):
         self._of_data = new_checksum()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing to do: a writer writes once."""
+        """Does nothing: a writer writes once."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """The same."""
+        """Returns its argument."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """The same."""
+        """Returns its argument."""
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Writes numbers, one part behind the other; each result says where a part starts."""
+        """Writes the numbers, part after part; each result holds the offset of a part."""
         results, start = [], 0
         path = data_path(self._folder, self._rank)
         with writing(path), path.open("wb") as file:
@@ -59,7 +59,7 @@ class PartWriter(StorageWriter):
         return done(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Writes what the parts are."""
+        """Writes the index of the parts."""
         starts = {result.index: result.storage_data for result in results[0]}
         tensors = {
             name: _to_json(name, stored, starts)
@@ -70,12 +70,12 @@ class PartWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Folders only."""
+        """Whether the checkpoint is a folder."""
         return Path(checkpoint_id).is_dir()
 
 
 def done(value: Any) -> Future[Any]:
-    """A future that has come."""
+    """A future that is already completed."""
     future: Future[Any] = Future()
     future.set_result(value)
     return future

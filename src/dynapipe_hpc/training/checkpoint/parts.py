@@ -1,4 +1,4 @@
-"""The parts of a model's state that a rank holds, by the names of the unsplit model."""
+"""Parts of a model's state that a rank holds, named as in the unsplit model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ class Part:
 
     Attributes:
         name: Kind of state and name of the weight, as in `weight/head.norm.bias`.
-        whole_shape: Of the tensor.
+        tensor_shape: Shape of the unsplit tensor.
         offsets: First index of the block, per dimension.
-        values: The block; a view.
+        values: Values of the block; a view.
     """
 
     name: str
-    whole_shape: torch.Size
+    tensor_shape: torch.Size
     offsets: torch.Size
     values: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a weight of this rank is in the flat buffer.
+    """Location of a weight of this rank in the flat buffer.
 
     Attributes:
-        name: As in the unsplit model.
-        start: Place of its first number.
-        shape: Of this rank's shard of it.
-        split: How it is cut over shards.
+        name: Name of the weight in the unsplit model.
+        start: Index of its first number in the flat buffer.
+        shape: Shape of this rank's shard of it.
+        split: How the weight is cut over shards.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Placement:
     split: Split
 
     def parts(self, kind: str, segment: Segment) -> Iterator[Part]:
-        """What a segment holds of the weight."""
+        """Parts of the weight that a segment holds."""
         start = max(self.start, segment.start)
         stop = min(self.start + self.shape.numel(), segment.start + len(segment.values))
         if start >= stop:
@@ -59,13 +59,13 @@ class Placement:
             for found in placed(box, self.split, self.shape):
                 d, inner = self.split.dimension, found.of_shard
                 block = values.narrow(d, inner.offsets[d] - box.offsets[d], inner.sizes[d])
-                offsets = torch.Size(found.of_whole.offsets)
-                whole = self.split.whole_shape(self.shape)
-                yield Part(f"{kind}/{self.name}", whole, offsets, block)
+                offsets = torch.Size(found.of_unsplit.offsets)
+                shape = self.split.whole_shape(self.shape)
+                yield Part(f"{kind}/{self.name}", shape, offsets, block)
 
 
 def placements(module: nn.Module, flat: FlatParameters) -> list[Placement]:
-    """The weights of a module that are in a flat buffer."""
+    """Placements of the weights of a module that are in a flat buffer."""
     cut = {name: split for name, split in splits_of(module).items() if split.n_shards > 1}
     return [
         Placement(name, int(weight.storage_offset()), weight.shape, cut.get(name, WHOLE))
@@ -75,7 +75,7 @@ def placements(module: nn.Module, flat: FlatParameters) -> list[Placement]:
 
 
 def parts_of(placed_weights: Sequence[Placement], state: FlatState) -> list[Part]:
-    """All parts that a state consists of."""
+    """All parts of a state."""
     return [
         part
         for kind, segments in state.items()

@@ -1,4 +1,4 @@
-"""Tells torch.distributed.checkpoint which parts of which tensors a rank writes and reads."""
+"""Planners that tell torch.distributed.checkpoint which parts a rank writes and reads."""
 
 import io
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ from dynapipe_hpc.training.checkpoint.parts import Part
 
 
 class PartSavePlanner(SavePlanner):
-    """Plans to write some parts, and nothing that other ranks would have to know."""
+    """Planner that writes some parts, without coordination with other ranks."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        """Writes `parts`."""
+        """Plans to write `parts`."""
         self._parts = {_index(part): part for part in parts}
 
     def set_up_planner(
@@ -43,34 +43,34 @@ class PartSavePlanner(SavePlanner):
         storage_meta: StorageMeta | None = None,
         is_coordinator: bool = False,
     ) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def create_local_plan(self) -> SavePlan:
-        """All parts."""
+        """Plan of all parts."""
         return SavePlan([_write_item(part) for part in self._parts.values()])
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
-        """The same, and what this rank knows of the tensors."""
+        """The given plans, and the metadata of this rank's tensors."""
         tensors: dict[str, TensorStorageMetadata] = {}
         for part in self._parts.values():
-            of_tensor = TensorStorageMetadata(_properties(part), part.whole_shape, [])
+            of_tensor = TensorStorageMetadata(_properties(part), part.tensor_shape, [])
             tensors.setdefault(part.name, of_tensor).chunks.append(_chunk(part))
         return all_plans, Metadata(dict(tensors))
 
     def finish_plan(self, new_plan: SavePlan) -> SavePlan:
-        """The same."""
+        """Returns its argument."""
         return new_plan
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
-        """A part's values."""
+        """Values of a part."""
         return self._parts[write_item.index].values
 
 
 class PartLoadPlanner(LoadPlanner):
-    """Plans to fill some parts from wherever what they overlap was written."""
+    """Planner that fills parts from all stored blocks that overlap them."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        """Overwrites `parts`."""
+        """Plans to overwrite `parts`."""
         self._parts = {_index(part): part for part in parts}
         self._metadata = Metadata({})
 
@@ -80,41 +80,41 @@ class PartLoadPlanner(LoadPlanner):
         metadata: Metadata | None = None,
         is_coordinator: bool = False,  # noqa: ARG002
     ) -> None:
-        """Notes what there is."""
+        """Keeps the metadata of the stored tensors."""
         self._metadata = metadata or self._metadata
 
     def create_local_plan(self) -> LoadPlan:
-        """What to read of which part."""
+        """Plan of what to read into which part."""
         by_name: dict[str, list[Part]] = {}
         for part in self._parts.values():
             by_name.setdefault(part.name, []).append(part)
         return LoadPlan([i for name, parts in by_name.items() for i in self._items(name, parts)])
 
     def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
-        """The same."""
+        """Returns its argument."""
         return global_plan
 
     def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
-        """The same."""
+        """Returns its argument."""
         return central_plan
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        """Never: there are tensors only."""
-        raise TypeError(f"{read_item.dest_index.fqn} is no tensor, but {value!r}")
+        """Never called: a checkpoint holds tensors only."""
+        raise TypeError(f"{read_item.dest_index.fqn} is {value!r}, not a tensor")
 
     def resolve_tensor(self, read_item: ReadItem) -> Tensor:
-        """The place of some numbers."""
+        """The view into which to read."""
         part = self._parts[read_item.dest_index]
         return narrowed(part.values, read_item.dest_offsets, read_item.lengths)
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
-        """Nothing to do: the place was written to."""
+        """Does nothing: the view was written to."""
 
     def _items(self, name: str, parts: Sequence[Part]) -> list[ReadItem]:
         stored = self._metadata.state_dict_metadata.get(name)
-        expected = (parts[0].whole_shape, parts[0].values.dtype)
+        expected = (parts[0].tensor_shape, parts[0].values.dtype)
         if not isinstance(stored, TensorStorageMetadata):
-            raise DamagedError(f"the checkpoint holds no {name}")
+            raise DamagedError(f"{name} is missing in the checkpoint")
         if (stored.size, stored.properties.dtype) != expected:
             raise DamagedError(
                 f"the checkpoint holds {name} as {stored.properties.dtype} of shape "
@@ -136,5 +136,5 @@ def _properties(part: Part) -> TensorProperties:
 
 
 def _write_item(part: Part) -> WriteItem:
-    data = TensorWriteData(_chunk(part), _properties(part), part.whole_shape)
+    data = TensorWriteData(_chunk(part), _properties(part), part.tensor_shape)
     return WriteItem(_index(part), WriteItemType.SHARD, tensor_data=data)

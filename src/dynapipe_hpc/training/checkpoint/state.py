@@ -1,4 +1,4 @@
-"""The state of training on one rank: taken down while training goes on, or put back."""
+"""Training state of one rank: copied while training continues, or restored."""
 
 import torch
 from torch import nn
@@ -11,15 +11,15 @@ from dynapipe_hpc.training.optimizer_state import FlatState, Segment
 
 
 class TrainingState:
-    """What a rank contributes to a checkpoint and takes from one.
+    """Training state that a rank contributes to a checkpoint and restores from one.
 
-    Replicas hold the same weights, so each contributes the share that it would have if they
-    shared out the optimizer's state, whether they do or not; of weights that all shards hold,
-    the first contributes. All together they contribute every number once.
+    Replicas hold the same weights, so each contributes the share that it would have with ZeRO-1,
+    whether it is used or not. Weights that all shards hold are contributed by the first shard. All
+    ranks together contribute every number once.
     """
 
     def __init__(self, module: nn.Module, optimizer: Optimizer, collectives: Collectives) -> None:
-        """Looks after what `optimizer` updates of `module`."""
+        """Manages the weights of `module` that `optimizer` updates, and their state."""
         self._optimizer = optimizer
         self._placements = placements(module, optimizer.parameters)
         self._contributed = [
@@ -34,19 +34,19 @@ class TrainingState:
 
     @property
     def counters(self) -> Counters:
-        """What all ranks hold alike."""
+        """Counters of the optimizer, which are equal on all ranks."""
         return self._optimizer.counters
 
     @property
     def n_bytes(self) -> int:
-        """What this rank contributes."""
+        """Size of this rank's contribution in bytes."""
         parts = parts_of(self._contributed, self._contribution())
         return sum(part.values.nbytes for part in parts)
 
     def snapshot(self) -> list[Part]:
-        """A copy of this rank's contribution, in the memory of the host.
+        """Copies this rank's contribution to host memory.
 
-        The next snapshot is put into the same memory.
+        The next snapshot overwrites this one.
         """
         own = self._contribution()
         if not self._parts:
@@ -61,11 +61,11 @@ class TrainingState:
         return self._parts
 
     def to_restore(self) -> list[Part]:
-        """All that this rank holds, to be overwritten."""
+        """All parts that this rank holds, to be overwritten."""
         return parts_of(self._placements, self._optimizer.state())
 
     def resume(self, counters: Counters) -> None:
-        """Goes on from what `to_restore` was overwritten with; all ranks together."""
+        """Resumes from what `to_restore` was overwritten with; called by all ranks together."""
         self._optimizer.resume(counters)
 
     def _contribution(self) -> FlatState:

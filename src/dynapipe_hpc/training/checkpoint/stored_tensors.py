@@ -1,4 +1,4 @@
-"""What a part of a checkpoint says that it holds, checked: a file can say anything."""
+"""Checked index of the tensors in a part of a checkpoint, from an untrusted file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ MOST_NUMBERS = 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class StoredBlock:
-    """A block of a tensor in a file of numbers.
+    """Block of a tensor in a file of numbers.
 
     Attributes:
-        box: The block in the tensor.
-        start: The byte of the file where it starts.
+        box: Box of the tensor that the block holds.
+        start: Offset of the block in the file, in bytes.
     """
 
     box: Box
@@ -28,11 +28,11 @@ class StoredBlock:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """The blocks of a tensor in a file of numbers.
+    """Blocks of a tensor in a file of numbers.
 
     Attributes:
         dtype: Type of its numbers, one of `ITEM_BYTES`.
-        shape: Shape of the whole tensor.
+        shape: Shape of the complete tensor.
         blocks: Blocks in the file, none of which reaches beyond the tensor.
     """
 
@@ -41,15 +41,15 @@ class StoredTensor:
     blocks: tuple[StoredBlock, ...]
 
     def n_bytes(self, block: StoredBlock) -> int:
-        """Size of a block in the file."""
+        """Size of a block in the file, in bytes."""
         return prod(block.box.sizes) * ITEM_BYTES[self.dtype]
 
 
 def parse_tensors(tensors: object) -> dict[str, StoredTensor]:
-    """Tensors by name, whose blocks lie one behind the other in the file.
+    """Tensors by name, whose blocks fill the file without gaps or overlap.
 
     Raises:
-        InputError: They do not, or a value makes no sense; names tensor and value.
+        InputError: They do not, or a value is invalid; the message names tensor and value.
     """
     if not isinstance(tensors, Mapping):
         raise InputError(f"tensors is {quoted(tensors)}, not an object")
@@ -66,10 +66,10 @@ def parse_tensors(tensors: object) -> dict[str, StoredTensor]:
 
 
 def n_bytes_of(tensors: Mapping[str, StoredTensor]) -> int:
-    """Size of the file of numbers.
+    """Size of the file of numbers in bytes.
 
     Raises:
-        InputError: Blocks share bytes, or leave some between them.
+        InputError: Blocks overlap in the file, or leave gaps.
     """
     extents = sorted(
         (block.start, tensor.n_bytes(block), name)
@@ -84,8 +84,8 @@ def n_bytes_of(tensors: Mapping[str, StoredTensor]) -> int:
     return end
 
 
-def check_whole(name: str, parts: Sequence[StoredTensor]) -> None:
-    """Checks that the blocks of all parts are one tensor.
+def check_complete(name: str, parts: Sequence[StoredTensor]) -> None:
+    """Checks that the blocks of all parts make one complete tensor.
 
     Raises:
         InputError: Parts differ in type or shape, numbers are missing, or blocks overlap.

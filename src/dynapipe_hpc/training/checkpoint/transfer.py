@@ -1,4 +1,4 @@
-"""Parts to disk and back, by torch.distributed.checkpoint."""
+"""Writing and reading of parts with torch.distributed.checkpoint."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,15 +17,15 @@ from dynapipe_hpc.training.checkpoint.part_writer import PartWriter
 from dynapipe_hpc.training.checkpoint.parts import Part
 from dynapipe_hpc.training.checkpoint.planners import PartLoadPlanner, PartSavePlanner
 
-# What ranks have to agree on goes over MPI, around this.
+# Ranks agree over MPI, outside of this module.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
 
 
 def write_parts(folder: Path, rank: int, parts: Sequence[Part]) -> str:
-    """Writes what a rank contributes to a checkpoint; on any thread.
+    """Writes a rank's contribution to a checkpoint; may be called on any thread.
 
     Returns:
-        A checksum, when all is on disk.
+        A checksum of the contribution, which is then on disk.
 
     Raises:
         RunError: The file system refuses, as when the disk is full.
@@ -37,7 +37,7 @@ def write_parts(folder: Path, rank: int, parts: Sequence[Part]) -> str:
 
 
 def read_parts(folder: Path, n_parts: int, parts: Sequence[Part]) -> None:
-    """Overwrites parts with what all ranks wrote, however they had cut the model.
+    """Overwrites parts with what all ranks wrote, even if they had cut the model otherwise.
 
     Raises:
         DamagedError: A file is damaged, or the checkpoint is of another model.
@@ -47,8 +47,8 @@ def read_parts(folder: Path, n_parts: int, parts: Sequence[Part]) -> None:
         load({}, storage_reader=reader, planner=PartLoadPlanner(parts), no_dist=True)
 
 
-def read_whole(folder: Path, n_parts: int, kind: str = "weight") -> dict[str, Tensor]:
-    """All tensors of a kind, whole, by the names of the unsplit model.
+def read_tensors(folder: Path, n_parts: int, kind: str = "weight") -> dict[str, Tensor]:
+    """All unsplit tensors of a kind, by their names in the unsplit model.
 
     Raises:
         DamagedError: A file is damaged.
@@ -65,7 +65,7 @@ def read_whole(folder: Path, n_parts: int, kind: str = "weight") -> dict[str, Te
 
 @contextmanager
 def _with_causes() -> Iterator[None]:
-    """Raises what went wrong rather than a collection of it."""
+    """Raises the first error of a checkpoint exception instead of the collection."""
     try:
         yield
     except CheckpointException as failed:

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint, in one process."""
+"""Loading the weights of a checkpoint into one process."""
 
 from pathlib import Path
 
@@ -6,22 +6,22 @@ from torch import Tensor
 
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.transfer import read_whole
+from dynapipe_hpc.training.checkpoint.transfer import read_tensors
 
 
 def load_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """All weights, whole, by their names in the unsplit model.
+    """All unsplit weights of a checkpoint, by their names in the unsplit model.
 
     Args:
-        checkpoint: The folder of a complete checkpoint.
+        checkpoint: Folder of a complete checkpoint.
 
     Returns:
-        Weights as exact as training keeps them: float32 where it computes in 16 bits.
+        Weights in the precision that training keeps: float32 if it computes in 16 bits.
 
     Raises:
-        DamagedError: The checkpoint is not complete, or damaged.
+        DamagedError: The checkpoint is incomplete or damaged.
     """
     checksums = Description.read(checkpoint).part_checksums
     for rank, checksum in enumerate(checksums):
         check_part(checkpoint, rank, checksum)
-    return read_whole(checkpoint, len(checksums))
+    return read_tensors(checkpoint, len(checksums))
