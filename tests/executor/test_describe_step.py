@@ -5,7 +5,7 @@ from dynapipe_hpc.executor.describe_step import describe_step
 
 
 @pytest.mark.parametrize(
-    ("index", "place"),
+    ("index", "text"),
     [
         (1, "instruction 1 (Forward F0), micro-batch 0 of 3 x 16 tokens"),
         (2, "instruction 2 (StartSend a0>1), micro-batch 0 of 3 x 16 tokens, peer 1"),
@@ -14,5 +14,5 @@ from dynapipe_hpc.executor.describe_step import describe_step
         (7, "instruction 7 (ReduceGradients reduce)"),
     ],
 )
-def test_a_place_names_instruction_micro_batch_and_peer(index: int, place: str) -> None:
-    assert describe_step(example_plans(4)[0], index) == f"iteration 4, rank 0, {place}"
+def test_a_step_is_described_by_instruction_micro_batch_and_peer(index: int, text: str) -> None:
+    assert describe_step(example_plans(4)[0], index) == f"iteration 4, rank 0, {text}"
