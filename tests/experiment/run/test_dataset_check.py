@@ -56,7 +56,7 @@ def test_a_damaged_dataset_ends_the_job(tmp_path: Path, errors: list[BaseExcepti
     checked(path)
     (error,) = errors
     assert isinstance(error, RunError)
-    assert str(error).startswith(f"data.dataset: {path}: samples 0 to 2 of {path} are not what")
+    assert str(error).startswith(f"data.dataset: {path}: samples 0 to 2 of {path} are damaged:")
 
 
 def test_damage_that_is_found_as_the_run_ends_ends_the_job(
