@@ -36,7 +36,7 @@ def test_any_number_of_ranks_makes_the_same_dataset(folder: Path) -> None:
     for n_ranks in (1, 2, 4):
         output = f"ranks-{n_ranks}.h5"
         said = call(folder, n_ranks, "preprocess", *SOURCES, output)
-        assert said.startswith(f"{output}: 24,000 samples in 8 shards, 0 of them of an earlier ")
+        assert said.startswith(f"{output}: 24,000 samples in 8 shards, 0 of them by an earlier ")
         assert hash_of(folder, output) == hash_of(folder, "alone.h5")
 
 
@@ -57,7 +57,7 @@ def test_a_job_whose_rank_was_killed_goes_on_when_started_again(folder: Path) ->
     assert 2 <= len(kept) < 8
 
     said = call(folder, 2, "preprocess", *SOURCES, "killed.h5")
-    assert f"in 8 shards, {len(kept)} of them of an earlier job" in said
+    assert f"in 8 shards, {len(kept)} of them by an earlier job" in said
     assert {name: (shards / name).stat().st_mtime_ns for name in kept} == kept
     assert list(shards.glob(".*")) == []
     assert hash_of(folder, "killed.h5") == hash_of(folder, "alone.h5")

@@ -249,7 +249,7 @@ def test_ranks_with_different_tokenizers_are_refused(
     with pytest.raises(SystemExit) as raised:
         preprocess_together(Job(WORLD), sources, folder / "x.h5", tokenizer, ONE)
     assert raised.value.code == 2
-    assert ("the same files have to be on all hosts" in capsys.readouterr().err) == (RANK == 0)
+    assert ("use the same tokenizer files on all hosts" in capsys.readouterr().err) == (RANK == 0)
 
 
 def test_a_full_disk_on_one_rank_is_one_message_and_keeps_what_is_finished(
