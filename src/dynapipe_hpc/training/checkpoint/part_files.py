@@ -14,7 +14,7 @@ from dynapipe_hpc.training.checkpoint.files import (
 )
 from dynapipe_hpc.training.checkpoint.stored_tensors import (
     StoredTensor,
-    check_whole,
+    check_complete,
     n_bytes_of,
     parse_tensors,
 )
@@ -86,7 +86,7 @@ def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor
             found.setdefault(name, {})[rank] = stored
     try:
         for name, by_rank in found.items():
-            check_whole(name, [*by_rank.values()])
+            check_complete(name, [*by_rank.values()])
     except InputError as error:
         raise DamagedError(f"{folder}: {error}") from None
     return found

@@ -12,7 +12,7 @@ class Whereabouts:
     """A box of a shard, and where it is in the whole weight."""
 
     of_shard: Box
-    of_whole: Box
+    of_unsplit: Box
 
 
 def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[Whereabouts]:
