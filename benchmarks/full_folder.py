@@ -22,7 +22,7 @@ from pathlib import Path
 from dynapipe_hpc.data.replacing import remove_left_over
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.iterations_file import IterationsFile
-from dynapipe_hpc.report.run_folder import ITERATIONS, write_whole
+from dynapipe_hpc.report.run_folder import ITERATIONS, write_atomically
 from measured import print_table, write_json
 
 N_TURNS = 101
@@ -31,8 +31,8 @@ RECORD = IterationRecord(0, 2.5, 1.0, 1e-4, 256, 16, 65536, 70000, 500.0, 510.0,
                          20.0, 0.5, 3)  # fmt: skip
 WRITES: Mapping[str, Callable[[Path], None]] = {
     "line": lambda folder: IterationsFile(folder / ITERATIONS).add(RECORD),
-    "plan": lambda folder: write_whole(folder / "0000.txt", PLAN, lasting=False),
-    "lasting": lambda folder: write_whole(folder / "0000.txt", PLAN),
+    "plan": lambda folder: write_atomically(folder / "0000.txt", PLAN, lasting=False),
+    "lasting": lambda folder: write_atomically(folder / "0000.txt", PLAN),
     "cleaning": lambda folder: remove_left_over(folder / "0000.txt"),
 }
 COLUMNS = {column: "{:.3f}" for name in WRITES for column in (f"{name}_ms", f"{name}_processor_ms")}
