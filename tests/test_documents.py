@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import dynapipe_hpc
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "dynapipe_hpc"
 SOURCES = [PACKAGE, ROOT / "benchmarks", ROOT / "cpp", ROOT / "slurm", ROOT / "tests"]
@@ -44,13 +46,14 @@ def _exists(path: str, document: Path) -> bool:
 
 
 def _is_in_the_package(name: str) -> bool:
-    """Whether a dotted name is a module, a package, or something in the text of a module."""
+    """Whether a dotted name is a module, a package, a part of one, or offered by the package."""
     path = PACKAGE.joinpath(*name.split("."))
     owner = path.parent.with_suffix(".py")
     return (
         path.is_dir()
         or path.with_suffix(".py").exists()
         or (owner.exists() and path.name in owner.read_text())
+        or name in dynapipe_hpc.__all__
     )
 
 

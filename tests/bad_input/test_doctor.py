@@ -50,8 +50,8 @@ def another_dataset(folder: Path) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "other files": (other_files, "trained holds files of something else; name a new folder"),
-    "no checkpoint": (too_long_to_repeat, "trained already holds a run, of 3 iterations, and no"),
+    "other files": (other_files, "trained holds files that no run wrote; name a new folder"),
+    "no checkpoint": (too_long_to_repeat, "trained already holds a run of 3 iterations without"),
     "another dataset": (another_dataset, "was written with the hash of the samples of data.dat"),
     "numbers that changed": (
         lambda folder: be(b"\0")(folder / ONLY / "part-00000.bin"),
@@ -134,7 +134,7 @@ def test_only_a_folder_that_is_named_is_that_of_a_run(worker: Worker, trained: P
     (trained / "runs").mkdir()
     (trained / RUN).rename(trained / "runs" / "trained")
     named = (*(word for word in GO_ON if word not in ("-o", "trained")), "-o", "runs")
-    assert_found(worker, trained, named, "runs holds files of something else")
+    assert_found(worker, trained, named, "runs holds files that no run wrote")
     ended = worker.call(trained, doctor(named[:-2]))
     assert problems(ended) == []
 
