@@ -7,27 +7,19 @@ import pytest
 import torch
 from tests.examples.training_case import UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.shards import OneShard
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.cost.stage_parts import (
-    DECODER,
-    DECODER_SIDE,
-    EMBEDDING,
-    ENCODER,
-    ENCODER_SIDE,
-    HEAD,
-    LAYER,
-    parameters_of,
-)
 
 MODELS = Path(__file__).parents[2] / "configs" / "models"
 
 
 def n_parameters(shape: ModelShape) -> int:
     """Of the unsplit model, as the paper counts: logits have the embedding's weights."""
-    parts = parameters_of(shape)
+    parts = {kind: part.parameters for kind, part in shape.architecture.parts().items()}
     if not shape.is_encoder_decoder:
         return shape.n_layers * parts[LAYER] + parts[EMBEDDING]
     sides = parts[ENCODER_SIDE] + parts[DECODER_SIDE]
@@ -68,7 +60,11 @@ class OneOf(OneShard):
 def test_a_shard_is_counted_with_what_fills_up_its_vocabulary(
     shape: ModelShape, n_shards: int
 ) -> None:
-    parts, layers = parameters_of(shape, n_shards), range(shape.n_all_layers)
+    held = shape.architecture.parts(n_shards)
+    parts, layers = (
+        {kind: part.parameters for kind, part in held.items()},
+        range(shape.n_all_layers),
+    )
     sides = {ENCODER: 1, DECODER: 1, ENCODER_SIDE: 0, DECODER_SIDE: 0, LAYER: 1}
     counted = sum(n * sides.get(kind, 0) for kind, n in parts.items()) * shape.n_layers
     counted += sum(parts.get(side, 0) for side in (ENCODER_SIDE, DECODER_SIDE))

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 
 from tests.mutants.changed_module import ChangedModule
 from tests.mutants.mutant import Mutant
+from tests.mutants.of_architectures import ARCHITECTURES
 from tests.mutants.of_models import MODELS
 from tests.mutants.of_plans import PLAN
 from tests.mutants.of_training import TRAINING
 from tests.mutants.run_tests import run_tests
 
-MUTANTS = (*MODELS, *TRAINING, *PLAN)
+MUTANTS = (*ARCHITECTURES, *MODELS, *TRAINING, *PLAN)
 PASSED, FAILED = 0, 1  # exit codes of pytest
 LIMIT_S, LIMIT_OF_ALL_S = 120.0, 1200.0
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans
 
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load

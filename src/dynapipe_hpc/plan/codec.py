@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, pairwise
 
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan

@@ -1,12 +1,12 @@
 """The [model] table: the sizes of a model that planner and executor need."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from dynapipe_hpc.architecture.architecture import Architecture
+from dynapipe_hpc.architecture.families import FAMILIES, FamilyName
 from dynapipe_hpc.data.config_table import ConfigTable
-
-N_BUCKETS = 32  # distances in one bucket share a number of the relative bias
 
 
 class ModelShape(ConfigTable):
@@ -26,7 +26,7 @@ class ModelShape(ConfigTable):
             to choose them by cost before planning starts.
     """
 
-    family: Literal["gpt", "t5"] = "gpt"
+    family: FamilyName = "gpt"
     n_layers: int = Field(ge=1, le=10_000)
     hidden_size: int = Field(ge=1, le=2**20)
     n_heads: int = Field(ge=1, le=2**16)
@@ -61,6 +61,11 @@ class ModelShape(ConfigTable):
                 f"{self.n_all_layers}; change either, or leave layers_per_stage out"
             )
         return self
+
+    @property
+    def architecture(self) -> Architecture:
+        """What the family says about a model of these sizes."""
+        return FAMILIES[self.family](self)
 
     @property
     def is_encoder_decoder(self) -> bool:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 

@@ -12,6 +12,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook
 
+from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -29,7 +30,6 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
-from dynapipe_hpc.planner.cost.stage_parts import LAYER
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
 

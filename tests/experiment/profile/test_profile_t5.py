@@ -5,13 +5,13 @@ import pytest
 from mpi4py import MPI
 from tests.jobs.tiny_experiment import tiny_t5_experiment
 
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, sample_loader
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost

@@ -4,21 +4,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
 from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
-from dynapipe_hpc.planner.cost.stage_parts import (
-    DECODER,
-    DECODER_SIDE,
-    EMBEDDING,
-    ENCODER,
-    ENCODER_SIDE,
-    HEAD,
-    LAYER,
-    STAGE,
-)
+from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 
 GRID = ProfileGrid.of(tiny_experiment(), max_tokens=64)

@@ -4,14 +4,11 @@ from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.measured_layers import SHAPE, T5_SHAPE
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.gpt import GptStage
-from dynapipe_hpc.models.shards import OneShard
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
-from dynapipe_hpc.planner.cost.stage_parts import EMBEDDING, HEAD, LAYER, parameters_of
 
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 # Moving is free and launching almost, so that computing shows.
@@ -72,23 +69,6 @@ def test_a_shard_computes_and_keeps_its_part_and_adds_up_with_the_others() -> No
     assert half.forward_ms[0, 1] == pytest.approx(whole.forward_ms[0, 1] / 2 + sums_ms)
     assert half.stored_bytes[0, 1] == 30 * 2 * 4 * (4 * 8 + 4 * 4 + 2 * 16)
     assert half.boundary_bytes.tolist() == whole.boundary_bytes.tolist()
-
-
-@pytest.mark.parametrize("n_shards", [1, 2])
-def test_parameters_of_a_shard_are_those_of_the_model(n_shards: int) -> None:
-    shape = SHAPE.model_copy(update={"n_layers": 1})
-    stage = GptStage(shape, range(1), first=True, last=True, shards=Part(n_shards))
-    held = {name: p.numel() for name, p in stage.named_parameters()}
-    expected = parameters_of(shape, n_shards)
-    for kind, prefix in ((EMBEDDING, "embedding"), (LAYER, "layers"), (HEAD, "head")):
-        assert expected[kind] == sum(n for name, n in held.items() if name.startswith(prefix))
-
-
-class Part(OneShard):
-    """Of a number of shards, none of which computes."""
-
-    def __init__(self, n_shards: int) -> None:
-        self.n_shards = n_shards
 
 
 def of_modes(shape: ModelShape, sizes: Shapes) -> dict[str, StageCosts]:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from dynapipe_hpc.architecture.part import LAYER
+from dynapipe_hpc.architecture.t5 import DECODER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.stage_parts import DECODER, LAYER
 from dynapipe_hpc.planner.cost.table.profile_file import read_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable, check_model
 

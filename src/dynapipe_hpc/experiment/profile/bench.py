@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from dynapipe_hpc.architecture.part import LAYER
+from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
@@ -26,7 +28,6 @@ from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
-from dynapipe_hpc.planner.cost.stage_parts import DECODER, ENCODER, LAYER
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 

@@ -4,19 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dynapipe_hpc.architecture.part import LAYER
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
-from dynapipe_hpc.planner.cost.stage_parts import (
-    DECODER,
-    DECODER_SIDE,
-    ENCODER,
-    LAYER,
-    parameters_of,
-)
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, LayerProfile
 
 
@@ -36,7 +31,7 @@ def layer_profiles(
         recompute: Of the micro-batches.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
-    parameters = parameters_of(config.model, n_shards)
+    parts = config.model.architecture.parts(n_shards)
     profiles = {}
     for kind, costs in _separate(stacks, grid, config).items():
         of_pairs = kind in (DECODER, DECODER_SIDE)
@@ -44,7 +39,8 @@ def layer_profiles(
         grids = np.full((len(QUANTITIES), *map(len, axes)), np.nan)
         grids[:, *places[:, : len(costs)]] = costs.T
         key = LayerKey(n_shards, recompute.text, kind)
-        profiles[key] = LayerProfile(parameters.get(kind, 0) * element_bytes, axes, *grids)
+        parameters = parts[kind].parameters if kind in parts else 0
+        profiles[key] = LayerProfile(parameters * element_bytes, axes, *grids)
     return profiles
 
 

@@ -4,17 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
-from dynapipe_hpc.planner.cost.stage_parts import (
-    DECODER,
-    DECODER_SIDE,
-    EMBEDDING,
-    ENCODER,
-    ENCODER_SIDE,
-    HEAD,
-    LAYER,
-    STAGE,
-)
+from dynapipe_hpc.planner.cost.stage_parts import STAGE
 
 TIMES, STORED, TRANSIENT = slice(2), 2, slice(3, 5)  # of the quantities
 SMALL_SHARE = 4

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
@@ -25,7 +26,6 @@ from dynapipe_hpc.models.collate import collate
 from dynapipe_hpc.models.collate_pairs import collate_pairs
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
-from dynapipe_hpc.plan.boundary import Boundary
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.allocated_memory import LiveAllocations
 from dynapipe_hpc.training.collectives import SingleRankCollectives

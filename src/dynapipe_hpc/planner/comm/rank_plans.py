@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dynapipe_hpc.plan.boundary import Boundary
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan

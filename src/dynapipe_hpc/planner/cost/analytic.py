@@ -4,25 +4,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.architecture.part import BACKWARD_WORK
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
-from dynapipe_hpc.planner.cost.layer_estimates import (
-    LayerEstimate,
-    Tokens,
-    layer_estimates,
-    tokens_of,
-)
+from dynapipe_hpc.planner.cost.layer_estimates import LayerEstimate, layer_estimates
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
     held_weights,
     state_factor_of_rank,
 )
-from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parameters_of, parts_of_stages
-
-BACKWARD_WORK = 2  # gradients of inputs and of weights: two products where forward has one
+from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
+from dynapipe_hpc.planner.cost.tokens import Tokens
 
 
 class AnalyticCost:
@@ -45,8 +40,10 @@ class AnalyticCost:
         self._cluster = cluster
         self._is_encoder_decoder = shape.is_encoder_decoder
         self._boundaries = boundary_sizes(shape, cluster.n_stages) * config.element_bytes
-        n_parameters = parameters_of(shape, cluster.n_shards)
-        parameter_bytes = {kind: n * config.element_bytes for kind, n in n_parameters.items()}
+        parts = shape.architecture.parts(cluster.n_shards)
+        parameter_bytes = {
+            kind: part.parameters * config.element_bytes for kind, part in parts.items()
+        }
         self._held = held_weights(parameter_bytes, shape, cluster.n_stages)
         self._counts = parts_of_stages(shape, cluster.n_stages)
         self._estimates = {
@@ -102,7 +99,7 @@ class AnalyticCost:
         if recompute not in self._estimates:
             raise ValueError(f"recomputation '{recompute.text}' is not estimated")
         estimates = self._estimates[recompute]
-        layers = np.array([self._layer(e, tokens_of(k, shapes)) for k, e in estimates.items()])
+        layers = np.array([self._layer(e, Tokens.of(e.side, shapes)) for e in estimates.values()])
         counts = np.array([self._counts[kind] for kind in estimates])
         added = _Layer(*np.einsum("kqm,ks->qms", layers, counts))
         held = (counts > 0)[:, np.newaxis, np.newaxis]
@@ -121,22 +118,22 @@ class AnalyticCost:
 
     def _layer(self, estimate: LayerEstimate, tokens: Tokens) -> "_Layer":
         config = self._config
-        linear_ms = estimate.linear_flops.of(tokens) / config.flops_per_ms
-        attention_ms = estimate.attention_flops.of(tokens) / config.flops_per_ms
-        moved_bytes = estimate.read_weight_bytes + estimate.moved_bytes.of(tokens)
+        linear_ms = tokens.times(estimate.work.linear) / config.flops_per_ms
+        attention_ms = tokens.times(estimate.work.attention) / config.flops_per_ms
+        moved_bytes = estimate.read_weight_bytes + tokens.times(estimate.moved_bytes)
         moved_ms = moved_bytes / config.memory_bytes_per_ms
-        summed_ms = estimate.summed_bytes.of(tokens) / config.reduction_bytes_per_ms
+        summed_ms = tokens.times(estimate.summed_bytes) / config.reduction_bytes_per_ms
         forward_ms = config.launch_ms + np.maximum(linear_ms + attention_ms, moved_ms) + summed_ms
-        repeated_ms = estimate.repeated_flops.of(tokens) / config.flops_per_ms
-        transient = estimate.transient_bytes.of(tokens)
+        repeated_ms = tokens.times(estimate.repeated_flops) / config.flops_per_ms
+        transient = tokens.times(estimate.transient_bytes)
         return _Layer(
             forward_ms=forward_ms,
             backward_ms=BACKWARD_WORK * forward_ms + repeated_ms,
             weight_ms=config.launch_ms + np.maximum(linear_ms, moved_ms),
-            stored_bytes=estimate.stored_bytes.of(tokens),
+            stored_bytes=tokens.times(estimate.stored_bytes),
             forward_transient_bytes=transient,
             backward_transient_bytes=(
-                BACKWARD_WORK * transient + estimate.repeated_bytes.of(tokens)
+                BACKWARD_WORK * transient + tokens.times(estimate.repeated_bytes)
             ),
         )
 

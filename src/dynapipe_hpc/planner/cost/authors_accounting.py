@@ -14,18 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
-from dynapipe_hpc.planner.cost.stage_parts import (
-    DECODER,
-    DECODER_SIDE,
-    EMBEDDING,
-    ENCODER,
-    ENCODER_SIDE,
-    HEAD,
-    LAYER,
-    STAGE,
-)
+from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
 
 # Weights and gradients, in units of weights; the rest is state of the optimizer.

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from dynapipe_hpc.architecture.part import HEAD
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
-from dynapipe_hpc.planner.cost.stage_parts import DECODER, HEAD, OF_PAIRS
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
 
 Axes = tuple[IntArray, IntArray, IntArray]
 ROWS, ROW_TOKENS, TARGET_TOKENS = range(3)
 NO_TARGET = np.zeros(1, np.int64)
 NO_POINTS = np.zeros(0, np.int64)
+OF_PAIRS = (DECODER, DECODER_SIDE)  # depend on the lengths of inputs and of targets
 
 
 def common_axes(layers: Mapping[str, LayerProfile], path: Path) -> Axes:

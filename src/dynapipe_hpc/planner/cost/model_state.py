@@ -5,16 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD
+from dynapipe_hpc.architecture.t5 import DECODER_SIDE, ENCODER_SIDE
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
-from dynapipe_hpc.planner.cost.stage_parts import (
-    DECODER_SIDE,
-    EMBEDDING,
-    ENCODER_SIDE,
-    HEAD,
-    parts_of_stages,
-)
+from dynapipe_hpc.planner.cost.stage_parts import parts_of_stages
 
 GRADIENT_BYTES = 4  # gradients are added up in float32 at least
 

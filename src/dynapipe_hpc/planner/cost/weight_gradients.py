@@ -2,18 +2,13 @@
 
 import numpy as np
 
+from dynapipe_hpc.architecture.amount import NOTHING
+from dynapipe_hpc.architecture.part import EMBEDDING, NO_WORK
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.measured_axes import Axes
-from dynapipe_hpc.planner.cost.stage_parts import (
-    DECODER,
-    DECODER_SIDE,
-    EMBEDDING,
-    ENCODER_SIDE,
-    HEAD,
-    STAGE,
-)
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
+from dynapipe_hpc.planner.cost.tokens import Tokens
 
 
 def weight_ms(
@@ -51,25 +46,15 @@ def weight_ms(
 
 
 def _share(kind: str, shape: ModelShape, axes: Axes) -> float | FloatArray:
-    if kind in (EMBEDDING, STAGE, ENCODER_SIDE, DECODER_SIDE):
-        return 1.0 if kind == EMBEDDING else 0.0
-    if kind == HEAD:
+    part = shape.architecture.parts().get(kind)
+    if part is None or part.work == NO_WORK:
+        return 0.0
+    if kind == EMBEDDING:
+        return 1.0
+    if part.work.attention == NOTHING:
         return 0.5
-    linear, attention = _decoder_flops(shape, axes) if kind == DECODER else _flops(shape, axes)
+    one_row = Shapes(np.array(1), axes[1][:, np.newaxis], axes[2])
+    tokens = Tokens.of(part.side, one_row)
+    linear, attention = (tokens.times(flops) for flops in part.work)
     share: FloatArray = linear / (2 * (linear + attention))
     return share
-
-
-def _flops(shape: ModelShape, axes: Axes) -> tuple[FloatArray, FloatArray]:
-    """Forward FLOPs of a row, in linear maps and in attention."""
-    tokens = axes[1].astype(np.float64)[:, np.newaxis]
-    width, inner, heads = shape.hidden_size, shape.ffn_size, shape.attention_size
-    return tokens * (8 * width * heads + 4 * width * inner), 4 * heads * tokens**2
-
-
-def _decoder_flops(shape: ModelShape, axes: Axes) -> tuple[FloatArray, FloatArray]:
-    """As `_flops`, with attention to the inputs, whose keys and values have a map of their own."""
-    inputs, targets = axes[1].astype(np.float64)[:, np.newaxis], axes[2].astype(np.float64)
-    width, inner, heads = shape.hidden_size, shape.ffn_size, shape.attention_size
-    linear = targets * (12 * width * heads + 4 * width * inner) + inputs * 4 * width * heads
-    return linear, 4 * heads * targets * (targets + inputs)

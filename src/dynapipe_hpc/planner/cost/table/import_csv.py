@@ -9,19 +9,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.cost.stage_parts import (
-    DECODER,
-    DECODER_SIDE,
-    EMBEDDING,
-    ENCODER,
-    ENCODER_SIDE,
-    HEAD,
-    LAYER,
-    STAGE,
-)
+from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import (
     LayerKey,
     LayerProfile,

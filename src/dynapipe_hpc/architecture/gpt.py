@@ -1,0 +1,44 @@
+"""GPT: decoder-only, with learned positions, biases and layer norms."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dynapipe_hpc.architecture.blocks import ends, feed_forward, layer, self_attention
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
+from dynapipe_hpc.architecture.sizes import Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Gpt:
+    """The `Architecture` of a GPT of some sizes.
+
+    The logits have their own weights: with the embedding's, the first and the last stage would
+    have to exchange gradients.
+    """
+
+    sizes: Sizes
+
+    layer_kinds = (LAYER,)
+
+    def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
+        """Layer, embedding, head."""
+        sizes, width = self.sizes, self.sizes.hidden_size
+        heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
+        norm = 2 * width  # scales and shifts
+        attention = self_attention(width, heads, vectors=norm + 3 * heads + width)
+        fed_forward = feed_forward(width, inner, vectors=norm + inner + width)
+        return {
+            LAYER: layer(Side.INPUTS, width, inner, attention, fed_forward),
+            **ends(
+                width,
+                sizes.ids_per_shard(n_shards),
+                embedded=Side.INPUTS,
+                predicted=Side.INPUTS,
+                positions=sizes.max_tokens,
+                vectors=norm,
+            ),
+        }
+
+    def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
+        """Layers, the embedding on the first stage, the head on the last."""
+        return {LAYER: len(layers), EMBEDDING: int(first), HEAD: int(last)}

@@ -1,0 +1,246 @@
+"""What every `Architecture` says of its parts, against the torch modules of the family."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from dynapipe_hpc.architecture.amount import Amount
+from dynapipe_hpc.architecture.families import FAMILIES
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models import gpt
+from dynapipe_hpc.models.relative_bias import RelativeBias
+from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.shards import OneShard, Shards
+from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
+from dynapipe_hpc.models.tied_loss import tied_loss
+from dynapipe_hpc.models.transformer import TransformerLayer
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+ROWS, INPUTS, TARGETS = 3, 24, 16
+NUMBER = 4  # bytes, in float32
+
+
+class OneOf(OneShard):
+    """The first of a number of shards, none of which waits for another."""
+
+    def __init__(self, n_shards: int) -> None:
+        self.n_shards = n_shards
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a part may read; the streams need gradients, masks do not."""
+
+    inputs: Tensor
+    targets: Tensor
+    tokens: Tensor
+    target_tokens: Tensor
+    mask: Tensor
+    target_mask: Tensor
+
+    @classmethod
+    def of(cls, shape: ModelShape, shards: Shards) -> "Rows":
+        def stream(tokens: int) -> Tensor:
+            return torch.randn(ROWS, tokens, shape.hidden_size, requires_grad=True)
+
+        def mask(tokens: int) -> Tensor:
+            return torch.zeros(1, shape.n_heads // shards.n_shards, tokens, tokens)
+
+        def ids(tokens: int) -> Tensor:
+            return torch.randint(0, 10, (ROWS, tokens))
+
+        streams, tokens = (stream(INPUTS), stream(TARGETS)), (ids(INPUTS), ids(TARGETS))
+        return cls(*streams, *tokens, mask(INPUTS), mask(TARGETS))
+
+
+class T5Head(nn.Module):
+    """Both final norms, and the loss with a copy of the embedding."""
+
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
+        super().__init__()
+        self.encoder_norm, self.norm = norm_of(shape), norm_of(shape)
+        self.embedding = TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
+        self._shards, self._vocab_size = shards, shape.vocab_size
+
+    def forward(self, hidden: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        vectors = self.embedding.weight
+        return tied_loss(
+            self.norm(hidden), vectors, labels, weights, self._shards, self._vocab_size
+        )
+
+
+Run = Callable[[Any, Rows, Recompute], Tensor]
+
+
+@dataclass(frozen=True)
+class Module:
+    """The torch module of a part.
+
+    Attributes:
+        make: Builds it.
+        run: Its forward pass; None of what only holds parameters.
+        norms: Norms of each block that pass here, attention first.
+        attentions: Kinds of attention.
+    """
+
+    make: Callable[[ModelShape, Shards], nn.Module]
+    run: Run | None = None
+    norms: tuple[int, int] = (0, 0)
+    attentions: int = 0
+
+
+def run_head(module: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+    entering = hidden.clone()  # counts with the head
+    loss: Tensor = module(entering, labels, torch.ones(labels.shape))
+    return loss
+
+
+MODULES: dict[str, dict[str, Module]] = {
+    "gpt": {
+        LAYER: Module(TransformerLayer, lambda m, r, mode: m(r.inputs, mode), (1, 1), 1),
+        EMBEDDING: Module(gpt.Embedding, lambda m, r, _: m(r.tokens)),
+        HEAD: Module(gpt.Head, lambda m, r, _: run_head(m, r.inputs, r.tokens), (0, 1)),
+    },
+    "t5": {
+        ENCODER: Module(EncoderLayer, lambda m, r, mode: m(r.inputs, r.mask, mode), (1, 1), 1),
+        DECODER: Module(
+            DecoderLayer,
+            lambda m, r, mode: m(r.targets, r.inputs, r.target_mask, None, mode),
+            (2, 1),
+            2,
+        ),
+        ENCODER_SIDE: Module(lambda shape, shards: RelativeBias(shape, shards, causal=False)),
+        DECODER_SIDE: Module(lambda shape, shards: RelativeBias(shape, shards, causal=True)),
+        EMBEDDING: Module(
+            lambda shape, shards: TokenEmbedding(shape.vocab_size, shape.hidden_size, shards),
+            lambda m, r, _: m(r.tokens),
+        ),
+        HEAD: Module(T5Head, lambda m, r, _: run_head(m, r.targets, r.target_tokens), (0, 1)),
+    },
+}
+SHAPES = (SHAPE, UNEVEN_SHAPE, T5_SHAPE, UNEVEN_T5_SHAPE)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A part of a model, as a number of shards cut it."""
+
+    shape: ModelShape
+    kind: str
+    n_shards: int
+
+    def __str__(self) -> str:
+        shape = self.shape
+        return f"{shape.family}-{shape.hidden_size}-{shape.n_heads}-{self.kind}-{self.n_shards}"
+
+    @property
+    def part(self) -> Part:
+        return self.shape.architecture.parts(self.n_shards)[self.kind]
+
+    @property
+    def module(self) -> Module:
+        return MODULES[self.shape.family][self.kind]
+
+    @property
+    def n_heads(self) -> int:
+        return self.shape.n_heads // self.n_shards
+
+    def made(self) -> tuple[nn.Module, Rows]:
+        torch.manual_seed(0)
+        shards = OneOf(self.n_shards)
+        module = self.module.make(self.shape, shards)
+        for parameter in module.parameters():
+            nn.init.normal_(parameter, std=0.1)
+        return module, Rows.of(self.shape, shards)
+
+    def run(self, module: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
+        assert self.module.run is not None
+        return self.module.run(module, rows, mode)
+
+
+CASES = [
+    Case(shape, kind, n_shards)
+    for shape in SHAPES
+    for kind in MODULES[shape.family]
+    for n_shards in (1, 2, 3)
+    if shape.n_heads % n_shards == shape.ffn_size % n_shards == 0
+]
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_run = pytest.mark.parametrize("case", [c for c in CASES if c.module.run], ids=str)
+every_layer = pytest.mark.parametrize("case", [c for c in CASES if c.module.attentions], ids=str)
+every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+
+
+def counted(amount: Amount, side: Side) -> int:
+    """What an amount comes to for `ROWS` of `INPUTS` and `TARGETS`."""
+    own, source, pairs = {
+        Side.INPUTS: (INPUTS, 0, INPUTS * INPUTS),
+        Side.TARGETS: (TARGETS, INPUTS, TARGETS * (TARGETS + INPUTS)),
+        Side.LONGER: (INPUTS, 0, 0),
+    }[side]
+    return ROWS * (own * amount.per_own + source * amount.per_source + pairs * amount.per_pair)
+
+
+def own_tokens(case: Case) -> int:
+    return counted(Amount(1), case.part.side)
+
+
+def test_every_family_and_kind_of_part_is_tested() -> None:
+    assert MODULES.keys() == FAMILIES.keys() == {shape.family for shape in SHAPES}
+    for shape in SHAPES:
+        assert MODULES[shape.family].keys() == shape.architecture.parts().keys()
+
+
+@every_case
+def test_parameters_are_those_of_the_module(case: Case) -> None:
+    module, _ = case.made()
+    assert sum(p.numel() for p in module.parameters()) == case.part.parameters
+
+
+@every_run
+def test_work_is_what_torch_counts_in_products(case: Case) -> None:
+    # Attention step by step: fused kernels, which torch cannot count on a CPU, compute scores a
+    # second time in the backward pass. An embedding has no products, only additions.
+    module, rows = case.made()
+    with sdpa_kernel(SDPBackend.MATH):
+        with FlopCounterMode(display=False) as forward:
+            output = case.run(module, rows, Recompute.NONE)
+        with FlopCounterMode(display=False) as backward:
+            torch.autograd.backward(output.sum())
+    work, side = case.part.work, case.part.side
+    if case.kind == EMBEDDING:
+        assert forward.get_total_flops() == backward.get_total_flops() == 0
+        assert work.forward == Amount(case.shape.hidden_size)
+    else:
+        assert forward.get_total_flops() == counted(work.forward, side)
+        assert backward.get_total_flops() == counted(work.backward, side)
+
+
+@every_layer
+@every_mode
+def test_recomputed_work_is_all_but_the_last_map_which_nothing_needs(
+    case: Case, mode: Recompute
+) -> None:
+    module, rows = case.made()
+    with sdpa_kernel(SDPBackend.MATH):
+        output = case.run(module, rows, mode)
+        with FlopCounterMode(display=False) as backward:
+            torch.autograd.backward(output.sum())
+    part, shape = case.part, case.shape
+    last_inputs = {
+        Recompute.NONE: 0,
+        Recompute.SELECTIVE: shape.attention_size // case.n_shards,
+        Recompute.FULL: shape.ffn_size // case.n_shards,
+    }[mode]
+    last_map = 2 * last_inputs * shape.hidden_size * own_tokens(case)
+    again = backward.get_total_flops() - counted(part.work.backward, part.side)
+    assert again == counted(part.recomputed_work(mode), part.side) - last_map

@@ -1,0 +1,32 @@
+"""Mistakes in what families of models say of themselves."""
+
+from tests.mutants.mutant import Mutant
+
+CONTRACT = "tests/contract/test_architectures.py"
+PARAMETERS = (f"{CONTRACT}::test_parameters_are_those_of_the_module",)
+WORK = (f"{CONTRACT}::test_work_is_what_torch_counts_in_products",)
+REPEATED = (f"{CONTRACT}::test_recomputed_work_is_all_but_the_last_map_which_nothing_needs",)
+HELD = ("tests/planner/cost/test_encoder_decoder.py",)
+
+ARCHITECTURES = (
+    Mutant("architecture/gpt.py", "norm + 3 * heads + width", "norm + 4 * heads + width",
+           "a bias too many", PARAMETERS),
+    Mutant("architecture/gpt.py", "positions=sizes.max_tokens", "positions=0",
+           "no table of positions", PARAMETERS),
+    Mutant("architecture/t5.py", "N_BUCKETS * sizes.n_heads // n_shards",
+           "N_BUCKETS * sizes.n_heads", "every shard has the biases of all heads", PARAMETERS),
+    Mutant("architecture/t5.py", "attention, crossed, fed_forward", "attention, fed_forward",
+           "a decoder does not look at inputs", WORK),
+    Mutant("architecture/blocks.py", "Amount(8 * width * heads), ", "Amount(6 * width * heads), ",
+           "no output map of attention", WORK),
+    Mutant("architecture/blocks.py", "Amount(4 * width * heads, 4 * width * heads)",
+           "Amount(8 * width * heads)", "keys and values are made of targets", WORK),
+    Mutant("architecture/blocks.py", "Amount(2 * width * vocabulary)", "Amount(width * vocabulary)",
+           "an operation per weight of the logits", WORK),
+    Mutant("architecture/part.py", "BACKWARD_WORK = 2", "BACKWARD_WORK = 3",
+           "a backward pass takes three forward passes", WORK),
+    Mutant("architecture/blocks.py", "(Recompute.SELECTIVE, Recompute.FULL)", "(Recompute.FULL,)",
+           "selective recomputation keeps attention", REPEATED),
+    Mutant("architecture/t5.py", "first or self.sizes.n_layers in layers", "first",
+           "no embedding where the decoder begins", HELD),
+)  # fmt: skip
