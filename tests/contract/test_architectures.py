@@ -1,7 +1,7 @@
 """What every `Architecture` says of its parts, against the torch modules of the family."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -24,9 +24,13 @@ from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tied_loss import tied_loss
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.live_memory import LiveMemory
 
 ROWS, INPUTS, TARGETS = 3, 24, 16
 NUMBER = 4  # bytes, in float32
+FEW_NUMBERS = 12
+WIDE_VOCABULARY = 301
+WIDE = {"hidden_size": 48, "vocab_size": WIDE_VOCABULARY}
 
 
 class OneOf(OneShard):
@@ -174,9 +178,15 @@ CASES = [
     for n_shards in (1, 2, 3)
     if shape.n_heads % n_shards == shape.ffn_size % n_shards == 0
 ]
+ENDS = [
+    replace(case, shape=case.shape.model_copy(update=WIDE))
+    for case in CASES
+    if case.kind in (EMBEDDING, HEAD)
+]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_run = pytest.mark.parametrize("case", [c for c in CASES if c.module.run], ids=str)
 every_layer = pytest.mark.parametrize("case", [c for c in CASES if c.module.attentions], ids=str)
+every_end = pytest.mark.parametrize("case", ENDS, ids=str)
 every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 
 
@@ -244,3 +254,62 @@ def test_recomputed_work_is_all_but_the_last_map_which_nothing_needs(
     last_map = 2 * last_inputs * shape.hidden_size * own_tokens(case)
     again = backward.get_total_flops() - counted(part.work.backward, part.side)
     assert again == counted(part.recomputed_work(mode), part.side) - last_map
+
+
+def left_out_bytes(case: Case, mode: Recompute) -> int:
+    """Bytes that norms and softmaxes keep: a few numbers per token, and on a CPU some more.
+
+    Layer norms keep two numbers, root-mean-square norms one. The latter torch computes step by
+    step on a CPU, where they keep what they have normalised as well. Attention keeps one number
+    per head.
+    """
+    of_norm = 2 if case.shape.family == "gpt" else 1 + case.shape.hidden_size
+    n_attention, n_other = case.module.norms
+    numbers = {
+        Recompute.NONE: (n_attention + n_other) * of_norm + case.module.attentions * case.n_heads,
+        Recompute.SELECTIVE: n_other * of_norm,
+        Recompute.FULL: 0,
+    }[mode]
+    return NUMBER * numbers * own_tokens(case)
+
+
+def kept_bytes(case: Case, mode: Recompute) -> int:
+    return counted(case.part.kept_bytes(mode, NUMBER), case.part.side)
+
+
+@every_layer
+@every_mode
+def test_a_layer_keeps_what_is_said(case: Case, mode: Recompute) -> None:
+    # Of what enters and what leaves a layer, one counts with it: here, what leaves.
+    module, rows = case.made()
+    with LiveMemory() as live:
+        _output = case.run(module, rows, mode)
+    assert live.live_bytes == kept_bytes(case, mode) + left_out_bytes(case, mode)
+
+
+def test_on_a_cpu_a_bias_that_learns_makes_attention_keep_its_scores() -> None:
+    # Kernels that fuse attention with the gradient of a bias are for GPUs.
+    case = Case(T5_SHAPE, ENCODER, 1)
+    module, rows = case.made()
+    learns = replace(rows, mask=rows.mask.requires_grad_())
+    with LiveMemory() as live:
+        _output = case.run(module, learns, Recompute.NONE)
+    more = live.live_bytes - kept_bytes(case, Recompute.NONE)
+    scores, log_sums = case.n_heads * INPUTS, case.n_heads
+    per_token = NUMBER * own_tokens(case) * (scores - log_sums)
+    assert more == left_out_bytes(case, Recompute.NONE) + per_token
+
+
+@every_end
+def test_embedding_and_head_keep_what_is_said_but_for_few_numbers_per_token(case: Case) -> None:
+    # Left out are token ids and weights, sums over the vocabulary, and what the norm keeps. A
+    # vector that is looked up counts with the layer that it enters.
+    module, rows = case.made()
+    with LiveMemory() as live:
+        output = case.run(module, rows, Recompute.NONE)
+    entering = output.nbytes if case.kind == EMBEDDING else 0
+    left_out = live.live_bytes - entering - kept_bytes(case, Recompute.NONE)
+    normed = left_out_bytes(case, Recompute.NONE)
+    n_tokens = ROWS * max(INPUTS, TARGETS)
+    assert 0 <= left_out - normed <= FEW_NUMBERS * NUMBER * n_tokens
+    assert min(case.shape.hidden_size, WIDE_VOCABULARY // case.n_shards) > FEW_NUMBERS

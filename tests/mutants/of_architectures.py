@@ -6,6 +6,8 @@ CONTRACT = "tests/contract/test_architectures.py"
 PARAMETERS = (f"{CONTRACT}::test_parameters_are_those_of_the_module",)
 WORK = (f"{CONTRACT}::test_work_is_what_torch_counts_in_products",)
 REPEATED = (f"{CONTRACT}::test_recomputed_work_is_all_but_the_last_map_which_nothing_needs",)
+KEPT = (f"{CONTRACT}::test_a_layer_keeps_what_is_said",)
+ENDS = (f"{CONTRACT}::test_embedding_and_head_keep_what_is_said_but_for_few_numbers_per_token",)
 HELD = ("tests/planner/cost/test_encoder_decoder.py",)
 
 ARCHITECTURES = (
@@ -27,6 +29,14 @@ ARCHITECTURES = (
            "a backward pass takes three forward passes", WORK),
     Mutant("architecture/blocks.py", "(Recompute.SELECTIVE, Recompute.FULL)", "(Recompute.FULL,)",
            "selective recomputation keeps attention", REPEATED),
+    Mutant("architecture/t5.py", "vectors=width, n_kept=1", "vectors=width, n_kept=2",
+           "a ReLU keeps what enters it", KEPT),
+    Mutant("architecture/blocks.py", "kept=Amount(2 * width + 2 * heads, 2 * heads)",
+           "kept=Amount(2 * width + 4 * heads)", "keys and values are kept of targets", KEPT),
+    Mutant("architecture/part.py", "if recompute not in block.recomputed_in]", "]",
+           "what is recomputed is kept", KEPT),
+    Mutant("architecture/blocks.py", "kept_float32=Amount(vocabulary)", "kept_float32=Amount(1)",
+           "no logits are kept", ENDS),
     Mutant("architecture/t5.py", "first or self.sizes.n_layers in layers", "first",
            "no embedding where the decoder begins", HELD),
 )  # fmt: skip

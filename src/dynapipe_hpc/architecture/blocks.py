@@ -43,18 +43,20 @@ def cross_attention(width: int, heads: int, vectors: int) -> Block:
     )
 
 
-def feed_forward(width: int, inner: int, vectors: int) -> Block:
-    """Two linear maps, with a function between that keeps what enters and what leaves it.
+def feed_forward(width: int, inner: int, vectors: int, n_kept: int) -> Block:
+    """Two linear maps with an activation function between them.
 
     Args:
         width: Of the residual stream.
         inner: Width between the maps, on the shard.
         vectors: Parameters of its norm and biases.
+        n_kept: Tensors of the inner width that backward needs: what leaves the function, and
+            what enters it, if its derivative cannot be told from what leaves it.
     """
     return Block(
         parameters=2 * width * inner + vectors,
         work=Work(Amount(4 * width * inner)),
-        kept=Amount(2 * width + 2 * inner),
+        kept=Amount(2 * width + n_kept * inner),
         n_sums=1,
         recomputed_in=(Recompute.FULL,),
     )

@@ -26,7 +26,7 @@ class Gpt:
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
         norm = 2 * width  # scales and shifts
         attention = self_attention(width, heads, vectors=norm + 3 * heads + width)
-        fed_forward = feed_forward(width, inner, vectors=norm + inner + width)
+        fed_forward = feed_forward(width, inner, vectors=norm + inner + width, n_kept=2)
         return {
             LAYER: layer(Side.INPUTS, width, inner, attention, fed_forward),
             **ends(

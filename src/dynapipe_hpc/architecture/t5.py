@@ -38,7 +38,7 @@ class T5:
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
         attention = self_attention(width, heads, vectors=width)
         crossed = cross_attention(width, heads, vectors=width)
-        fed_forward = feed_forward(width, inner, vectors=width)
+        fed_forward = feed_forward(width, inner, vectors=width, n_kept=1)
         bias = Block(N_BUCKETS * sizes.n_heads // n_shards)
         return {
             ENCODER: layer(Side.INPUTS, width, inner, attention, fed_forward),
