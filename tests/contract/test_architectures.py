@@ -17,11 +17,13 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models import gpt
+from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.shards import OneShard, Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tied_loss import tied_loss
+from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.live_memory import LiveMemory
@@ -214,6 +216,19 @@ def test_every_family_and_kind_of_part_is_tested() -> None:
 def test_parameters_are_those_of_the_module(case: Case) -> None:
     module, _ = case.made()
     assert sum(p.numel() for p in module.parameters()) == case.part.parameters
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.family)
+@pytest.mark.parametrize("n_stages", [1, 2, 3, 4])
+def test_tied_weights_are_those_that_several_stages_hold(shape: ModelShape, n_stages: int) -> None:
+    holders: dict[str, list[int]] = {}
+    for stage in range(n_stages):
+        layers, last = shape.layers_of_stage(stage, n_stages), stage == n_stages - 1
+        module = family_of(shape)(shape, layers, first=stage == 0, last=last)
+        for name, _ in module.named_parameters():
+            holders.setdefault(name, []).append(stage)
+    copies = {name: tuple(stages) for name, stages in holders.items() if len(stages) > 1}
+    assert tied_weights(shape, n_stages) == copies
 
 
 @every_run

@@ -8,6 +8,7 @@ WORK = (f"{CONTRACT}::test_work_is_what_torch_counts_in_products",)
 REPEATED = (f"{CONTRACT}::test_recomputed_work_is_all_but_the_last_map_which_nothing_needs",)
 KEPT = (f"{CONTRACT}::test_a_layer_keeps_what_is_said",)
 ENDS = (f"{CONTRACT}::test_embedding_and_head_keep_what_is_said_but_for_few_numbers_per_token",)
+TIED = ("tests/models/test_t5.py::test_every_split_starts_with_the_bits_of_the_whole_model",)
 HELD = ("tests/planner/cost/test_encoder_decoder.py",)
 
 ARCHITECTURES = (
@@ -39,4 +40,8 @@ ARCHITECTURES = (
            "no logits are kept", ENDS),
     Mutant("architecture/t5.py", "first or self.sizes.n_layers in layers", "first",
            "no embedding where the decoder begins", HELD),
+    Mutant("architecture/t5.py", "layers.stop > self.sizes.n_layers",
+           "layers.start >= self.sizes.n_layers", "one side is handed over", HELD),
+    Mutant("architecture/t5.py", "DECODER_BIAS: (DECODER_SIDE,)", "DECODER_BIAS: (HEAD,)",
+           "copies of the decoder's bias are forgotten", TIED),
 )  # fmt: skip

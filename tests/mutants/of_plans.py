@@ -13,7 +13,6 @@ TRANSPORT = ("tests/contract/test_transport.py",)
 COLLECTIVES = ("tests/contract/test_collectives.py",)
 STATE = ("tests/planner/cost/test_model_state.py", "tests/planner/cost/test_analytic.py")
 HELD = ("tests/experiment/test_held_weights.py",)
-PAIRS = ("tests/planner/cost/test_encoder_decoder.py",)
 BUNDLES = ("tests/planner/batch/test_bundles.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 CHOICE = ("tests/planner/test_choice.py",)
@@ -129,8 +128,6 @@ PLAN = (
            "a tied weight is nowhere", HELD),
     Mutant("planner/cost/model_state.py", "copied += n_bytes * uses.clip(max=1)",
            "copied += n_bytes * uses", "a copy counts for each use", HELD),
-    Mutant("planner/cost/stage_parts.py", "sizes[first_decoder_stage:-1, 1]",
-           "sizes[first_decoder_stage + 1 : -1, 1]", "one side is handed over", PAIRS),
     Mutant("planner/cost/analytic.py", "+ self._held.copied * factor", "+ 0 * factor",
            "copies take no memory", HELD),
 )  # fmt: skip

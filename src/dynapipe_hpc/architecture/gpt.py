@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dynapipe_hpc.architecture.blocks import ends, feed_forward, layer, self_attention
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
 from dynapipe_hpc.architecture.sizes import Sizes
 
@@ -19,6 +21,23 @@ class Gpt:
     sizes: Sizes
 
     layer_kinds = (LAYER,)
+    has_target_rows = False
+    tied: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    fingerprint = ("hidden_size", "n_heads", "ffn_size", "vocab_size")
+    divisible_by_shards = ("n_heads", "ffn_size")
+
+    def check(self) -> None:
+        """Refuses heads that do not make up the width."""
+        sizes = self.sizes
+        if sizes.hidden_size % sizes.n_heads:
+            raise ValueError(
+                f"hidden_size ({sizes.hidden_size}) must be a multiple of n_heads ({sizes.n_heads})"
+            )
+        if sizes.attention_size != sizes.hidden_size:
+            raise ValueError(
+                f"in a gpt, n_heads ({sizes.n_heads}) x head_size ({sizes.head_size}) must be "
+                f"hidden_size ({sizes.hidden_size}); leave head_size out"
+            )
 
     def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
         """Layer, embedding, head."""
@@ -42,3 +61,7 @@ class Gpt:
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
         """Layers, the embedding on the first stage, the head on the last."""
         return {LAYER: len(layers), EMBEDDING: int(first), HEAD: int(last)}
+
+    def boundary(self, layers: range) -> Boundary:  # noqa: ARG002 - the same from every stage
+        """The activation of the rows."""
+        return Boundary.ROWS

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dynapipe_hpc.architecture.blocks import (
     cross_attention,
@@ -10,12 +11,18 @@ from dynapipe_hpc.architecture.blocks import (
     layer,
     self_attention,
 )
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Block, Part, Side
 from dynapipe_hpc.architecture.sizes import Sizes
 
 ENCODER, DECODER = "encoder", "decoder"
 # What the layers of a side share on a stage: its relative bias.
 ENCODER_SIDE, DECODER_SIDE = "encoder_side", "decoder_side"
+EMBEDDING_WEIGHT, ENCODER_BIAS, DECODER_BIAS = (
+    "embedding.weight",
+    "encoder_bias.weight",
+    "decoder_bias.weight",
+)
 N_BUCKETS = 32  # of distances, which share a number of a relative bias
 
 
@@ -31,6 +38,19 @@ class T5:
     sizes: Sizes
 
     layer_kinds = (ENCODER, DECODER)
+    has_target_rows = True
+    tied: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        EMBEDDING_WEIGHT: (EMBEDDING, HEAD),
+        ENCODER_BIAS: (ENCODER_SIDE,),
+        DECODER_BIAS: (DECODER_SIDE,),
+    }
+    fingerprint = ("hidden_size", "n_heads", "ffn_size", "vocab_size", "head_size")
+    divisible_by_shards = ("n_heads", "ffn_size")
+
+    def check(self) -> None:
+        """Refuses heads without a width."""
+        if self.sizes.head_size is None:
+            raise ValueError("a t5 needs head_size, the width of one attention head; set it")
 
     def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
         """Layers of both sides, what those of a side share, embedding, head."""
@@ -67,3 +87,7 @@ class T5:
             EMBEDDING: int(first or self.sizes.n_layers in layers),
             HEAD: int(last),
         }
+
+    def boundary(self, layers: range) -> Boundary:
+        """The encoder's activation, up to its output; from the first layer of the decoder both."""
+        return Boundary.PAIR if layers.stop > self.sizes.n_layers else Boundary.ROWS

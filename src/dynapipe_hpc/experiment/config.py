@@ -65,7 +65,7 @@ class ExperimentConfig(ConfigTable):
     @model_validator(mode="after")
     def _layers_can_be_cut(self) -> Self:
         n_shards = self.cluster.n_shards
-        for name in ("n_heads", "ffn_size"):
+        for name in self.model.architecture.divisible_by_shards:
             size = getattr(self.model, name)
             if size % n_shards:
                 raise ValueError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import TokenReader
@@ -16,7 +17,6 @@ from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tied_loss import tied_loss
-from dynapipe_hpc.models.tied_weights import DECODER_BIAS, EMBEDDING, ENCODER_BIAS
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 CPU = torch.device("cpu")
@@ -170,7 +170,7 @@ def _deviation(shape: ModelShape) -> Deviation:
     """
 
     def deviation_of(name: str, size: torch.Size) -> float:
-        if name == EMBEDDING:
+        if name == EMBEDDING_WEIGHT:
             return 1.0
         if name in (ENCODER_BIAS, DECODER_BIAS):
             return 1 / math.sqrt(shape.hidden_size)

@@ -1,10 +1,12 @@
 """The [model] table: the sizes of a model that planner and executor need."""
 
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from dynapipe_hpc.architecture.architecture import Architecture
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.families import FAMILIES, FamilyName
 from dynapipe_hpc.data.config_table import ConfigTable
 
@@ -37,18 +39,8 @@ class ModelShape(ConfigTable):
     layers_per_stage: tuple[Annotated[int, Field(ge=1)], ...] | None = None
 
     @model_validator(mode="after")
-    def _heads_have_a_size(self) -> Self:
-        if self.is_encoder_decoder and self.head_size is None:
-            raise ValueError("a t5 needs head_size, the width of one attention head; set it")
-        if not self.is_encoder_decoder and self.hidden_size % self.n_heads:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of n_heads ({self.n_heads})"
-            )
-        if not self.is_encoder_decoder and self.attention_size != self.hidden_size:
-            raise ValueError(
-                f"in a gpt, n_heads ({self.n_heads}) x head_size ({self.head_size}) must be "
-                f"hidden_size ({self.hidden_size}); leave head_size out"
-            )
+    def _sizes_go_together(self) -> Self:
+        self.architecture.check()
         return self
 
     @model_validator(mode="after")
@@ -70,7 +62,7 @@ class ModelShape(ConfigTable):
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether the model has an encoder for inputs and a decoder for targets."""
-        return self.family == "t5"
+        return self.architecture.has_target_rows
 
     @property
     def attention_size(self) -> int:
@@ -80,14 +72,18 @@ class ModelShape(ConfigTable):
     @property
     def n_all_layers(self) -> int:
         """Number of layers, those of encoder and decoder together."""
-        return 2 * self.n_layers if self.is_encoder_decoder else self.n_layers
+        return len(self.architecture.layer_kinds) * self.n_layers
 
     def first_decoder_stage(self, n_stages: int) -> int | None:
         """The stage where the decoder begins; None for a model without encoder."""
-        if not self.is_encoder_decoder:
-            return None
         layers = (self.layers_of_stage(stage, n_stages) for stage in range(n_stages))
-        return next(stage for stage, held in enumerate(layers) if self.n_layers in held)
+        boundaries = [self.architecture.boundary(held) for held in layers]
+        return boundaries.index(Boundary.PAIR) if Boundary.PAIR in boundaries else None
+
+    def parts_of_stage(self, stage: int, n_stages: int) -> Mapping[str, int]:
+        """Parts of every kind on a stage."""
+        layers = self.layers_of_stage(stage, n_stages)
+        return self.architecture.held(layers, first=stage == 0, last=stage == n_stages - 1)
 
     def layers_of_stage(self, stage: int, n_stages: int) -> range:
         """Indices of the layers on a stage."""

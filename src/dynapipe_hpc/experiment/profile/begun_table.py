@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from dynapipe_hpc.architecture.part import LAYER
-from dynapipe_hpc.architecture.t5 import DECODER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -51,5 +49,5 @@ def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> li
     modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
     n_shards = config.cluster.n_shards
-    kind = DECODER if config.model.is_encoder_decoder else LAYER
+    kind = config.model.architecture.layer_kinds[-1]
     return [mode for mode in modes if LayerKey(n_shards, mode.text, kind) not in known]

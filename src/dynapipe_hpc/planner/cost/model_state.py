@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD
-from dynapipe_hpc.architecture.t5 import DECODER_SIDE, ENCODER_SIDE
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
@@ -66,13 +64,10 @@ def held_weights(
         n_stages: The stages it is spread over.
     """
     own, copied = untied_weights(parameter_bytes, shape, n_stages)
-    if not shape.is_encoder_decoder:
-        return HeldWeights(own, copied)
     counts = parts_of_stages(shape, n_stages)
-    tied = {EMBEDDING: counts[EMBEDDING] + counts[HEAD]}
-    tied |= {side: counts[side] for side in (ENCODER_SIDE, DECODER_SIDE)}
-    for kind, uses in tied.items():
-        n_bytes, owner = parameter_bytes[kind], np.flatnonzero(uses)[0]
+    for kinds in shape.architecture.tied.values():
+        uses: FloatArray = np.sum([counts[kind] for kind in kinds], axis=0)
+        n_bytes, owner = parameter_bytes[kinds[0]], np.flatnonzero(uses)[0]
         own -= n_bytes * uses
         own[owner] += n_bytes
         copied += n_bytes * uses.clip(max=1)

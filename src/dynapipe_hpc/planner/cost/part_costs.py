@@ -43,7 +43,7 @@ class PartCosts:
         """From the costs of the stages of `probe_costs`."""
         first, middle, two, last = costs[:4]
         layer = two - middle
-        if not shape.is_encoder_decoder:
+        if len(shape.architecture.layer_kinds) == 1:
             ends = (first - middle, 0.0, last - middle)
             return cls(shape.n_layers, layer, 0.0, middle - layer, 0.0, *ends)
         turn, after, two_after, last = costs[4:]
@@ -78,7 +78,6 @@ def probe_costs(source: CostSource, shape: ModelShape, cluster: Cluster) -> Cost
     Raises:
         InputError: As `costs_of`.
     """
-    n_sides = 2 if shape.is_encoder_decoder else 1
-    counts = PROBE * n_sides
+    counts = PROBE * len(shape.architecture.layer_kinds)
     probe = shape.model_copy(update={"n_layers": sum(PROBE), "layers_per_stage": counts})
     return costs_of(source, probe, cluster.model_copy(update={"n_stages": len(counts)}))[0]

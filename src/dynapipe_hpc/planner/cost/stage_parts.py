@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
@@ -15,12 +16,7 @@ def parts_of_stages(shape: ModelShape, n_stages: int) -> dict[str, FloatArray]:
     Returns:
         By kind, an array of shape (n_stages,).
     """
-    held = [
-        shape.architecture.held(
-            shape.layers_of_stage(stage, n_stages), first=stage == 0, last=stage == n_stages - 1
-        )
-        for stage in range(n_stages)
-    ]
+    held = [shape.parts_of_stage(stage, n_stages) for stage in range(n_stages)]
     counts = {kind: np.array([float(parts[kind]) for parts in held]) for kind in held[0]}
     return {**counts, STAGE: np.ones(n_stages)}
 
@@ -28,16 +24,13 @@ def parts_of_stages(shape: ModelShape, n_stages: int) -> dict[str, FloatArray]:
 def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
     """How many numbers per token a stage hands to the next one.
 
-    Of a T5, the encoder's activation, up to its output; from the first stage with layers of the
-    decoder on, its output and the decoder's activation.
-
     Returns:
         Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target
         token.
     """
     sizes = np.zeros((n_stages, 2))
     sizes[:-1, 0] = shape.hidden_size
-    first_decoder_stage = shape.first_decoder_stage(n_stages)
-    if first_decoder_stage is not None:
-        sizes[first_decoder_stage:-1, 1] = shape.hidden_size
+    for stage in range(n_stages - 1):
+        boundary = shape.architecture.boundary(shape.layers_of_stage(stage, n_stages))
+        sizes[stage, 1] = shape.hidden_size if boundary is Boundary.PAIR else 0
     return sizes

@@ -18,8 +18,6 @@ QUANTITIES = (
     "backward_transient_bytes",
 )
 OPTIONAL_QUANTITIES = ("stack_peak_bytes", "weight_ms")
-# The sizes that the costs of one layer depend on; the number of layers is not one.
-FINGERPRINT = ("family", "hidden_size", "n_heads", "ffn_size", "vocab_size")
 UNFINISHED = (
     "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc profile' "
     "again, and it goes on"
@@ -30,13 +28,8 @@ ModelFingerprint = Mapping[str, str | int]
 
 def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
     """What a table must have been measured with to be used for a model."""
-    sizes = {name: getattr(shape, name) for name in FINGERPRINT}
-    # The heads of a GPT have the width of its tensors.
-    return (
-        {**sizes, "head_size": shape.attention_size // shape.n_heads}
-        if shape.is_encoder_decoder
-        else sizes
-    )
+    sizes = {name: getattr(shape, name) for name in shape.architecture.fingerprint}
+    return {"family": shape.family, **sizes}
 
 
 def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> None:
