@@ -157,7 +157,7 @@ def test_losses_are_those_of_transformers(
     losses = reference({name: p.detach() for name, p in whole.named_parameters()})
     for sample in SAMPLES.values():
         batch = whole.collate(row_of(sample, shape), SAMPLES, {sample.sample_id: 1.0}, *READ)
-        found = whole.run(None, batch, Recompute.NONE)  # type: ignore[arg-type]
+        found = whole.run(None, batch, Recompute.NONE)
         sides = (sample.input_tokens, sample.target_tokens)
         tokens = (side.tolist() for side in RandomTokens().read(sample.sample_id, *sides))
         assert found.item() == pytest.approx(losses(*tokens).sum().item(), rel=error)

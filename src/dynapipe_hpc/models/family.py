@@ -1,12 +1,98 @@
-"""The families of models."""
+"""The families of models, as torch modules."""
 
-from dynapipe_hpc.models.gpt import GptStage
-from dynapipe_hpc.models.t5 import T5Stage
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import TokenReader
+from dynapipe_hpc.models.initialize import Deviation, initialize
+from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.plan.model_shape import ModelShape
 
-StageOfFamily = GptStage | T5Stage
+CPU = torch.device("cpu")
 
 
-def family_of(shape: ModelShape) -> type[GptStage] | type[T5Stage]:
-    """What the stages of a model are made of."""
-    return T5Stage if shape.is_encoder_decoder else GptStage
+class StageOfFamily(nn.Module, ABC):
+    """Some consecutive layers of a model, with the embedding or the head where they belong.
+
+    Parameters carry the names and initial values that they have in the unsplit model. All shards
+    of a stage run the same passes in the same order, and return the same.
+
+    Args:
+        shape: Sizes of the whole model.
+        layers: Indices of the layers held; may be empty.
+        first: Whether the stage begins with the embedding.
+        last: Whether the stage ends with the head and the loss.
+        shards: The ranks that hold its shards.
+        seed: Seed of the initial weights of the whole model.
+        dtype: Type of weights and activations.
+        device: Where both are.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        layers: range,
+        *,
+        first: bool,
+        last: bool,
+        shards: Shards = ONE_SHARD,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
+    ) -> None:
+        super().__init__()
+        self.is_first, self.is_last = first, last
+        with torch.device("meta"):  # allocated and set once, below
+            self.build(shape, layers, shards)
+        self.to(dtype).to_empty(device=device)
+        initialize(self, seed, self.deviation(shape))
+
+    @abstractmethod
+    def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
+        """Adds the modules of the stage, without values."""
+
+    @abstractmethod
+    def deviation(self, shape: ModelShape) -> Deviation:
+        """Standard deviations of initial weights."""
+
+    @property
+    @abstractmethod
+    def loads(self) -> bool:
+        """Whether `run` needs a batch."""
+
+    @abstractmethod
+    def collate(
+        self,
+        microbatch: MicroBatch,
+        samples: Mapping[int, Sample],
+        token_weights: Mapping[int, float],
+        reader: TokenReader,
+        start_id: int,
+    ) -> Any:
+        """The batch that `run` needs of a micro-batch."""
+
+    @abstractmethod
+    def run(self, activation: Tensor | None, batch: Any, recompute: Recompute) -> Tensor:
+        """Runs the stage on a micro-batch.
+
+        Args:
+            activation: What the stage before returned; None on the first.
+            batch: Tokens, as `collate` lays them out; None where the stage loads none.
+            recompute: What backward computes again in every layer.
+
+        Returns:
+            What the next stage takes, or the loss.
+        """
+
+
+def family_of(shape: ModelShape) -> type[StageOfFamily]:
+    """Stages of a model: `STAGE` of the file here that has the name of its family."""
+    stage: type[StageOfFamily] = import_module(f"{__package__}.{shape.family}").STAGE
+    return stage

@@ -1,73 +1,49 @@
 """A GPT, or the part of one that a pipeline stage holds."""
 
-import torch
+from collections.abc import Mapping
+
 from torch import Tensor, nn
 
-from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.collate import TokenBatch, collate
-from dynapipe_hpc.models.initialize import gpt_deviation, initialize
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import TokenBatch, TokenReader, collate
+from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding, cross_entropies, without_padding
-from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
 
-CPU = torch.device("cpu")
 
+class GptStage(StageOfFamily):
+    """Some consecutive layers of a GPT, with the embedding or the head where they belong."""
 
-class GptStage(nn.Module):
-    """Some consecutive layers of a GPT, with the embedding or the head where they belong.
+    def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
+        """Adds the embedding on the first stage, layers, and the head on the last."""
+        self.embedding = Embedding(shape, shards) if self.is_first else None
+        self.layers = nn.ModuleDict({str(i): TransformerLayer(shape, shards) for i in layers})
+        self.head = Head(shape, shards) if self.is_last else None
 
-    Parameters carry the names and initial values that they have in the unsplit model. All shards
-    of a stage run the same passes in the same order, and return the same.
-
-    Args:
-        shape: Of the whole model.
-        layers: Indices of the layers held; may be empty.
-        first: Whether the stage begins with the embedding.
-        last: Whether the stage ends with the head and the loss.
-        shards: The ranks that hold its shards.
-        seed: Of the initial weights of the whole model.
-        dtype: Of weights and activations.
-        device: Where both are.
-    """
-
-    def __init__(
-        self,
-        shape: ModelShape,
-        layers: range,
-        *,
-        first: bool,
-        last: bool,
-        shards: Shards = ONE_SHARD,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device = CPU,
-    ) -> None:
-        super().__init__()
-        with torch.device("meta"):  # allocated and set once, below
-            self.embedding = Embedding(shape, shards) if first else None
-            self.layers = nn.ModuleDict({str(i): TransformerLayer(shape, shards) for i in layers})
-            self.head = Head(shape, shards) if last else None
-        self.to(dtype).to_empty(device=device)
-        initialize(self, seed, gpt_deviation(shape.n_layers))
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the stage begins with the embedding."""
-        return self.embedding is not None
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the stage ends with the head and the loss."""
-        return self.head is not None
+    def deviation(self, shape: ModelShape) -> Deviation:
+        """As in GPT-2."""
+        return gpt_deviation(shape.n_layers)
 
     @property
     def loads(self) -> bool:
         """Whether the stage reads tokens: what it embeds, or what it is to predict."""
         return self.is_first or self.is_last
 
-    collate = staticmethod(collate)
+    def collate(
+        self,
+        microbatch: MicroBatch,
+        samples: Mapping[int, Sample],
+        token_weights: Mapping[int, float],
+        reader: TokenReader,
+        start_id: int,
+    ) -> TokenBatch:
+        """What `run` needs of a micro-batch, see `collate`."""
+        return collate(microbatch, samples, token_weights, reader, start_id)
 
     def run(
         self, activation: Tensor | None, batch: TokenBatch | None, recompute: Recompute
@@ -146,3 +122,6 @@ class Head(nn.Module):
         logits = without_padding(logits, self._vocab_size, self._shards)
         losses = cross_entropies(logits, labels.flatten(), self._shards)
         return (losses * weights.flatten().to(losses.dtype)).sum()
+
+
+STAGE = GptStage

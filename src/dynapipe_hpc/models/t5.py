@@ -11,64 +11,42 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import TokenReader
 from dynapipe_hpc.models.collate_pairs import PairBatch, Sides, collate_pairs
-from dynapipe_hpc.models.initialize import Deviation, initialize
+from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.models.initialize import Deviation
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
-from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tied_loss import tied_loss
 from dynapipe_hpc.plan.model_shape import ModelShape
 
-CPU = torch.device("cpu")
 
-
-class T5Stage(nn.Module):
+class T5Stage(StageOfFamily):
     """Some consecutive layers of a T5, with what belongs to them.
 
     Layers count from the encoder's first to the decoder's last. The embedding is where inputs
     enter, where the decoder begins, and at the head, whose logits take its weights; each side's
-    relative bias is wherever one of its layers is. Parameters carry the names and initial
-    values that they have in the unsplit model, copies the same ones.
-
-    Args:
-        shape: Of the whole model.
-        layers: Indices of the layers held; may be empty.
-        first: Whether the stage begins with the embedding.
-        last: Whether the stage ends with the head and the loss.
-        shards: The ranks that hold its shards.
-        seed: Of the initial weights of the whole model.
-        dtype: Of weights and activations.
-        device: Where both are.
+    relative bias is wherever one of its layers is. Copies start with the same values.
     """
 
-    def __init__(
-        self,
-        shape: ModelShape,
-        layers: range,
-        *,
-        first: bool,
-        last: bool,
-        shards: Shards = ONE_SHARD,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device = CPU,
-    ) -> None:
-        super().__init__()
+    def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
+        """Adds the embedding, and layers, bias and final norm of each side, as far as held."""
         n = shape.n_layers
         self._shards, self._vocab_size = shards, shape.vocab_size
-        self.is_first, self.is_last, self._begins_decoder = first, last, n in layers
+        self._begins_decoder = n in layers
         encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
-        with torch.device("meta"):  # allocated and set once, below
-            holds_embedding = first or last or self._begins_decoder
-            self.embedding = _embedding(shape, shards) if holds_embedding else None
-            self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
-            self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape, shards) for i in encoder})
-            self.encoder_norm = norm_of(shape) if n - 1 in layers else None
-            self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
-            self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
-            self.decoder_norm = norm_of(shape) if last else None
-        self.to(dtype).to_empty(device=device)
-        initialize(self, seed, _deviation(shape))
+        holds_embedding = self.is_first or self.is_last or self._begins_decoder
+        self.embedding = _embedding(shape, shards) if holds_embedding else None
+        self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
+        self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape, shards) for i in encoder})
+        self.encoder_norm = norm_of(shape) if n - 1 in layers else None
+        self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
+        self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
+        self.decoder_norm = norm_of(shape) if self.is_last else None
+
+    def deviation(self, shape: ModelShape) -> Deviation:
+        """As in T5."""
+        return _deviation(shape)
 
     @property
     def loads(self) -> bool:
@@ -180,3 +158,6 @@ def _deviation(shape: ModelShape) -> Deviation:
         return 1 / math.sqrt(n_inputs)
 
     return deviation_of
+
+
+STAGE = T5Stage
