@@ -74,7 +74,7 @@ def test_the_only_checkpoint_is_named_and_left_as_it_is(
     worker: Worker, trained: Path, name: str, change: Change, words: str
 ) -> None:
     change(trained / ONLY / name)
-    words = rf"all checkpoints are damaged \(1\), as in {ONLY}/.*({words})"
+    words = rf"all checkpoints are damaged \(1\), for example {ONLY}/.*({words})"
     assert_refused(worker, trained, GO_ON, words)
 
 
@@ -90,7 +90,7 @@ def test_a_part_of_another_run_is_named(worker: Worker, trained: Path) -> None:
     ("name", "words"),
     [
         ("checkpoints", "trained/checkpoints: cannot be read: Not a directory; make it a"),
-        ("checkpoints/000003", r"all checkpoints are damaged \(1\), as in .*Not a directory"),
+        ("checkpoints/000003", r"all checkpoints are damaged \(1\), for example .*Not a directory"),
     ],
 )
 def test_what_is_no_folder_is_named(worker: Worker, trained: Path, name: str, words: str) -> None:
@@ -101,7 +101,7 @@ def test_what_is_no_folder_is_named(worker: Worker, trained: Path, name: str, wo
 
 
 SETTINGS = {
-    "training.seed=1": "was written with training.seed = 0, but now it is 1; set it back",
+    "training.seed=1": "was written with training.seed = 0, but now it is 1; restore the old value",
     "training.dtype='float64'": "training.dtype = 'float32', but now it is 'float64'",
     "data.seed=1": "was written with data.seed = 0",
     "model.ffn_size=64": "was written with model.ffn_size = 32",

@@ -55,11 +55,11 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "another dataset": (another_dataset, "was written with the hash of the samples of data.dat"),
     "numbers that changed": (
         lambda folder: be(b"\0")(folder / ONLY / "part-00000.bin"),
-        r"all checkpoints are damaged \(1\), as in .*part-00000.bin: is damaged: holds 1 of",
+        r"all checkpoints are damaged \(1\), for example .*part-00000.bin: is damaged: holds 1 of",
     ),
     "blocks that overlap": (
         lambda folder: forge_part(folder / ONLY, overlap),
-        r"all checkpoints are damaged \(1\), as in .*blocks of weight/.* overlap",
+        r"all checkpoints are damaged \(1\), for example .*blocks of weight/.* overlap",
     ),
     "a newer version": (
         lambda folder: rewrite(
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no folder of a lock": (
         lambda folder: (folder / RUN / ".lock").touch(),
-        "trained/.lock: is in the way of the lock; remove it",
+        "trained/.lock: has the name of the lock but is no folder; remove it",
     ),
     "damaged iterations": (
         lambda folder: be("x,y\n")(folder / RUN / "iterations.csv"),
@@ -98,7 +98,7 @@ def test_what_a_run_refuses_of_its_folder_the_doctor_finds(
 
 def test_another_experiment_is_found(worker: Worker, trained: Path) -> None:
     run = (*GO_ON, "--set", "training.seed=1")
-    words = "was written with training.seed = 0, but now it is 1; set it back"
+    words = "was written with training.seed = 0, but now it is 1; restore the old value"
     assert_refused(worker, trained, run, words)
     assert_found(worker, trained, run, words)
 

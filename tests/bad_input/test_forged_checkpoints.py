@@ -106,7 +106,7 @@ PARTS: dict[str, tuple[Forgery, str]] = {
 def test_a_forged_part_is_refused(worker: Worker, trained: Path, name: str) -> None:
     change, words = PARTS[name]
     forge_part(trained / ONLY, change)
-    words = rf"all checkpoints are damaged \(1\), as in {ONLY}(?s:.*)({words})"
+    words = rf"all checkpoints are damaged \(1\), for example {ONLY}(?s:.*)({words})"
     assert_refused(worker, trained, GO_ON, words)
 
 
@@ -132,7 +132,7 @@ DESCRIPTIONS: dict[str, tuple[Forgery, str]] = {
 def test_a_forged_description_is_refused(worker: Worker, trained: Path, name: str) -> None:
     change, words = DESCRIPTIONS[name]
     rewrite(trained / ONLY / "checkpoint.json", change)
-    words = rf"all checkpoints are damaged \(1\), as in {ONLY}/checkpoint.json: .*({words})"
+    words = rf"all checkpoints are damaged \(1\), for example {ONLY}/checkpoint.json: .*({words})"
     assert_refused(worker, trained, GO_ON, words)
 
 
@@ -148,7 +148,7 @@ def test_what_no_sample_is_too_long_for_may_change(
     rewrite(trained / ONLY / "checkpoint.json", forget_the_choice)
     ended = worker.call(trained, (*GO_ON, "--set", f"data.long_samples={choice}"))
     assert ended.exit_code == 0, ended.stderr
-    assert "trained: goes on after 3 iterations" in ended.stdout
+    assert "trained: continues after 3 iterations" in ended.stdout
 
 
 LONG = ("--set", "data.max_tokens=16")
@@ -158,7 +158,7 @@ def test_what_becomes_of_samples_that_are_too_long_may_not(worker: Worker, folde
     as_before = (*TRAIN, *LONG, "--set", "data.long_samples=cut_targets")
     assert worker.call(folder, as_before).exit_code == 0
     rewrite(folder / ONLY / "checkpoint.json", forget_the_choice)
-    words = "was written with data.long_samples = 'cut_targets', but now it is 'drop'; set it back"
+    words = "was written with data.long_samples = 'cut_targets', but now it is 'drop'; restore"
     assert_refused(worker, folder, (*GO_ON, *LONG, "--set", "data.long_samples=drop"), words)
     more = (*as_before, "--set", "training.iterations=4")
     assert worker.call(folder, more).exit_code == 0

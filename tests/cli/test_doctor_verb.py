@@ -52,7 +52,7 @@ def test_a_torch_that_cannot_be_loaded_is_a_problem_among_others(
     assert asked.returncode == 2
     said = " ".join(asked.stdout.split())
     kind, text = error.split("('")[0], error.split("'")[1]
-    assert f"torch PROBLEM: torch cannot be loaded ({kind}: {text}); install it again" in said
+    assert f"torch PROBLEM: torch cannot be loaded ({kind}: {text}); reinstall it" in said
     assert "file PROBLEM: none.toml: cannot be read" in said
     assert "problems: 2, " in said
     assert "Traceback" not in asked.stderr

@@ -104,8 +104,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(folder: Path) 
     data[100] ^= 1
     part.write_bytes(data)
     job = call(folder, 2, "damaged")
-    assert re.search(rf"{newest.name}/part-00001.bin: is damaged.*left out", job.stderr)
-    assert f"goes on after {int(newest.name) - 2} iterations" in job.stdout
+    assert re.search(rf"{newest.name}/part-00001.bin: is damaged.*skipped", job.stderr)
+    assert f"continues after {int(newest.name) - 2} iterations" in job.stdout
     assert newest.with_name(f"{newest.name}.damaged").is_dir()
     assert losses(folder / "damaged") == losses(folder / "undisturbed")
 
@@ -114,7 +114,7 @@ def test_a_killed_run_goes_on_with_other_ranks(folder: Path) -> None:
     output = "two shards"
     kill_after(folder, output, "iteration 4:")
     job = call(folder, 2, output, "cluster.n_stages=1", "cluster.n_shards=2")
-    assert re.search(r"goes on after [24] iterations", job.stdout)
+    assert re.search(r"continues after [24] iterations", job.stdout)
     found, expected = losses(folder / output), losses(folder / "undisturbed")
     assert [i for i, _ in found] == [i for i, _ in expected]
     assert [float(x) for _, x in found] == pytest.approx([float(x) for _, x in expected], rel=1e-4)
@@ -145,7 +145,7 @@ def test_losses_on_another_layout_are_the_same_to_rounding(tmp_path: Path, famil
     shutil.copytree(undisturbed, run)
     shutil.rmtree(run / "checkpoints" / "000008")
     job = call(tmp_path, 4, run.name, *LAYOUTS[family])
-    assert "goes on after 4 iterations" in job.stdout
+    assert "continues after 4 iterations" in job.stdout
     found, expected = (command_line.columns(r, "loss")[0] for r in (run, undisturbed))
     assert len(found) == 8
     assert found == pytest.approx(expected, rel=1e-11)
@@ -158,7 +158,7 @@ def test_a_finished_run_says_so(folder: Path) -> None:
     before = time.time_ns()
     job = call(folder, 2, "undisturbed")
     assert (
-        "undisturbed: all 8 iterations are done; to go on, raise training.iterations: the lear"
+        "undisturbed: all 8 iterations are done; to continue, raise training.iterations: the le"
         in job.stdout
     )
     assert (folder / "undisturbed" / "iterations.csv").stat().st_mtime_ns < before

@@ -74,7 +74,7 @@ def test_a_second_start_is_refused_while_the_first_trains_on(folder: Path, tmp_p
         ended = first.wait(LONGEST_END_S)
     assert (refused.exit_code, ended.exit_code) == (2, 75)
     (told,) = refused.messages
-    assert re.search(r"run: another run is writing it, process \d+ on .*; wait for its end", told)
+    assert re.search(r"run: in use by another run, process \d+ on .*; wait for its end", told)
     iterations = [int(i) for i in columns(tmp_path / "run", "iteration")[0]]
     assert iterations == list(range(len(iterations)))
     assert not (tmp_path / "run" / ".lock").exists()

@@ -46,7 +46,10 @@ def test_what_was_different_is_a_warning(tmp_path: Path, name: str) -> None:
     here = circumstances(config, 2)
     warning = check_costs(costs_of(config), here)
     assert f"costs.h5: was measured with {name} 77 (here {here[name]}); predictions may" in warning
-    assert "measure again with 'dynapipe-hpc profile CONFIG -o TABLE.h5', started as" in warning
+    assert (
+        "measure again with 'dynapipe-hpc profile CONFIG -o TABLE.h5', started in the same way"
+        in warning
+    )
 
 
 def test_all_that_was_different_is_said_in_one_line(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_training_goes_on_without_a_checkpoint_that_does_not_fit_on_the_disk(
     assert training.names() == ["000001", "000003"]
     told = capfd.readouterr().err
     if RANK == 0:
-        assert "no checkpoint after 2 iterations, those before it are kept: " in told
+        assert "no checkpoint after 2 iterations, earlier ones are kept: " in told
         assert f"part-{SIZE - 1:05d}.bin: cannot be written: No space left on device" in told
 
 
@@ -226,7 +226,7 @@ def test_all_ranks_go_on_from_the_newest_that_is_whole(
     assert training.names() == ["000001", "000002", "000003.damaged"]
     if RANK == 0:
         told = capfd.readouterr().err
-        assert ".000004.partial: was never completed, and is removed" in told
+        assert ".000004.partial: incomplete checkpoint removed" in told
         assert f"000003/part-{SIZE - 1:05d}.bin: is damaged: holds 10 of " in told
 
 
@@ -249,8 +249,8 @@ def test_a_run_of_damaged_checkpoints_only_is_not_begun_again(
     assert ended.value.code == 2
     if RANK == 0:
         told = capfd.readouterr().err
-        assert "all checkpoints are damaged (1), as in " in told
-        assert "put back a whole one, or name another run folder" in told
+        assert "all checkpoints are damaged (1), for example " in told
+        assert "restore an undamaged one, or name another run folder" in told
         assert (path / "000001").is_dir()
 
 
@@ -263,7 +263,9 @@ def test_another_experiment_is_refused(path: Path, capfd: pytest.CaptureFixture[
     assert ended.value.code == 2
     if RANK == 0:
         told = capfd.readouterr().err
-        assert "was written with training.seed = 7, but now it is 8; set it back, or" in told
+        assert (
+            "was written with training.seed = 7, but now it is 8; restore the old value, or" in told
+        )
 
 
 def test_samples_are_used_as_before_there_was_a_choice(
@@ -277,5 +279,5 @@ def test_samples_are_used_as_before_there_was_a_choice(
         find_resume_point(training.job, training.folder, {**FACTS, "data.long_samples": "drop"})
     assert ended.value.code == 2
     if RANK == 0:
-        told = "was written with data.long_samples = 'cut_targets', but now it is 'drop'; set it"
+        told = "was written with data.long_samples = 'cut_targets', but now it is 'drop'; restore"
         assert told in capfd.readouterr().err

@@ -237,7 +237,7 @@ def test_a_file_in_the_way_of_the_shards_is_named(
     if RANK == 0:
         (folder / "x.h5.shards").touch()
     WORLD.Barrier()
-    assert "x.h5.shards: is in the way" in ended_with(2, capsys, [source], folder / "x.h5")
+    assert "x.h5.shards: is not a folder" in ended_with(2, capsys, [source], folder / "x.h5")
 
 
 @pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
@@ -267,7 +267,7 @@ def test_a_full_disk_on_one_rank_is_one_message_and_keeps_what_is_finished(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert told.startswith(f"dynapipe-hpc: {folder / 'x.h5.shards'}/")
     assert told.endswith(
-        "written: File too large; start again to go on: finished shards are kept\n"
+        "written: File too large; start again to continue: finished shards are kept\n"
     )
     assert told.count("\n") == 1
     assert together([*small, large], folder / "x.h5", AGAIN).n_reused == 2

@@ -28,7 +28,7 @@ def test_a_rank_with_a_plan_of_another_planning_ends_the_job(
     told = (
         f"dynapipe-hpc: iteration 3: the plan of rank {last} belongs to plans with hash "
         "8000000000000001, that of rank 0 to plans with hash 0000000000000abc; they cannot be "
-        "executed together, start the run again\n"
+        "executed together; start the run again\n"
     )
     assert capsys.readouterr().err == (told if RANK == 0 else "")
 

@@ -37,7 +37,7 @@ def goes_on(job: BatchJob) -> list[int]:
 
 def after_restart(job: BatchJob) -> list[int]:
     """What the second start went on after, if it has begun, and the iterations since then."""
-    _, *rest = re.split(r"goes on after (\d+) iterations", job.text())
+    _, *rest = re.split(r"continues after (\d+) iterations", job.text())
     return (
         [int(rest[0]), *(int(k) for k in re.findall(r"iteration +(\d+):", rest[1]))] if rest else []
     )

@@ -1,4 +1,4 @@
-"""Whether a cost table goes with an experiment, and with where it is used."""
+"""The check that a cost table suits an experiment and the machine it runs on."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 
-# Costs of others are wrong, not only inexact.
+# If these differ, costs are wrong, not only inexact.
 _MUST_AGREE = {"dtype": "training.dtype", "device": "training.device"}
 _SHOULD_AGREE = ("processor", "ranks", "threads", "zero_stage", "torch", "dynapipe-hpc")
 _AGAIN = "measure again with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
@@ -16,16 +16,16 @@ def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
     """Compares the circumstances in which a cost table was measured with those of its use.
 
     Args:
-        costs: The table, or estimates, which hold everywhere.
-        here: Circumstances of its use, as far as they are known; `configured` at least. What a
-            table does not say, as imported ones, is not compared.
+        costs: The cost table, or estimates, which are valid everywhere.
+        here: Circumstances of use as far as they are known, at least `configured`. Circumstances
+            that the table lacks, for example an imported one, are not compared.
 
     Returns:
-        A warning: what was different; empty if nothing was.
+        A warning that names the differences; empty if there are none.
 
     Raises:
-        InputError: The costs cannot be right: they were measured with numbers of another type, or
-            on another kind of device.
+        InputError: The costs were measured with another dtype or on another kind of device, so
+            they are wrong.
     """
     if not isinstance(costs, MeasuredCosts):
         return ""
@@ -45,12 +45,12 @@ def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
         return ""
     return (
         f"{path}: was measured with {', '.join(differing)}; predictions may be off, and plans "
-        f"worse than they could be: {_AGAIN}, started as the run"
+        f"worse than possible: {_AGAIN}, started in the same way as the run"
     )
 
 
 def configured(config: ExperimentConfig) -> dict[str, str]:
-    """The circumstances that a configuration decides, wherever it runs."""
+    """Circumstances that the configuration decides, wherever it runs."""
     device = config.training.device
     return {
         "ranks": str(config.cluster.n_ranks),

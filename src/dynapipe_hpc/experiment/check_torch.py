@@ -1,4 +1,4 @@
-"""Whether torch can be loaded."""
+"""The check that torch can be loaded."""
 
 import importlib
 
@@ -10,7 +10,7 @@ def check_torch() -> None:
     """Loads torch, which takes seconds.
 
     Raises:
-        InputError: It is missing or broken.
+        InputError: torch is missing or broken.
     """
     try:
         with optional_packages():
@@ -20,6 +20,6 @@ def check_torch() -> None:
     except Exception as error:  # a broken library may raise anything
         reason = str(error).partition("\n")[0]
         raise InputError(
-            f"torch cannot be loaded ({type(error).__name__}: {reason}); install it again, as with "
-            "pip install --force-reinstall torch"
+            f"torch cannot be loaded ({type(error).__name__}: {reason}); reinstall it, for "
+            "example with pip install --force-reinstall torch"
         ) from error

@@ -1,6 +1,6 @@
-"""What a run refuses at its start: one list, for the run itself and for the doctor.
+"""Checks at the start of a run: one list, for the run itself and for the doctor.
 
-Nothing here needs torch or MPI: what is wrong is said before either takes seconds to load.
+None of them needs torch or MPI, so errors are reported before either takes seconds to load.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 
 def check_size(n_ranks: int, cluster: Cluster) -> None:
-    """Compares the job with the configuration.
+    """Compares the number of ranks with the configuration.
 
     Raises:
         InputError: The job has too few or too many ranks.
@@ -36,20 +36,20 @@ def check_split_backward(schedule: ScheduleConfig) -> None:
     """Refuses schedules that this version cannot execute.
 
     Raises:
-        InputError: Backward passes may be split.
+        InputError: The schedule may split backward passes.
     """
     if schedule.split_backward:
         raise InputError(
-            "planner.schedule.split_backward is true, but runs keep backward passes whole; set it "
-            "to false"
+            "planner.schedule.split_backward is true, but runs cannot split backward passes yet; "
+            "set it to false"
         )
 
 
 def check_batch_sizes(files: ExperimentFiles) -> None:
-    """Refuses a run of which some iteration has fewer samples than there are replicas.
+    """Refuses a run in which some iteration has fewer samples than there are replicas.
 
     Raises:
-        InputError: Names the first.
+        InputError: An iteration has too few samples; names the first.
     """
     config, sampler = files.config, files.sampler
     n_replicas = config.cluster.n_replicas
@@ -59,8 +59,8 @@ def check_batch_sizes(files: ExperimentFiles) -> None:
         raise InputError(
             f"data.tokens_per_batch = {config.data.tokens_per_batch:,}: iteration {k} has "
             f"{len(sampler.iteration(k))} samples for cluster.n_replicas = {n_replicas}, each of "
-            f"which needs one; raise it (to {enough:,} if there are samples enough), or lower the "
-            "latter"
+            f"which needs one; raise it (to {enough:,} if there are enough samples), or lower "
+            "cluster.n_replicas"
         )
 
 
@@ -104,21 +104,21 @@ RUN_CHECKS: Mapping[str, Check] = {
 
 
 def check_run(files: ExperimentFiles, n_ranks: int) -> None:
-    """Refuses what a run could not do.
+    """Makes all checks of a run.
 
     Raises:
-        InputError: A file cannot be used, or does not go with the rest.
+        InputError: A file cannot be used, or does not suit the rest.
     """
     for check in RUN_CHECKS.values():
         check(files, n_ranks)
 
 
 def check_profile(files: ExperimentFiles, n_ranks: int) -> None:
-    """Refuses to measure what no run could use; the dataset need not be there yet.
+    """Refuses a profile that no run could use; the dataset need not exist yet.
 
     Raises:
-        InputError: The job has neither the ranks of the configuration nor those of one stage, or
-            the dataset does not go with the model.
+        InputError: The number of ranks is neither that of the configuration nor that of one stage,
+            or the dataset does not suit the model.
     """
     cluster = files.config.cluster
     if n_ranks != cluster.n_shards:

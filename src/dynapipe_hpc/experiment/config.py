@@ -1,4 +1,4 @@
-"""A whole experiment: one table per package, and the checks that span tables."""
+"""The configuration of an experiment: its tables, and the checks that span them."""
 
 from typing import Self
 
@@ -18,7 +18,7 @@ from dynapipe_hpc.training.config import TrainingConfig
 
 
 class ExperimentConfig(ConfigTable):
-    """Everything a run depends on. Each attribute is the table of the same name."""
+    """Everything a run depends on; each attribute is the table of the same name."""
 
     data: DataConfig
     model: ModelShape

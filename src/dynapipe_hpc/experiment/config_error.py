@@ -1,4 +1,4 @@
-"""What is wrong with a value of a configuration, and what may be there instead."""
+"""Error messages for a configuration: wrong values, and the values allowed instead."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ Tables = dict[str, Any]
 
 
 class Source(NamedTuple):
-    """A file or an option, and what it says.
+    """A file or an option, and the values that it gives.
 
     Attributes:
         name: File with a colon, or option.
@@ -26,7 +26,7 @@ class Source(NamedTuple):
     tables: Tables
 
     def says(self, keys: Sequence[str]) -> bool:
-        """Whether a value comes from here, unless another source replaces it."""
+        """Whether this source gives a value for the key."""
         found: Any = self.tables
         for key in keys:
             if not isinstance(found, dict):
@@ -38,11 +38,11 @@ class Source(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where an error is.
+    """Place of an error in the configuration.
 
     Attributes:
         keys: Names as the file spells them; entries of lists have numbers.
-        kind: What may be there.
+        kind: Kind of value that is allowed there.
         table: Table that holds the last key; None for entries of lists.
     """
 
@@ -56,12 +56,12 @@ class _Place(NamedTuple):
 
 
 def explain(path: Path, sources: Sequence[Source], error: ValidationError) -> str:
-    """A line per mistake: file or option, key, value and what may be there.
+    """A line per error: file or option, key, value, and the values allowed.
 
     Args:
-        path: The file that was asked for, for what spans keys or is missing.
-        sources: Where values come from, ascending in priority.
-        error: What is wrong with all of them together.
+        path: The file given by the user, named if an error spans keys or a key is missing.
+        sources: Sources of values, ascending in priority.
+        error: The error of the merged values.
     """
     told = [each for each in error.errors() if not _follows(each)]
     return "\n".join(_explain(path, sources, each) for each in told)
@@ -91,7 +91,7 @@ def _explain(path: Path, sources: Sequence[Source], detail: ErrorDetails) -> str
 
 
 def _look_up(detail: ErrorDetails) -> tuple[_Place, object]:
-    """The key that is to blame, and its value."""
+    """The key that caused the error, and its value."""
     location, value = detail["loc"], detail["input"]
     match detail["type"]:
         case "truth":  # found in a table, before its keys are looked at

@@ -1,4 +1,4 @@
-"""An experiment as its verbs see it: everything that it names is open."""
+"""An experiment with all its files open."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Experiment:
-    """A configuration whose layers have their stages, with its files open.
+    """A configuration with its layers placed on stages and its files open.
 
     Attributes:
         config: The configuration, with `model.layers_per_stage`.
-        dataset: The tokens.
-        sampler: The global batches.
-        costs: What micro-batches cost: estimates, or the cost table.
-        planner: The plans.
+        dataset: The dataset.
+        sampler: Sampler of the global batches.
+        costs: Costs of micro-batches: estimates, or the cost table.
+        planner: Planner of the iterations.
     """
 
     config: ExperimentConfig
@@ -38,14 +38,14 @@ class Experiment:
 def open_experiment(
     files: ExperimentFiles, layers_per_stage: LayersPerStage | None = None
 ) -> Experiment:
-    """Opens what is not open yet, and makes the planner.
+    """Opens the remaining files, and makes the planner.
 
     Args:
         files: The files.
-        layers_per_stage: The choice of `place_layers`, where another rank has made it.
+        layers_per_stage: Result of `place_layers` from another rank; None to call it here.
 
     Raises:
-        InputError: A file cannot be used, or does not go with the model.
+        InputError: A file cannot be used, or does not suit the model.
     """
     config = with_layers(files.config, layers_per_stage or place_layers(files))
     planner = Planner.of(

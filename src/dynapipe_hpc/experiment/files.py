@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
 
 
 class ExperimentFiles:
-    """Dataset and cost table of an experiment; each is opened once, when first asked for.
+    """Dataset and cost table of an experiment; each is opened once, on first access.
 
     All properties raise `InputError` if a file cannot be used.
 
@@ -41,13 +41,13 @@ class ExperimentFiles:
 
     @cached_property
     def sampler(self) -> TokenBudgetSampler:
-        """The global batches of the dataset."""
+        """Sampler of the global batches of the dataset."""
         lengths = (self.dataset.input_lengths, self.dataset.target_lengths)
         return TokenBudgetSampler(*lengths, self.dataset.task_ids, self.config.data)
 
     @cached_property
     def rows(self) -> RowLengths:
-        """The rows of all samples of the dataset that are used, as far as they are used."""
+        """Row lengths of the used samples of the dataset, after long ones are cut."""
         lengths = self.dataset.input_lengths, self.dataset.target_lengths
         kept, inputs, targets = used_tokens(*lengths, self.config.data)
         two_sides = self.config.model.is_encoder_decoder
@@ -55,19 +55,19 @@ class ExperimentFiles:
 
     @cached_property
     def costs(self) -> CostSource:
-        """What micro-batches cost: estimates, or the cost table."""
+        """Costs of micro-batches: estimates, or the cost table."""
         return read_costs(self.config.planner.cost, self.config.model)
 
 
 def check_vocabulary(config: ExperimentConfig, dataset: DatasetFile) -> None:
-    """Refuses a dataset with tokens that the model does not know.
+    """Refuses a dataset with tokens outside the model's vocabulary.
 
     Raises:
-        InputError: It may have some.
+        InputError: The vocabulary of the dataset is larger than that of the model.
     """
     if dataset.vocab_size > config.model.vocab_size:
         raise InputError(
             f"data.dataset = '{config.data.dataset}': its tokenizer has {dataset.vocab_size} "
             f"tokens, but model.vocab_size is {config.model.vocab_size}; raise it to at least "
-            "the former"
+            f"{dataset.vocab_size}"
         )

@@ -1,4 +1,4 @@
-"""From a TOML file to an `ExperimentConfig`."""
+"""Reader of TOML files into an `ExperimentConfig`."""
 
 import tomllib
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     """Reads a configuration file.
 
     A file may name one parent (`extends = "other.toml"`, relative to itself), whose keys it
-    replaces one by one; a table with another `kind` or `rule` replaces the parent's whole.
+    replaces one by one; a table with another `kind` or `rule` replaces the parent's table entirely.
 
     Args:
         path: The file.
-        overrides: `table.key=value` each, with the value in TOML; they win over the file.
+        overrides: Texts `table.key=value`, with the value in TOML; they take precedence.
 
     Raises:
         InputError: A file cannot be read.
-        ConfigError: Names file, key, value and what is allowed.
+        ConfigError: The configuration is wrong; names file, key, value and the values allowed.
     """
     sources = [*_read(path), *(Source("--set", _parse_override(each)) for each in overrides)]
     tables: Tables = {}
@@ -50,8 +50,8 @@ def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
     """The configuration, but with measured costs from a file.
 
     Args:
-        config: Keeps all else of its [planner.cost] if that is profiled.
-        path: As `planner.cost.path`.
+        config: The configuration; other keys of its [planner.cost] are kept if that is profiled.
+        path: The cost table, as in `planner.cost.path`.
     """
     given = config.planner.cost
     settings = given if isinstance(given, ProfiledConfig) else ProfiledConfig(path=path)
@@ -66,7 +66,7 @@ def to_toml(config: ExperimentConfig) -> str:
 
 
 def _read(path: Path, seen: tuple[Path, ...] = ()) -> list[Source]:
-    """A file after those that it extends."""
+    """The files that a file extends, then the file itself."""
     tables = _parse(path)
     parent = tables.pop("extends", None)
     source = Source(f"{path}:", tables)
@@ -85,7 +85,7 @@ def _parse(path: Path) -> Tables:
     text = read_text(path, MOST_BYTES)
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # of numbers, and of tables in tables
+    except (ValueError, RecursionError) as error:  # from long numbers, and deeply nested tables
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 

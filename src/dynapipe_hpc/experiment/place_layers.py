@@ -1,4 +1,4 @@
-"""The layers of every stage, chosen for what an experiment trains on."""
+"""Placement of layers on stages, chosen for the dataset of an experiment."""
 
 from collections.abc import Sequence
 
@@ -16,17 +16,17 @@ from dynapipe_hpc.planner.placement.placements import placements
 from dynapipe_hpc.planner.placement.typical_sizes import typical_sizes
 
 N_TRIED = 3
-"""Batches that are planned to compare placements."""
+"""Number of batches that are planned to compare placements."""
 
 LayersPerStage = tuple[int, ...]
-"""How many layers every stage holds, as `model.layers_per_stage`."""
+"""Number of layers of every stage, as in `model.layers_per_stage`."""
 
 
 def place_layers(files: ExperimentFiles) -> LayersPerStage:
     """The configured layers of every stage, or a choice for the dataset.
 
-    Of equal shares and the placements that keep stages even, it is the one with which the first
-    batches are predicted to take least.
+    It is chosen among equal shares and placements that balance stages: the one with the least
+    predicted time for the first batches.
 
     Raises:
         InputError: Dataset or costs cannot be used.
@@ -38,7 +38,7 @@ def place_layers(files: ExperimentFiles) -> LayersPerStage:
 
 
 def place_layers_for(files: ExperimentFiles, batches: Sequence[Lengths]) -> LayersPerStage:
-    """As `place_layers`, for batches of input and target tokens in place of the dataset.
+    """As `place_layers`, for batches of input and target lengths instead of the dataset.
 
     Raises:
         InputError: The costs cannot be used.
@@ -64,7 +64,7 @@ def _place(
     rows: RowLengths,
     first: Sequence[Sequence[Sample]],
 ) -> LayersPerStage:
-    """Chooses for the rows of all samples and the first batches."""
+    """The best placement for the rows of all samples and the first batches."""
     sizes = typical_sizes(rows, config.data.tokens_per_batch, config.cluster)
     counts = placements(costs, config.model, config.cluster, sizes)
     if len(counts) == 1:
@@ -75,10 +75,10 @@ def _place(
 def _predicted_ms(
     config: ExperimentConfig, costs: CostSource, batches: Sequence[Sequence[Sample]]
 ) -> float:
-    """Time of all batches together; infinite if one of them cannot run."""
+    """Predicted time of all batches together; infinite if one of them cannot run."""
     shape, cluster, max_tokens = config.model, config.cluster, config.data.max_tokens
     planner = Planner.of(config.planner, costs, shape, cluster, max_tokens)
     try:
         return sum(planner.choose(samples).best.makespan_ms for samples in batches)
-    except InputError:  # whoever plans next says so
+    except InputError:  # reported when it is planned for use
         return float("inf")

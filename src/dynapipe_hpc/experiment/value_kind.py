@@ -1,4 +1,4 @@
-"""What values a key of a configuration may have, in words."""
+"""Kinds of values that a configuration key may have, in words."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _WORDS = {
     str: "text in quotes",
     Path: "a path in quotes",
 }
-# By the end of the key's name, the longest first.
+# By suffix of the key, the longest first.
 _UNITS = {
     "_per_ms": "per millisecond",
     "_ms": "in milliseconds",
@@ -33,12 +33,12 @@ _TAGS = ("kind", "rule")
 
 
 class ValueKind:
-    """The type of a key, or of an entry of its list, as it is declared.
+    """The declared type of a key, or of an entry of its list.
 
     Attributes:
-        table: Table that the value is; None for other values.
-        variants: Tables of which the value is one, by the word that chooses.
-        choices: Values of an enumeration; empty where others are allowed.
+        table: Type of the table, if the value is one; None otherwise.
+        variants: Types of tables to choose from, by the value of `kind` or `rule`.
+        choices: Values of an enumeration; empty if there is none.
     """
 
     def __init__(self, declared: Any) -> None:
@@ -63,10 +63,10 @@ class ValueKind:
         return ValueKind(entries[0] if get_origin(self._type) is tuple else Any)
 
     def describe(self, key: str) -> str:
-        """Words that go on from "must be".
+        """Words that complete "must be ...".
 
         Args:
-            key: Name of the key, whose end is the unit.
+            key: Name of the key; its suffix is the unit.
         """
         if self.choices:
             return one_of(self.choices)
@@ -99,13 +99,13 @@ def did_you_mean(value: object, known: Sequence[object]) -> str:
 
 
 def one_of(values: Sequence[object]) -> str:
-    """Values in a row, the last after "or"."""
+    """Values as a list in words, with "or" before the last."""
     *others, last = [repr(value) for value in values]
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def _unpacked(declared: Any) -> tuple[Any, list[Any]]:
-    """A type without what is annotated, and that."""
+    """A type without its annotations, and these."""
     if isinstance(declared, FieldInfo):
         return declared.annotation, declared.metadata
     if get_origin(declared) is Annotated:
@@ -119,7 +119,7 @@ def _limits(metadata: Sequence[Any]) -> list[str]:
     found = [
         (words, getattr(note, name, None)) for name, words in _LIMITS.items() for note in metadata
     ]
-    # A limit of a number with a point is written without one where it has none.
+    # Integral limits of floating-point numbers are written without a decimal point.
     numbers = [(words, int(n) if n == int(n) else n) for words, n in found if n is not None]
     lengths = [note.min_length for note in metadata if _is_least(note)]
     return [f"{words} {number}" for words, number in numbers] + [
@@ -136,6 +136,6 @@ def _is_table(declared: Any) -> bool:
 
 
 def _tag(table: type[BaseModel]) -> str:
-    """The word that chooses a variant of a table."""
+    """The value of `kind` or `rule` that selects a variant of a table."""
     (field,) = [table.model_fields[name] for name in _TAGS if name in table.model_fields]
     return str(get_args(field.annotation)[0])

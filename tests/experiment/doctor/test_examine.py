@@ -173,7 +173,7 @@ def test_a_folder_that_a_run_writes_is_a_problem(folder: Path, capsys: Output) -
         assert not ask(folder, output="taken")
         process.kill()
     (problem,) = problems(capsys)
-    assert problem.startswith(f"lock PROBLEM: {folder}/taken: another run holds it, process ")
+    assert problem.startswith(f"lock PROBLEM: {folder}/taken: locked by another run, process ")
     assert ask(folder, output="taken")
 
 

@@ -70,7 +70,7 @@ def test_what_an_interrupted_profile_keeps_says_how_to_go_on(tmp_path: Path) -> 
     rounds = RoundsFile(tmp_path / "x.h5", "mine")
     rounds.put("none layer", StackRounds(3, np.ones((1, 2, 2, 3))))
     shown = describe_file(rounds.path)
-    assert shown.startswith(f"{rounds.path}: what an interrupted profile has measured of a mode")
+    assert shown.startswith(f"{rounds.path}: rounds that an interrupted profile has measured in")
     assert "start the same 'dynapipe-hpc profile' again" in shown
 
 

@@ -130,7 +130,7 @@ def test_a_table_is_known_after_every_mode() -> None:
             {},
             replace(GRID, rows=(1,)),
             "with microbatches 1,2,4 rows of 16,32 tokens, up to 64.*; this run uses 1 rows of .*; "
-            "name another output, or measure all of it again: --force",
+            "name another output, or measure everything again with --force",
         ),
         ({"model": {**CONFIG.model.model_dump(), "hidden_size": 32}}, GRID, "hidden_size is 16"),
     ],

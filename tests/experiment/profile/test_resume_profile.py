@@ -1,4 +1,4 @@
-"""A profile that was interrupted goes on where it was."""
+"""A profile that was interrupted continues where it was."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -58,5 +58,5 @@ def test_checkpoints_that_training_waits_for_are_told_of_once(
     time.check(10, checkpoint_s=30)
     assert capsys.readouterr().err == (
         "dynapipe-hpc: warning: a checkpoint takes 21.0 s, but checkpoint.every = 2 iterations "
-        "only 20.0 s, so training waits; raise it\n"
+        "take only 20.0 s, so training waits; raise checkpoint.every\n"
     )

@@ -45,7 +45,7 @@ def test_a_dataset_that_is_whole_is_said_to_be(
 ) -> None:
     path = write_samples(tmp_path / "x.h5")
     checked(path)
-    told = "all samples are what was written, by their checksums\n"
+    told = "all samples agree with their checksums\n"
     assert capsys.readouterr().out == f"dataset {path}: {told}"
 
 
@@ -79,7 +79,7 @@ def test_the_folder_where_a_job_is_started_is_not_imported_from(
     (tmp_path / "h5py.py").write_text("raise SystemExit(1)")
     monkeypatch.chdir(tmp_path)
     checked(path)
-    assert "all samples are what was written" in capsys.readouterr().out
+    assert "all samples agree with" in capsys.readouterr().out
 
 
 def test_training_goes_on_without_a_process_that_cannot_be_started(
@@ -87,7 +87,7 @@ def test_training_goes_on_without_a_process_that_cannot_be_started(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     checked(write_samples(tmp_path / "x.h5"))
-    told = "(no process for that: No such file or directory); dynapipe-hpc inspect --verify does"
+    told = "(cannot start a process: No such file or directory); dynapipe-hpc inspect --verify does"
     assert told in capsys.readouterr().out
 
 
@@ -98,7 +98,7 @@ def test_a_dataset_without_checksums_is_said_not_to_be_compared(
     with h5py.File(path, "a") as file:
         del file.attrs["content_sha256"]
     checked(path)
-    assert "x.h5: has no checksums, so that its samples are not" in capsys.readouterr().out
+    assert "x.h5: there are no checksums to compare the samples with" in capsys.readouterr().out
 
 
 def test_a_run_that_ends_first_says_that_not_all_was_compared(
@@ -127,7 +127,7 @@ def test_whoever_switches_it_off_is_told(
 ) -> None:
     with DatasetFile(write_samples(tmp_path / "x.h5")) as dataset:
         DatasetCheck(dataset, wanted=False).close()
-    told = "x.h5: its samples are not compared with their checksums (data.verify = false)"
+    told = "x.h5: samples are not compared with their checksums (data.verify = false)"
     assert told in capsys.readouterr().out
 
 
@@ -136,7 +136,7 @@ def test_the_name_of_a_dataset_steers_no_terminal(
 ) -> None:
     with DatasetFile(write_samples(tmp_path / "\x1b[2J.h5")) as dataset:
         DatasetCheck(dataset, wanted=False).close()
-    assert r"\x1b[2J.h5: its samples are not" in capsys.readouterr().out
+    assert r"\x1b[2J.h5: samples are not" in capsys.readouterr().out
 
 
 def test_the_process_ends_when_the_run_is_killed() -> None:

@@ -49,6 +49,6 @@ def test_a_report_is_a_few_numbers() -> None:
 
 def test_the_log_says_when_an_update_was_left_out() -> None:
     record = record_of([RankReport.of(one) for one in executions()], 1, SAMPLES, measured_ms=80.0)
-    assert "left out" not in line_of(record)
+    assert "skipped" not in line_of(record)
     left_out = replace(record, gradient_norm=math.inf)
-    assert line_of(left_out).endswith("plans ahead, update left out: a gradient is not finite")
+    assert line_of(left_out).endswith("plans ahead, update skipped: a gradient is not finite")

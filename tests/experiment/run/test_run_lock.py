@@ -77,7 +77,7 @@ def test_a_second_start_is_told_who_writes_there_and_changes_nothing(tmp_path: P
         before = sorted(path.name for path in (tmp_path / "run").rglob("*"))
         started_s = time.monotonic()
         told = (
-            rf"run: another run is writing it, process {process.pid} on {platform.node()}, "
+            rf"run: in use by another run, process {process.pid} on {platform.node()}, "
             r"Slurm job 7, since \d{4}-.* UTC; wait for its end, stop it, or name another folder"
         )
         with pytest.raises(InputError, match=told):
@@ -158,7 +158,7 @@ def test_of_a_lock_that_cannot_be_read_only_signs_of_life_count(
     path = leave_lock(tmp_path)
     path.write_text(content)
     stop = touching(path)
-    with pytest.raises(InputError, match="which does not say who it is"):
+    with pytest.raises(InputError, match="whose lock file does not say which process it is"):
         take(tmp_path)
     stop()
     take(tmp_path).release()
@@ -173,7 +173,9 @@ def test_a_pipe_in_place_of_a_lock_makes_nobody_wait(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_lock_is_named(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("")
-    with pytest.raises(InputError, match=r"/.lock: is in the way of the lock; remove it"):
+    with pytest.raises(
+        InputError, match=r"/.lock: has the name of the lock but is no folder; remove it"
+    ):
         take(tmp_path)
 
 

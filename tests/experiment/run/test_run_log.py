@@ -1,4 +1,4 @@
-"""What is printed where a run goes on."""
+"""What is printed when a run continues."""
 
 from pathlib import Path
 
@@ -29,10 +29,10 @@ def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
 
 def test_a_learning_rate_that_is_rewound_is_told(tmp_path: Path, capsys: Output) -> None:
     out = said(tmp_path / "run", trained_for(20), capsys)
-    assert "run: goes on after 10 iterations; the learning rate of iteration 10 changes" in out
+    assert "run: continues after 10 iterations; the learning rate of iteration 10 changes" in out
     assert "training.decay_iterations=10 keeps it" in out
 
 
 def test_a_learning_rate_that_stays_is_not(tmp_path: Path, capsys: Output) -> None:
     out = said(tmp_path / "run", trained_for(20, decay=10), capsys)
-    assert out.endswith("run: goes on after 10 iterations\n")
+    assert out.endswith("run: continues after 10 iterations\n")

@@ -1,1 +1,1 @@
-"""In: a job and perhaps a configuration. Out: what is right and wrong about where it runs."""
+"""In: a job and perhaps a configuration. Out: findings about the place where it runs."""

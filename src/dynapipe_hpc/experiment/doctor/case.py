@@ -1,4 +1,4 @@
-"""What is examined."""
+"""The case that the doctor examines."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +12,15 @@ from dynapipe_hpc.job.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job, and what it is to do.
+    """A job, and the experiment that it is to run.
 
     Attributes:
         job: The ranks.
-        on_host: Those of them that share this rank's host.
+        on_host: Ranks of the job on this rank's host.
         output: The run folder; None if none is named.
-        path: The configuration; None to look at the machine alone.
-        files: The files of the experiment; None without a configuration that can be used.
-        error: Why it cannot be used.
+        path: The configuration; None to examine only the machine.
+        files: The files of the experiment; None without a usable configuration.
+        error: Reason why the configuration cannot be used; empty if it can.
     """
 
     job: Job
@@ -44,15 +44,15 @@ class Case:
 
     @property
     def config(self) -> ExperimentConfig | None:
-        """The configuration; None without one that can be used."""
+        """The configuration; None without a usable one."""
         return self.files.config if self.files else None
 
     @property
     def folder(self) -> Path:
-        """Where a run would write: the run folder, or the one that usually holds them."""
+        """The folder where a run would write: the run folder, or else `runs`."""
         return self.output or Path("runs")
 
     @property
     def ranks_of_host(self) -> list[int]:
-        """The ranks of the job that share this rank's host; the host's ranks together."""
+        """Ranks of the job on this rank's host (collective over the host's ranks)."""
         return self.on_host.numbers_of_all(self.job.rank)

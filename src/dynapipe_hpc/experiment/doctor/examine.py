@@ -1,4 +1,4 @@
-"""Is this machine all right?"""
+"""The examination of a machine, section by section."""
 
 import threading
 from collections import Counter
@@ -34,14 +34,14 @@ _SECTIONS: dict[str, Look] = {
 }
 _LONGEST_S = 120.0
 _READING = {"earlier run"}
-"""Sections that read whole checkpoints, which may take long; ranks have met in those before."""
+"""Sections without a time limit, as reading checkpoints may take long."""
 
 
 def examine(case: Case) -> bool:
-    """Prints what is right and wrong, section by section; all ranks together.
+    """Prints all findings, section by section (collective).
 
     Returns:
-        Whether nothing was found that prevents a run; the same on all ranks.
+        True if nothing was found that prevents a run; the same on all ranks.
     """
     levels: Counter[Level] = Counter()
     for heading, look in _SECTIONS.items():
@@ -64,7 +64,7 @@ def _verdict(levels: Counter[Level]) -> str:
 
 @contextmanager
 def _ending(case: Case, heading: str) -> Iterator[None]:
-    """Ends the job where ranks wait for each other for ever, as over a broken network."""
+    """Aborts the job if a section hangs, for example on a broken network."""
 
     def end() -> None:
         say(

@@ -1,4 +1,4 @@
-"""What is known about where a job runs, line by line."""
+"""Findings about the place where a job runs, and their report."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ _MOST_LISTED = 8
 
 
 class Level(Enum):
-    """How much a finding matters; its value is what users read."""
+    """Severity of a finding; the value is the text that users read."""
 
     FACT = ""
     WARNING = "warning"
@@ -18,12 +18,12 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact.
+    """One fact about the machine, the job or its files.
 
     Attributes:
-        subject: What it is about, a few words.
-        text: What is so; if that is not good, with what to do about it.
-        level: A warning does not prevent a run, a problem does.
+        subject: Topic, in a few words.
+        text: The fact; if it is not good, also how to fix it.
+        level: Severity: a problem prevents a run, a warning does not.
     """
 
     subject: str
@@ -32,10 +32,10 @@ class Finding:
 
 
 def merged(found: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """What all ranks found, each fact once; where ranks differ, with theirs.
+    """The findings of all ranks, each once; where ranks differ, with the ranks' numbers.
 
     Args:
-        found: By rank. What is the only finding on its subject is said for all.
+        found: Findings by rank. The only finding on a subject is shown without rank numbers.
     """
     ranks_of: dict[Finding, list[int]] = {}
     for rank, findings in enumerate(found):

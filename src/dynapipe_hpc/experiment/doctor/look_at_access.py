@@ -1,4 +1,4 @@
-"""One-sided access, on which plans travel: is it right, how long does it take, who answers?"""
+"""One-sided MPI access, which carries the plans: correctness, latency and progress."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _TRIES = 2
 
 
 def look_at_access(case: Case) -> Iterator[Finding]:
-    """Tries the memory that plans wait in between all ranks; all ranks together."""
+    """Tries one-sided access, as the plan store uses it, between all ranks (collective)."""
     size = case.job.size
     try:
         memory = MpiMemory(case.job.comm, 8 * size + _BLOCK_BYTES)
@@ -38,7 +38,7 @@ def look_at_access(case: Case) -> Iterator[Finding]:
 
 
 def _correctness(case: Case, memory: MpiMemory) -> Finding:
-    """Each rank writes a word to every rank and a block to itself, and reads those of all."""
+    """Each rank writes a word to every rank and a block to itself, then reads all of them."""
     rank, size = case.job.rank, case.job.size
     memory.write(rank, 8 * size, _block(rank))
     for owner in range(size):
@@ -52,7 +52,7 @@ def _correctness(case: Case, memory: MpiMemory) -> Finding:
         return Finding("correct", "all ranks wrote and read the memory of all")
     return Finding(
         "correct",
-        f"other bytes arrived than were written, with rank {wrong[0]}; use another MPI library, or "
+        f"the bytes read from rank {wrong[0]} are not those written; use another MPI library, or "
         "another of its one-sided components (Open MPI: OMPI_MCA_osc)",
         Level.PROBLEM,
     )
@@ -63,7 +63,7 @@ def _block(rank: int) -> bytes:
 
 
 def _latency(case: Case, memory: MpiMemory) -> Iterator[Finding]:
-    """Of the next rank on this host, and of the next elsewhere; owners wait inside of MPI."""
+    """Latency to the next rank on this host and to the next on another; owners wait inside MPI."""
     near = set(case.ranks_of_host) - {case.job.rank}
     far = set(range(case.job.size)) - near - {case.job.rank}
     for name, owners in (("within a host", near), ("between hosts", far)):
@@ -92,7 +92,7 @@ def _median_us(access: Callable[[], object]) -> float:
 
 
 def _progress(case: Case, memory: MpiMemory, name: str, compute: Callable[[], object]) -> Finding:
-    """Who answers while the first rank computes."""
+    """Progress of one-sided access to the first rank while that computes."""
     alone_ms = _waited_ms(case, memory, compute)
     if alone_ms < _LATE_MS:
         return Finding(name, f"answered in {alone_ms:.2g} ms")
@@ -102,17 +102,17 @@ def _progress(case: Case, memory: MpiMemory, name: str, compute: Callable[[], ob
         helper.stop()
     text = f"no answer in {1e3 * _BUSY_S:.0f} ms; with a progress thread in {helped_ms:.2g} ms"
     if helped_ms < _LATE_MS:
-        return Finding(name, f"{text}, which runs start (store.progress)")
+        return Finding(name, f"{text}; runs start one if needed (store.progress)")
     return Finding(
         name,
-        f"{text}: plans will be late unless store.look_ahead hides it; give every rank a core more "
-        "than its threads, or use a network with remote memory access",
+        f"{text}: plans will be late unless store.look_ahead hides it; give every rank one core "
+        "more than its threads, or use a network with remote memory access",
         Level.WARNING,
     )
 
 
 def _waited_ms(case: Case, memory: MpiMemory, compute: Callable[[], object]) -> float:
-    """The better of two, on a machine that may be busy."""
+    """The shorter of two waiting times, as the machine may be busy."""
 
     def access(owner: int) -> None:
         memory.read_word(owner, 0)

@@ -1,4 +1,4 @@
-"""Whether a configuration goes with this job, its files and its memory."""
+"""A configuration checked against this job, its files and its memory."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,7 +22,7 @@ from dynapipe_hpc.store.reasons import too_large
 
 
 def look_at_config(case: Case) -> Iterator[Finding]:
-    """Checks that a run makes at its start, then memory and a first plan; by the first rank."""
+    """The checks at the start of a run, then memory and a first plan; on the first rank only."""
     if not case.job.is_first or case.path is None:
         return
     if case.files is None:
@@ -65,7 +65,7 @@ def _checked(subject: str, check: Callable[[], str]) -> Finding:
 
 
 def _first_plan(experiment: Experiment) -> str:
-    """Plans the first iteration, as the run will do before it trains."""
+    """Plans the first iteration, as the run would do first."""
     plans = encode_plans(experiment.planner.make_plans(0, experiment.sampler.iteration(0)))
     largest, room = max(map(len, plans)), experiment.config.store.plan_bytes
     if largest > room:
@@ -81,7 +81,7 @@ def _longest(experiment: Experiment, rows: RowLengths) -> str:
 
 
 def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
-    """What stages need of their device, and what would still fit."""
+    """Memory that each stage needs on its device, and the longest rows that fit."""
     yield _checked("longest", partial(_longest, experiment, rows))
     cost, cluster = experiment.planner.cost, experiment.config.cluster
     one = np.ones(1, np.int64)
@@ -91,8 +91,8 @@ def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
     sample_bytes = activation_bytes(costs)[0]
     limit_bytes = cluster.device_memory_bytes
     if not (cost.static_bytes + sample_bytes <= limit_bytes).all():
-        way_out = "lower data.max_tokens"
-        error = does_not_fit("the longest sample", costs, cost, cluster, way_out)
+        remedy = "lower data.max_tokens"
+        error = does_not_fit("the longest sample", costs, cost, cluster, remedy)
         yield Finding("memory", str(error), Level.PROBLEM)
         return
     for stage, (model, sample) in enumerate(zip(cost.static_bytes, sample_bytes, strict=True)):

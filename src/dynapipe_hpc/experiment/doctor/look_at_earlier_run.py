@@ -1,4 +1,4 @@
-"""Whether a run could continue, or begin, in a folder that exists."""
+"""The run folder, if it exists: whether a run could continue or begin there."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +13,7 @@ from dynapipe_hpc.experiment.run.resume import (
     ResumePoint,
     facts_of_run,
     n_repeatable,
-    newest_whole,
+    newest_undamaged,
     together,
 )
 from dynapipe_hpc.experiment.run.run_lock import writer_of
@@ -23,9 +23,10 @@ from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 
 
 def look_at_earlier_run(case: Case) -> Iterator[Finding]:
-    """What a run would find in its folder; all ranks together, which share the reading.
+    """The state of the run folder (collective: all ranks share the reading).
 
-    The folder is left as it is. Of one that another run is writing, its lock says enough.
+    Nothing in the folder is changed. A folder that another run is writing is not read: the section
+    on the folder reports its lock.
     """
     if not all(case.job.numbers_of_all(int(case.files is not None))):
         return
@@ -35,7 +36,7 @@ def look_at_earlier_run(case: Case) -> Iterator[Finding]:
     try:
         facts = together(case.job, partial(_facts, files))
         folder = CheckpointFolder(output / "checkpoints", files.config.checkpoint)
-        point = newest_whole(case.job, folder, facts)
+        point = newest_undamaged(case.job, folder, facts)
         found = list(_described(output, files.config, point)) if case.job.is_first else []
     except (InputError, OSError) as error:
         found = [Finding("start", str(error), Level.PROBLEM)] if case.job.is_first else []
@@ -45,7 +46,7 @@ def look_at_earlier_run(case: Case) -> Iterator[Finding]:
 def _is_free(output: Path) -> bool:
     try:
         return output.is_dir() and writer_of(output) is None
-    except InputError:  # which the section on the folder has said
+    except InputError:  # reported by the section on the folder
         return False
 
 
@@ -58,13 +59,13 @@ def _described(
 ) -> Iterator[Finding]:
     if point is None:
         RunFolder.check_new(output, n_repeatable(output, config))
-        yield Finding("start", f"{output}: a run begins here, as there is none to continue")
+        yield Finding("start", f"{output}: a new run starts here: there is none to continue")
         return
     for problem in point.damaged.values():
         yield Finding("left out", problem, Level.WARNING)
     n_done = point.description.n_done
     if n_done >= config.training.iterations:
-        text = f"all {config.training.iterations} iterations are done; a run would end at once"
+        text = f"all {config.training.iterations} iterations are done; a run would end immediately"
         yield Finding("start", f"{output}: {text}")
         return
     RunFolder.check_resumable(output)

@@ -1,4 +1,4 @@
-"""Whether a run folder can be written where it would go."""
+"""The place of the run folder: whether it can be written and is seen by all hosts."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ _LITTLE_BYTES = 1e9
 
 
 def look_at_folder(case: Case) -> Iterator[Finding]:
-    """Writes, renames and looks from every rank; all ranks together."""
+    """Writes and renames a file, and looks for it from every rank (collective)."""
     place = _existing(case.folder)
     if not case.job.is_first:
         written = case.job.broadcast(Path())
@@ -33,15 +33,15 @@ def look_at_folder(case: Case) -> Iterator[Finding]:
     except OSError as error:
         case.job.broadcast(Path())
         case.job.barrier()
-        way_out = "name another folder with -o, or change its permissions"
-        yield Finding("writing", f"{place}: {error.strerror}; {way_out}", Level.PROBLEM)
+        remedy = "name another folder with -o, or change its permissions"
+        yield Finding("writing", f"{place}: {error.strerror}; {remedy}", Level.PROBLEM)
         return
     yield _free(place)
     yield from _lock(case.folder)
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it."""
+    """The folder, or its nearest parent that exists."""
     folder = folder.resolve()
     return next(each for each in (folder, *folder.parents) if each.exists())
 
@@ -52,7 +52,7 @@ def _written(folder: Path, place: Path) -> Finding:
         file.write(_BLOCK)
         file.flush()
         os.fsync(file.fileno())
-    (folder / "beside").replace(folder / "whole")
+    (folder / "beside").replace(folder / "complete")
     took_ms = 1e3 * (time.perf_counter() - started_s)
     return Finding(
         "writing", f"{place}: 1 MiB written, synchronised and renamed in {took_ms:.1f} ms"
@@ -60,11 +60,11 @@ def _written(folder: Path, place: Path) -> Finding:
 
 
 def _seen(folder: Path) -> Iterator[Finding]:
-    if folder != Path() and not (folder / "whole").exists():
+    if folder != Path() and not (folder / "complete").exists():
         yield Finding(
             f"seen from {platform.node()}",
-            f"what the first rank wrote to {folder.parent} is not there; runs need a file system "
-            "that all hosts share",
+            f"the file that the first rank wrote to {folder.parent} is not visible here; runs need "
+            "a file system that all hosts share",
             Level.PROBLEM,
         )
 
@@ -76,9 +76,11 @@ def _lock(folder: Path) -> Iterator[Finding]:
         yield Finding("lock", str(error), Level.PROBLEM)
         return
     if writer is not None:
-        # One that cannot be seen from here may be gone.
+        # A holder on another host may be gone.
         level = Level.PROBLEM if writer.is_alive() else Level.WARNING
-        text = f"{folder}: another run holds it, {writer}; wait for its end, or name another folder"
+        text = (
+            f"{folder}: locked by another run, {writer}; wait for its end, or name another folder"
+        )
         yield Finding("lock", text, level)
 
 
@@ -87,4 +89,6 @@ def _free(place: Path) -> Finding:
     text = f"{free_bytes / 1e9:.1f} GB free"
     if free_bytes >= _LITTLE_BYTES:
         return Finding("space", text)
-    return Finding("space", f"{text}; a run may fill it: remove something first", Level.WARNING)
+    return Finding(
+        "space", f"{text}; a run may fill the disk: free some space first", Level.WARNING
+    )

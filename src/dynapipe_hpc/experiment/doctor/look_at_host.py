@@ -1,4 +1,4 @@
-"""Memory of the hosts, and the part of it through which ranks of a host exchange data."""
+"""Memory of the hosts, and their shared memory, through which ranks of a host exchange data."""
 
 import os
 import platform
@@ -16,13 +16,13 @@ from dynapipe_hpc.store.turns import Turns
 _GB = 1e9
 _SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours
 _CGROUPS = Path("/sys/fs/cgroup")
-# What MPI libraries call the files that they remove at the end of a job.
+# Names of files that MPI libraries remove at the end of a job.
 _LEFTOVERS = ("mpich_shm_*", "sm_segment.*", "osc_sm.*", "osc_rdma.*", "vader_segment.*")
 _PROCESSES = Path("/proc")
 
 
 def look_at_host(case: Case) -> Iterator[Finding]:
-    """One rank per host speaks for it; the ranks of a host together."""
+    """Memory, shared memory and leftovers of each host (collective); its first rank reports."""
     ranks = case.ranks_of_host
     if not case.on_host.is_first:
         return
@@ -41,7 +41,7 @@ def _memory(case: Case, host: str, n_ranks: int) -> Finding:
     text += f", which may use {each / _GB:.1f} GB each (cluster.device_memory_bytes)"
     if n_ranks * each <= usable:
         return Finding(subject, text)
-    lower = f"{text}: more than there is; lower it to {usable // n_ranks:,} or use more hosts"
+    lower = f"{text}: more than the host has; lower it to {usable // n_ranks:,} or use more hosts"
     return Finding(subject, lower, Level.PROBLEM)
 
 
@@ -50,7 +50,7 @@ def _total_bytes() -> int:
 
 
 def _allowed_bytes() -> int:
-    """What the batch system or a container allows this process."""
+    """Memory limit that the batch system or a container sets for this process."""
     lines = (_PROCESSES / "self" / "cgroup").read_text().splitlines()
     own = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
     group = _CGROUPS / own.lstrip("/")
@@ -78,7 +78,7 @@ def _shared_memory(case: Case, host: str, ranks: list[int]) -> Finding:
 
 
 def _window_bytes(case: Case, ranks: list[int]) -> int:
-    """What the plan store of a run allocates on this host."""
+    """Memory that the plan store of a run allocates on this host."""
     store = case.config.store if case.config else StoreConfig()
     n_ranks = case.config.cluster.n_ranks if case.config else case.job.size
     turns = Turns(n_ranks, store.look_ahead)
@@ -87,7 +87,7 @@ def _window_bytes(case: Case, ranks: list[int]) -> int:
 
 
 def _leftovers(host: str) -> Iterator[Finding]:
-    """Files of jobs that were killed: nobody has them open."""
+    """Files left by killed jobs: no process has them open."""
     files = [f for pattern in _LEFTOVERS for f in _SHARED.glob(pattern) if _is_ours(f)]
     left = sorted(set(files) - _mapped_files())
     if left:
@@ -109,12 +109,12 @@ def _is_ours(file: Path) -> bool:
 
 
 def _mapped_files() -> set[Path]:
-    """What processes of this user have mapped into their memory."""
+    """Files in shared memory that processes of this user have mapped."""
     mapped: set[Path] = set()
     for maps in _PROCESSES.glob("[0-9]*/maps"):
         try:
             lines = maps.read_text().splitlines()
-        except OSError:  # it has ended, or is of another user
+        except OSError:  # the process has ended, or belongs to another user
             continue
         mapped.update(Path(line[line.index("/dev/") :]) for line in lines if str(_SHARED) in line)
     return mapped

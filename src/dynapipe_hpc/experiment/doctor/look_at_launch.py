@@ -1,4 +1,4 @@
-"""How the processes were started, and which MPI they found."""
+"""The launch: launcher, Slurm, cores, and the MPI library in use."""
 
 import os
 import sys
@@ -35,10 +35,10 @@ _SLURM_FACTS = {
 
 
 def look_at_launch(case: Case) -> Iterator[Finding]:
-    """Launcher, PMI, Slurm, hosts and cores; all ranks together."""
+    """Launcher, PMI, Slurm, hosts and cores (collective)."""
     n_hosts = sum(case.job.numbers_of_all(int(case.on_host.is_first)))
     yield Finding("ranks", f"{case.job.size} on {n_hosts} host{'s' if n_hosts > 1 else ''}")
-    yield Finding("launcher", STARTED.launcher or "none: a process started alone")
+    yield Finding("launcher", STARTED.launcher or "none: a single process, started directly")
     yield Finding("PMI", STARTED.interface or "none")
     yield _slurm(case)
     threads = case.config.training.threads if case.config else 1
@@ -55,12 +55,14 @@ def look_at_launch(case: Case) -> Iterator[Finding]:
 
 
 def _mpiexec() -> Finding:
-    """What the environment's own launcher needs, which may refuse before a rank can explain it."""
+    """Settings of the environment's own mpiexec, which may refuse to start before any rank runs."""
     own, installed = Path(sys.prefix) / "bin" / "mpiexec", Path(sys.prefix) / "etc"
     if not has_settings(installed / OF_LAUNCHER.name):
         advice = f"cp {OF_LAUNCHER} {installed}"
         return Finding(
-            "mpiexec", f"{own}: starts no more ranks than cores; {advice}", Level.WARNING
+            "mpiexec",
+            f"{own}: starts no more ranks than there are cores; to allow more: {advice}",
+            Level.WARNING,
         )
     return Finding("mpiexec", f"{own}{permission_for_root()}")
 
@@ -76,13 +78,13 @@ def _slurm(case: Case) -> Finding:
         return Finding("Slurm", text)
     return Finding(
         "Slurm",
-        f"{text}; but the job has {case.job.size} ranks: if that is not meant, start one per task",
+        f"{text}; but the job has {case.job.size} ranks: if that is unintended, start one per task",
         Level.WARNING,
     )
 
 
 def look_at_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
-    """Vendor, version, ABI and threads."""
+    """Vendor, version, ABI and thread level of the MPI library."""
     yield Finding("library", library_name(MPI.Get_library_version()))
     major, minor = MPI.Get_version()
     yield Finding("standard", f"MPI {major}.{minor}")
@@ -96,14 +98,14 @@ def look_at_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
         return
     yield Finding(
         "threads",
-        f"{_THREADS[level]}, but plans are made beside the execution, which needs multiple; set "
+        f"{_THREADS[level]}, but planning beside execution needs 'multiple'; set "
         "MPI4PY_RC_THREAD_LEVEL=multiple or use another MPI library",
         Level.PROBLEM,
     )
 
 
 def _ucx() -> Iterator[Finding]:
-    """Open MPI may complain of a fabric that it does not find."""
+    """Advice on a warning that Open MPI prints where it finds no InfiniBand."""
     if "Open MPI" in MPI.Get_library_version() and not _INFINIBAND.exists():
-        way_out = "set OMPI_MCA_pml=ob1 and OMPI_MCA_osc=^ucx"
-        yield Finding("UCX", f"no InfiniBand here: if Open MPI complains of UCX, {way_out}")
+        remedy = "set OMPI_MCA_pml=ob1 and OMPI_MCA_osc=^ucx"
+        yield Finding("UCX", f"no InfiniBand here: if Open MPI warns about UCX, {remedy}")

@@ -1,4 +1,4 @@
-"""Network interfaces that MPI, NCCL and gloo were told to use."""
+"""Network interfaces that MPI, NCCL and gloo are configured to use."""
 
 import os
 import platform
@@ -9,19 +9,19 @@ from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.job.world import STARTED
 
-# NCCL takes the beginnings of names, the others take names or, in MPI, addresses.
+# NCCL takes prefixes of names, the others full names or, in MPI, addresses.
 _EXACT = ("OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "FI_TCP_IFACE")
 _BEGINNINGS = ("NCCL_SOCKET_IFNAME",)
 
 
 def look_at_network(case: Case) -> Iterator[Finding]:
-    """Which interfaces were named, and whether this host has them; one rank per host speaks."""
+    """Configured interfaces, and whether this host has them; its first rank reports."""
     if not case.on_host.is_first:
         return
     if STARTED.is_on_one_host:
         yield Finding("reach", "one host: shared memory and the loopback interface")
     else:
-        yield Finding("reach", "several hosts: docs/network.md has the ports, and their settings")
+        yield Finding("reach", "several hosts: see docs/network.md for ports and settings")
     names = [name for _, name in socket.if_nameindex()]
     for variable in (*_EXACT, *_BEGINNINGS):
         value = os.environ.get(variable, "")

@@ -1,4 +1,4 @@
-"""Which libraries are there, and the GPUs that they see; torch may be missing or broken."""
+"""Installed libraries and the GPUs that they see; torch may be missing or broken."""
 
 import platform
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 
 
 def look_at_software(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
-    """Versions."""
+    """Versions of the libraries."""
     yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
     torch = _torch()
     if isinstance(torch, ModuleType):
@@ -42,7 +42,7 @@ def computes_on_gpus(config: ExperimentConfig) -> bool:
 
 
 def circumstances_here(config: ExperimentConfig, n_ranks: int) -> Mapping[str, str]:
-    """The circumstances of a job; those that the configuration decides, without torch."""
+    """Circumstances of a job; without torch, only those that the configuration decides."""
     torch = _torch()
     if isinstance(torch, ModuleType):
         return dict(torch.circumstances(config, n_ranks))
@@ -51,7 +51,7 @@ def circumstances_here(config: ExperimentConfig, n_ranks: int) -> Mapping[str, s
 
 @cache
 def _torch() -> ModuleType | str:
-    """What looks with torch's help; or why it cannot be loaded."""
+    """The module of checks that need torch, or the reason why torch cannot be loaded."""
     try:
         check_torch()
     except InputError as error:

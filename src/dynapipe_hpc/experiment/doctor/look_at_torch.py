@@ -24,7 +24,7 @@ def look_at_build() -> Iterator[Finding]:
 
 def _nccl() -> str:
     if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
-        return "none: this build of torch has none, and ranks on GPUs would need it"
+        return "none in this build of torch; ranks on GPUs need it"
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     return ".".join(str(part) for part in version)
 
@@ -36,7 +36,7 @@ def uses_gpus(config: ExperimentConfig) -> bool:
 
 
 def look_at_devices(case: Case) -> Iterator[Finding]:
-    """The GPUs that this rank sees, and whether one has the memory of `cluster`."""
+    """The GPUs that this rank sees, and whether each has the memory that `cluster` asks for."""
     n_devices = torch.cuda.device_count()
     wants = case.config.training.device if case.config else "auto"
     if not n_devices:
@@ -53,11 +53,11 @@ def look_at_devices(case: Case) -> Iterator[Finding]:
 
 def _no_gpu(wants: str) -> Finding:
     if wants != "cuda":
-        return Finding("GPUs", "none: ranks compute on processors")
+        return Finding("GPUs", "none: ranks compute on CPUs")
     return Finding(
         "GPUs",
-        "none, but training.device is 'cuda'; start the job where there are some, with a build of "
-        "torch for them, or set it to 'cpu'",
+        "none, but training.device is 'cuda'; start the job on nodes with GPUs, with a build of "
+        "torch for CUDA, or set it to 'cpu'",
         Level.PROBLEM,
     )
 
@@ -68,6 +68,6 @@ def _room(limit_bytes: int) -> Iterator[Finding]:
         yield Finding(
             "GPU memory",
             f"cluster.device_memory_bytes is {limit_bytes / _GB:.1f} GB, but a GPU has "
-            f"{(smallest - MARGIN_BYTES) / _GB:.1f} GB to give; lower it",
+            f"{(smallest - MARGIN_BYTES) / _GB:.1f} GB available; lower it",
             Level.PROBLEM,
         )

@@ -1,1 +1,1 @@
-"""In: an experiment or a file. Out: text about it; nothing runs."""
+"""In: an experiment or a file. Out: a description in text; nothing runs."""

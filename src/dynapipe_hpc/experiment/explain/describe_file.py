@@ -1,4 +1,4 @@
-"""Any file of ours, as text."""
+"""Description of any file of this package as text."""
 
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 
 
 def describe_file(path: Path) -> str:
-    """Describes a dataset, a cost table, or what an interrupted profile keeps beside one.
+    """Describes a dataset, a cost table, or the rounds file of an interrupted profile.
 
     Raises:
-        InputError: The file is none of them, or damaged.
+        InputError: The file is none of these, or damaged.
     """
     match format_of(path):
         case dataset_header.FORMAT:
@@ -31,8 +31,8 @@ def describe_file(path: Path) -> str:
             return describe_table(profile_file.read_table(path), path)
         case profile_file.ROUNDS_FORMAT:
             return (
-                f"{path}: what an interrupted profile has measured of a mode of recomputation; "
-                "start the same 'dynapipe-hpc profile' again, and it goes on with it"
+                f"{path}: rounds that an interrupted profile has measured in one mode of "
+                "recomputation; start the same 'dynapipe-hpc profile' again to continue"
             )
         case _:
             raise InputError(
@@ -42,10 +42,10 @@ def describe_file(path: Path) -> str:
 
 
 def describe_for(config: ExperimentConfig, path: Path) -> str:
-    """What a dataset or a cost table is for an experiment.
+    """Describes how a dataset or a cost table suits an experiment.
 
     Raises:
-        InputError: The file cannot be used for it.
+        InputError: The file cannot be used for the experiment.
     """
     if format_of(path) != profile_file.FORMAT:
         data = config.data.model_copy(update={"dataset": str(path)})
@@ -58,10 +58,10 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
 
 
 def verify_file(path: Path) -> str:
-    """Compares all numbers of a dataset or a cost table with their checksum, and says so.
+    """Verifies a dataset or a cost table by its checksum; returns a line that says so.
 
     Raises:
-        InputError: They differ, or there is no checksum.
+        InputError: The content differs from its checksum, or there is none.
     """
     if format_of(path) != profile_file.FORMAT:
         return f"verified, sha256 of the samples {verify_dataset(path)}"

@@ -1,4 +1,4 @@
-"""Which samples fit into the memory of an experiment's stages, as text."""
+"""Longest samples that fit into the memory of an experiment's stages, as text."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 
 def describe_room(experiment: Experiment, rows: RowLengths) -> str:
-    """How many samples are cut, and the longest that fits, by mode of recomputation.
+    """Number of samples that are cut, and the longest that fits, by mode of recomputation.
 
-    Lengths are those of padded rows. Of an encoder-decoder model, the longest input beside the
-    dataset's longest target, and the longest target beside its longest input.
+    Lengths are those of padded rows. For an encoder-decoder model: the longest input with the
+    dataset's longest target, and the longest target with its longest input.
 
     Args:
-        experiment: Model, cluster, costs and dataset.
-        rows: The rows of all its samples.
+        experiment: The experiment: model, cluster, costs and dataset.
+        rows: Row lengths of all samples of the dataset.
     """
     cost = experiment.planner.cost
     room = _Room(experiment.config, cost, rows)
@@ -28,7 +28,7 @@ def describe_room(experiment: Experiment, rows: RowLengths) -> str:
 
 
 class _Room:
-    """What fits, side by side."""
+    """The longest rows that fit, for each side of the model."""
 
     def __init__(self, config: ExperimentConfig, cost: CostModel, rows: RowLengths) -> None:
         self._config = config
@@ -37,7 +37,7 @@ class _Room:
         self._longest["target_tokens"] = int(rows.target_tokens.max())
 
     def lines(self) -> Iterator[str]:
-        """One per side of the model."""
+        """One line per side of the model."""
         inputs, targets = self._longest["row_tokens"], self._longest["target_tokens"]
         if not self._cost.is_encoder_decoder:
             yield self._line("samples", "row_tokens", 0)

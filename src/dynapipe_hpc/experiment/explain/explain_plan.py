@@ -1,4 +1,4 @@
-"""Why a plan was chosen, what its schedule gains, and what the exact split trades."""
+"""Explanation of a plan: its rivals, the gain over 1F1B, and the exact splits."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +18,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 
 
 def explain_choice(choice: Choice) -> Iterator[str]:
-    """The plans that a search began with, and a line per candidate, a star before the winner."""
+    """The plans that a search began with, and a line per candidate; a star marks the best."""
     for order, plans in choice.constructed.items():
         yield f"constructed, samples {order}: rules | makespan"
         yield from (f"  {plan} | {plan.makespan_ms:10,.1f} ms" for plan in plans)
@@ -38,7 +38,7 @@ def _outcome(candidate: Candidate) -> str:
 
 
 def explain_gain(choice: Choice, cost: CostModel, cluster: Cluster) -> str:
-    """How long 1F1B takes for the chosen micro-batches, in the chosen order, beside the plan."""
+    """Makespan of 1F1B for the chosen micro-batches in the chosen order, compared with the plan."""
     try:
         plain = [
             schedule_pipeline(pipeline.microbatches, cost, cluster, [one_f_one_b])
@@ -55,14 +55,14 @@ def explain_gain(choice: Choice, cost: CostModel, cluster: Cluster) -> str:
 
 
 N_SHOWN = 8
-"""Points of the front that are shown, ends included, besides the best one."""
+"""Number of points of the front that are shown, ends included, besides the best."""
 
 
 def explain_split(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[str]:
-    """A header, and a line for some points of the Pareto front, a star before the best.
+    """A header, and a line for some points of the Pareto front; a star marks the best.
 
-    The best is what the batch rule `dynamic` takes, with all of the memory. A search cuts at
-    prices of memory instead and simulates; the front is there to compare its plan with.
+    The best point is the choice of the batch rule `dynamic` with all of the memory. A search uses
+    prices of memory and simulation instead; the front is for comparison with its plan.
     """
     name, ordered = next(iter(orders(samples, cost.is_encoder_decoder).items()))
     front = split_front(candidates(ordered, cost, cluster))

@@ -1,4 +1,4 @@
-"""Plans batches of sample lengths, and writes what is planned for others to check."""
+"""Plans of batches of sample lengths, written as JSON for others to check."""
 
 import json
 import time
@@ -28,17 +28,17 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     """Plans every batch of a file of lengths, without the configured dataset.
 
     Args:
-        files: Costs, and a configuration with model, cluster and planner.
-        lengths: See `read_lengths`.
-        output: The JSON file to write, see docs/formats.md; it appears when all is planned, in
-            place of former plans of lengths.
+        files: Files of an experiment, of which all but the dataset is used.
+        lengths: File of lengths, see `read_lengths`.
+        output: The JSON file to write, see docs/formats.md; it appears when all batches are
+            planned, and replaces former plans of lengths.
 
     Yields:
-        A line about each batch, after a warning if the costs were measured elsewhere.
+        A line about each batch; first a warning if the costs were measured elsewhere.
 
     Raises:
-        InputError: A file cannot be used, or a sample cannot run; names file and batch. Or the
-            output is the file of lengths, or exists and holds something else.
+        InputError: A file cannot be used, or a sample cannot run (the error names file and batch),
+            or the output is the file of lengths or exists and holds something else.
     """
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     if warning := check_costs(files.costs, configured(files.config)):

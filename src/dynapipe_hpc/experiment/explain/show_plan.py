@@ -1,4 +1,4 @@
-"""A plan as text, to look at before anything runs."""
+"""A plan as text, shown before anything runs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,9 +22,9 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
     Args:
-        experiment: What would be trained.
-        iteration: Which one, from 0.
-        explain: Whether to list what the plan was chosen from.
+        experiment: The experiment.
+        iteration: Number of the iteration, from 0.
+        explain: Whether to list the candidates that the plan was chosen from.
 
     Raises:
         InputError: A file cannot be used, or a sample cannot run.
@@ -63,7 +63,7 @@ def _explanation(planner: Planner, choice: Choice, samples: Sequence[Sample]) ->
 
 
 def prediction_text(iteration_ms: float, bound_ms: float) -> str:
-    """The predicted time of an iteration, and by how much it exceeds its lower bound."""
+    """Predicted time of an iteration, its lower bound, and the gap between them."""
     gap = 100 * (iteration_ms / bound_ms - 1)
     return f"predicted {iteration_ms:,.1f} ms, lower bound {bound_ms:,.1f} ms, gap {gap:z.1f} %"
 
@@ -90,7 +90,7 @@ def _shape(microbatch: MicroBatch) -> str:
 
 
 def _ranks(plans: Sequence[RankPlan], choice: Choice, cluster: Cluster) -> Iterator[str]:
-    """A rank is idle while it runs no pass until the slowest replica ends."""
+    """A line per rank; a rank is idle while it runs no pass, until the slowest replica ends."""
     for plan in plans:
         timeline, stage = choice.pipelines[plan.replica].timeline, plan.stage
         busy_ms = timeline.busy_ms[stage]

@@ -1,4 +1,4 @@
-"""Preprocesses with all ranks of a job, and goes on where an earlier job was ended."""
+"""Preprocessing with all ranks of a job, which continues where an earlier job stopped."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ from dynapipe_hpc.job.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
-    """What a job has made.
+    """Result of a preprocessing job.
 
     Attributes:
-        n_samples: Samples of the dataset; 0 but on the first rank.
+        n_samples: Samples of the dataset; 0 except on the first rank.
         n_shards: Shards of the dataset.
-        n_reused: Those of them that an earlier job had made.
-        totals: What this job did for the others.
+        n_reused: Shards that an earlier job had made.
+        totals: Totals over the shards that this job made.
     """
 
     n_samples: int
@@ -49,21 +49,21 @@ def preprocess_together(
     options: PreprocessOptions,
     on_share: OnShare = lambda _: None,
 ) -> Preprocessed:
-    """Tokenizes the lines of all sources into shards, and joins them to one dataset.
+    """Tokenizes the lines of all sources into shards, and joins them into one dataset.
 
-    Every rank makes shards of about as much text as the others. The samples are those that
-    `preprocess` writes, in the same order. A shard that is there and intact is not made again.
+    Every rank gets about the same amount of text. The samples are those that `preprocess` writes,
+    in the same order. An intact shard of an earlier job is reused.
 
     Args:
         job: The ranks; all together.
         sources: JSONL files, as `preprocess` takes them.
         output: The index to write. It appears when all shards are complete; they are beside it.
-        tokenizer: Makes the tokens; the same on all ranks.
-        options: As for `preprocess`, the number of workers per rank.
-        on_share: Called now and then.
+        tokenizer: The tokenizer, the same on all ranks.
+        options: Options as for `preprocess`, with the number of workers per rank.
+        on_share: Callback that takes the share of this rank's text that is done.
 
     Returns:
-        What was made; the totals on the first rank, zeros elsewhere.
+        The result; its totals are zeros except on the first rank.
 
     Raises:
         SystemExit: The output exists, a source cannot be read or changed, a line is bad, no line
@@ -113,7 +113,7 @@ def _preprocess(
 
 
 def _stop_if_asked(job: Job) -> None:
-    """Ends all ranks, or none: a signal may reach one before the others, or alone."""
+    """Stops all ranks or none, as a signal may reach only some of them, or not at once."""
     if asked := job.largest(job.stop.asked):
         raise SystemExit(end_stopped(job, asked))
 
@@ -122,16 +122,17 @@ def _begin(folder: Path) -> None:
     with writing(folder):
         if folder.exists() and not folder.is_dir():
             raise InputError(
-                f"{folder}: is in the way of the shards; move it, or name another output"
+                f"{folder}: is not a folder, so shards cannot go there; move it, or name another "
+                "output"
             )
         folder.mkdir(exist_ok=True)
-        for left in folder.glob(".*.partial"):  # of a job that was killed
+        for left in folder.glob(".*.partial"):  # left by a killed job
             left.unlink()
 
 
 def _missing(job: Job, folder: Path, shards: Sequence[Shard]) -> list[Shard]:
-    """The shards that are not there or damaged; every rank looks at some."""
-    # A list and not questions: a file system may remember for a while that a file was not there.
+    """Missing or damaged shards; every rank checks some of them."""
+    # The folder is listed, as a file system may cache for a while that a file does not exist.
     names = {path.name for path in folder.iterdir()} if job.is_first else set()
     names = job.broadcast(names)
     present = [shard for shard in shards if shard.name in names]
@@ -142,7 +143,7 @@ def _missing(job: Job, folder: Path, shards: Sequence[Shard]) -> list[Shard]:
 
 
 def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTotals:
-    """In the order of the shards, so that the first bad line is that of the text."""
+    """Sum in the order of the shards, so that the first bad line is the first in the text."""
     made = {name: totals for of_rank in made_by_rank for name, totals in of_rank.items()}
     total = PreprocessTotals()
     for shard in shards:
@@ -151,7 +152,7 @@ def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTot
 
 
 def _remove(folder: Path, keep: set[str]) -> None:
-    """Removes what earlier jobs made of other text or with other settings."""
+    """Removes shards that earlier jobs made from other text or with other settings."""
     for path in folder.iterdir():
         if path.suffix in {".h5", ".partial"} and path.name not in keep:
             path.unlink()

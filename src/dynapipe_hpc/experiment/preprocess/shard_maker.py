@@ -1,4 +1,4 @@
-"""One rank's share of a dataset's shards."""
+"""The maker of one rank's share of a dataset's shards."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import STARTED
 
 OnShare = Callable[[float], None]
-"""Called after every block with the share of this rank's text that is done."""
+"""Callback after every block that takes the share of this rank's text that is done."""
 
 
 Made = dict[str, PreprocessTotals]
-"""What was done for each shard, by fingerprint."""
+"""Totals of each shard made, by fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class ShardMaker:
     """Makes shards on one rank.
 
     Attributes:
-        folder: Where they go.
-        tokenizer: Makes the tokens.
-        skip_bad: Leaves bad lines out instead of stopping at the first.
-        n_workers: Processes that tokenize.
+        folder: Folder of the shards.
+        tokenizer: The tokenizer.
+        skip_bad: Whether to skip bad lines instead of stopping at the first.
+        n_workers: Number of processes that tokenize.
     """
 
     folder: Path
@@ -41,12 +41,12 @@ class ShardMaker:
     def make(
         self, shards: Sequence[Shard], check_peers: Callable[[], None], on_share: OnShare
     ) -> Made:
-        """Makes shards, one behind the other; each appears when it is complete.
+        """Makes shards one after the other; each appears when it is complete.
 
         Args:
-            shards: Those to make.
-            check_peers: Called after every block, to end early.
-            on_share: Called after every block.
+            shards: The shards to make.
+            check_peers: Check after every block, which raises to end early.
+            on_share: Callback after every block.
 
         Raises:
             InputError: A text cannot be read or changed, or a line is bad.
@@ -65,7 +65,7 @@ class ShardMaker:
                 for shard in shards:
                     made[shard.fingerprint] = self._make(shard, pool, on_progress)
         except RunError as error:
-            raise RunError(f"{error}; start again to go on: finished shards are kept") from error
+            raise RunError(f"{error}; start again to continue: finished shards are kept") from error
         return made
 
     def _make(self, shard: Shard, pool: TokenizePool, on_progress: OnProgress) -> PreprocessTotals:
@@ -77,12 +77,12 @@ class ShardMaker:
 
 
 def workers_of(job: Job, n_workers: int) -> int:
-    """How many processes tokenize on this rank; all ranks together.
+    """Number of processes that tokenize on this rank; all ranks together.
 
     Args:
         job: The ranks.
-        n_workers: The number, if it was chosen; 0 for this rank's share of the cores that it may
-            run on, which other ranks of its host may have been given too.
+        n_workers: The configured number; 0 for this rank's share of the cores that it may run on,
+            which other ranks of its host may use too.
     """
     cores = sorted(os.sched_getaffinity(0))
     host = job.on_this_host()

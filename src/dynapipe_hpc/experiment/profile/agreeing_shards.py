@@ -1,4 +1,4 @@
-"""Shards of which one that runs out of memory tells the others."""
+"""Tensor-parallel shards that tell each other when one runs out of memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,18 +11,18 @@ from dynapipe_hpc.models.shards import Shards
 
 
 class OutOfMemoryError(RuntimeError):
-    """A micro-batch was too large for a stack."""
+    """A micro-batch is too large for a stack."""
 
 
 class _ElsewhereError(OutOfMemoryError):
-    """It was so on another shard, which has told this one."""
+    """Another shard ran out of memory and has told this one."""
 
 
 class AgreeingShards:
-    """The shards of a stage; within `agreeing`, none waits for one that has given up.
+    """The shards of a stage; within `agreeing`, none waits for a shard that ran out of memory.
 
-    There all say before every sum, and at the end, whether they go on. That takes time and makes
-    the host wait for the device, so sums outside of it do without.
+    There, before every all-reduce and at the end, all shards exchange whether they continue. That
+    takes time and makes the host wait for the device, so sums outside `agreeing` do without.
     """
 
     def __init__(self, shards: Shards, device: torch.device) -> None:
@@ -33,32 +33,32 @@ class AgreeingShards:
 
     @property
     def shard(self) -> int:
-        """The shard that this rank holds."""
+        """Number of the shard that this rank holds."""
         return self._shards.shard
 
     @property
     def n_shards(self) -> int:
-        """Number of shards of a stage."""
+        """Number of shards of a stage (tensor-parallel size)."""
         return self._shards.n_shards
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """The sum of a tensor over shards.
+        """All-reduce (sum) of a tensor over shards.
 
         Raises:
-            OutOfMemoryError: Another shard has given up.
+            OutOfMemoryError: Another shard ran out of memory.
         """
         if self._is_agreeing:
-            # Whoever has no room for the sum finds out before the others wait for it.
+            # A shard without memory for the result fails here, before the others wait for it.
             torch.empty_like(values)
             self._check_others()
         return self._shards.sum_over_shards(values)
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Runs a block on all shards, which add up alike.
+        """Runs a block with the same sums on all shards.
 
         Raises:
-            OutOfMemoryError: It left the block on this shard or another.
+            OutOfMemoryError: The block raised it on this shard or another.
         """
         self._is_agreeing = True
         try:
@@ -74,11 +74,11 @@ class AgreeingShards:
 
     @contextmanager
     def not_waiting(self) -> Iterator[None]:
-        """Runs a block whose sums take no longer than they must.
+        """Runs a block whose sums are not preceded by an exchange.
 
         Raises:
-            OutOfMemoryError: It left the block, and there are no other shards.
-            RunError: It left the block.
+            OutOfMemoryError: The block raised it, and there are no other shards.
+            RunError: The block ran out of memory while other shards may be waiting.
         """
         try:
             yield
@@ -86,8 +86,8 @@ class AgreeingShards:
             if self.n_shards == 1:
                 raise
             raise RunError(
-                f"a micro-batch that had fitted does not fit into memory any more: {error}; free "
-                "memory and start again, which goes on from here"
+                f"a micro-batch that fitted before no longer fits into memory: {error}; free "
+                "memory and start again: the profile continues from here"
             ) from error
 
     def _check_others(self) -> None:

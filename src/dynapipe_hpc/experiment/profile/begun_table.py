@@ -1,4 +1,4 @@
-"""A cost table that a profile goes on with."""
+"""A cost table to which a profile adds."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.profile_file import read_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable, check_model
 
-# Measurements with others would not go together in one table.
+# Measurements with different settings must not share a table.
 SETTINGS = ("processor", "ranks", "threads", "dtype", "zero_stage", "microbatches")
-_WAY_OUT = "name another output, or measure all of it again: --force"
+_REMEDY = "name another output, or measure everything again with --force"
 
 
 def begun_table(
@@ -22,7 +22,7 @@ def begun_table(
     """The table at `path`, to add to it; None if there is no file.
 
     Raises:
-        InputError: It is no table, or was not measured as now.
+        InputError: The file is no table, or was measured with other settings.
     """
     if not path.exists():
         return None
@@ -33,7 +33,7 @@ def begun_table(
         if table.provenance.get(name) != now[name]:
             raise InputError(
                 f"{path}: was measured with {name} {table.provenance.get(name)}; this run "
-                f"uses {now[name]}; {_WAY_OUT}"
+                f"uses {now[name]}; {_REMEDY}"
             )
     return table
 
@@ -44,7 +44,7 @@ def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> 
 
 
 def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Recompute]:
-    """The modes of recomputation that plans may use and a table lacks."""
+    """Modes of recomputation that plans may use and that the table lacks."""
     cost = config.planner.cost
     modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers

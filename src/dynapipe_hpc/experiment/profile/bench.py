@@ -1,4 +1,4 @@
-"""Stacks of layers on the ranks of a profile."""
+"""The bench of a profile: stacks of layers on all ranks, ready to be measured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,9 +35,9 @@ class StackGroup(NamedTuple):
     """Stacks that are measured with the same micro-batches.
 
     Attributes:
-        kind: Of their layers.
-        shapes: Of the stacks.
-        microbatches: Smallest first.
+        kind: Kind of their layers.
+        shapes: Shapes of the stacks.
+        microbatches: The micro-batches, smallest first.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class StackGroup(NamedTuple):
 
 
 def stack_groups(shape: ModelShape, grid: ProfileGrid) -> list[StackGroup]:
-    """What has to be measured of a model."""
+    """The groups of stacks to measure for a model."""
     if not shape.is_encoder_decoder:
         return [StackGroup(LAYER, STACKS, grid.microbatches())]
     return [
@@ -57,10 +57,10 @@ def stack_groups(shape: ModelShape, grid: ProfileGrid) -> list[StackGroup]:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What measures stacks of layers on this rank, together with all others.
+    """Everything needed to measure stacks of layers on this rank, together with all others.
 
     Attributes:
-        kept: On the first rank, rounds that were measured before.
+        kept: File of the rounds measured so far on the first rank; None elsewhere.
     """
 
     job: Job
@@ -74,7 +74,7 @@ class Bench:
     def measure(
         self, mode: Recompute, grid: ProfileGrid, on_progress: OnProgress
     ) -> dict[str, FloatArray]:
-        """By kind of layer, what `layer_profiles` takes; nothing but on the first rank."""
+        """Typical costs by kind of layer, for `layer_profiles`; empty except on the first rank."""
         groups = stack_groups(self.config.model, grid)
         measured = {}
         for k, group in enumerate(groups):
@@ -84,7 +84,7 @@ class Bench:
         return measured
 
     def forget(self) -> None:
-        """Drops what was kept of a mode."""
+        """Deletes the rounds that were kept."""
         if self.kept is not None:
             self.kept.clear()
 

@@ -9,17 +9,17 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.batch.row_length import padded
 
 SHORTEST_ROW = 16
-# Fewer would leave stages idle, so larger micro-batches are not worth measuring.
+# Fewer micro-batches would leave stages idle, so larger ones are not worth measuring.
 MICROBATCHES_PER_STAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileGrid:
-    """Rows and tokens per row in powers of two.
+    """Grid of micro-batch shapes: rows and tokens per row in powers of two.
 
     Attributes:
-        rows: Ascending.
-        row_tokens: Ascending; the last is the longest row that a run uses.
+        rows: Numbers of rows, ascending.
+        row_tokens: Tokens per row, ascending; the last is the longest row that a run uses.
         max_tokens: Padded tokens of the largest micro-batch; larger ones are not measured.
         is_encoder_decoder: Whether targets have rows of their own, of the same lengths.
     """
@@ -35,9 +35,9 @@ class ProfileGrid:
 
         Args:
             config: The run.
-            max_tokens: As the attribute. The default is a replica's share of the global batch
-                cut into two micro-batches per stage, and the longest row at least, with one as
-                long for its targets in an encoder-decoder model.
+            max_tokens: See the attribute. The default is a replica's share of the global batch
+                cut into two micro-batches per stage, but at least the longest row; in an
+                encoder-decoder model, with targets of the same length.
 
         Raises:
             InputError: `max_tokens` is less than the longest row.
@@ -51,7 +51,7 @@ class ProfileGrid:
         if limit < least:
             raise InputError(
                 f"--microbatch-tokens is {limit}, but one row of data.max_tokens takes {least}; "
-                "raise the one or lower the other"
+                "raise --microbatch-tokens or lower data.max_tokens"
             )
         shortest = min(SHORTEST_ROW, longest)
         shorter = _powers_of_two(shortest, longest - 1)
@@ -60,25 +60,25 @@ class ProfileGrid:
         return cls(rows, row_tokens, limit, is_encoder_decoder)
 
     def __str__(self) -> str:
-        """In one line, different for different micro-batches."""
+        """The grid in one line; different grids have different lines."""
         rows, lengths = (",".join(map(str, sizes)) for sizes in (self.rows, self.row_tokens))
         return f"{rows} rows of {lengths} tokens, up to {self.max_tokens}"
 
     @property
     def samples(self) -> list[tuple[int, int]]:
-        """Input and target tokens of what fills rows, by sample id.
+        """Input and target tokens of the samples that fill the rows, by sample id.
 
-        Rows of a decoder-only model are full. Those of an encoder have some padding, as in a
-        run, which attention then has to keep off; every length has every length of targets.
+        Rows of a decoder-only model are full. Rows of an encoder have some padding, as in a run,
+        so that attention has to mask it; every input length is paired with every target length.
         """
         if not self.is_encoder_decoder:
             return [(tokens // 2, tokens - tokens // 2) for tokens in self.row_tokens]
         return [(n - 1, m) for n in self.row_tokens for m in self.row_tokens]
 
     def microbatches(self) -> list[MicroBatch]:
-        """Those within the limit, smallest first.
+        """Micro-batches within the limit, smallest first.
 
-        In an encoder-decoder model targets are as long as inputs, and not counted.
+        In an encoder-decoder model, targets are as long as inputs and do not count.
         """
         n = len(self.row_tokens)
         every = [
@@ -92,7 +92,7 @@ class ProfileGrid:
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
     def pairs(self) -> list[MicroBatch]:
-        """Of an encoder-decoder model, inputs and targets of all lengths, smallest first."""
+        """Micro-batches of an encoder-decoder model: all pairs of lengths, smallest first."""
         n = len(self.row_tokens)
         every = [
             MicroBatch(((i * n + j,),) * n_rows, tokens, target_tokens=target_tokens)

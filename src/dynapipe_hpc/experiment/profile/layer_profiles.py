@@ -1,4 +1,4 @@
-"""From measured stacks to the layers of a cost table."""
+"""Layer profiles of a cost table, from measured stacks."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,14 +21,14 @@ def layer_profiles(
     config: ExperimentConfig,
     recompute: Recompute,
 ) -> dict[LayerKey, LayerProfile]:
-    """Tells layers from stacks, and puts them on the grid.
+    """Derives the costs of layers from those of stacks, and puts them on the grid.
 
     Args:
-        stacks: By kind of their layers, the `QUANTITIES` of the first micro-batches of the grid
-            (of a decoder, of its pairs), shape (n_points, n_stacks, 5).
-        grid: Where they were measured.
-        config: The model, and over how many shards its layers were cut.
-        recompute: Of the micro-batches.
+        stacks: The `QUANTITIES` of the first micro-batches of the grid (for a decoder, of its
+            pairs), shape (n_points, n_stacks, 5), by kind of layer.
+        grid: The grid on which they were measured.
+        config: The model and its number of shards.
+        recompute: Activation checkpointing mode of the micro-batches.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
     parts = config.model.architecture.parts(n_shards)
@@ -55,7 +55,7 @@ def _separate(
 
 
 def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
-    """The axes of a grid, and where on them its micro-batches are, shape (2, n)."""
+    """Axes of a grid, and the positions of its micro-batches on them, shape (2, n)."""
     axes = (np.array(grid.rows), np.array(grid.row_tokens))
     return axes, _places(axes, [(m.n_rows, m.row_tokens) for m in grid.microbatches()])
 

@@ -1,4 +1,4 @@
-"""Measures transfers between the ranks of neighbouring stages."""
+"""Latency and bandwidth between the ranks of neighbouring stages, measured."""
 
 import time
 from statistics import median
@@ -12,7 +12,7 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.instruction import Payload
 
-# Latency shows in the one, bandwidth in the other.
+# The small tensor shows latency, the large one bandwidth.
 SMALL_NUMBERS, LARGE_NUMBERS = 16, 1 << 20
 BOUNCES = 15
 
@@ -29,12 +29,12 @@ def measure_link(
 
     Args:
         job: The ranks.
-        same_shard: Those of this rank's shard, which are paired; of an odd number, the last looks
-            on.
-        transport: Between those.
-        dtype: Of the tensors.
-        device: Of the tensors.
-        full_duplex: Of the link, which is not measured.
+        same_shard: The ranks of this rank's shard, which are paired; if their number is odd, the
+            last has no peer.
+        transport: Transport between the ranks of `same_shard`.
+        dtype: Type of the tensors.
+        device: Device of the tensors.
+        full_duplex: Whether the link is full duplex; copied, not measured.
 
     Returns:
         The median over pairs on the first rank, None elsewhere; None if there are no pairs.
@@ -57,7 +57,7 @@ def measure_link(
 
 
 def bounce_ms(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> float:
-    """Time of one transfer: half of there and back. Both start the two in the same order."""
+    """Time of one transfer: half a round trip. Both sides start the transfers in the same order."""
     halves = []
     for i in range(BOUNCES):
         start_s = time.perf_counter()

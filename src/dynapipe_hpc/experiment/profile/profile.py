@@ -1,4 +1,4 @@
-"""Measures what a run's layers, links and updates take on this machine."""
+"""The profile: costs of a run's layers, links and updates, measured on this machine."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,24 +34,24 @@ def profile(
     begun: ProfileTable | None = None,
     beside: Path | None = None,
 ) -> Iterator[ProfileTable | None]:
-    """Measures what the ranks of a run would execute; all ranks together.
+    """Measures the layers, links and updates that a run would execute; all ranks together.
 
     All ranks measure the same micro-batch at the same time, so that they compete for cores
     and memory as they do in a run; the shards of a stage measure together.
 
     Args:
         job: The ranks, after `check_profile`.
-        config: The model and how it is trained.
+        config: The configuration of the run.
         grid: The micro-batches to measure.
         repetition_s: Time, per mode of recomputation, for the rounds over the grid after the
             first, which warms up.
-        on_progress: Called with the share that is done.
-        begun: On the first rank, a table to add to.
-        beside: Where the table is; the rounds of a mode that is interrupted are kept beside it.
+        on_progress: Callback that takes the share done, from 0 to 1.
+        begun: Table to add to, on the first rank; None to begin one.
+        beside: Path of the table; the rounds of an interrupted mode are kept beside it.
 
     Yields:
-        The table so far on the first rank, None elsewhere: without layers, unless it was begun, and
-        after each mode of recomputation, whose rounds are not kept any longer then.
+        The table so far on the first rank, None elsewhere: a new table first without layers, then
+        each time after a mode of recomputation, whose rounds are then deleted.
     """
     torch.set_num_threads(config.training.threads)
     modes = job.broadcast(modes_to_measure(config, begun))
@@ -78,7 +78,7 @@ def profile(
 def _without_layers(
     job: Job, config: ExperimentConfig, grid: ProfileGrid, channels: Channels, on: RankDevice
 ) -> ProfileTable | None:
-    """The rest of a table, on the first rank."""
+    """A table without layers, on the first rank; None elsewhere."""
     dtype = dtype_of(config)
     same_shard = job.divide(channels.collectives.shard)
     update = measure_update(job, config, channels.collectives, on.device)

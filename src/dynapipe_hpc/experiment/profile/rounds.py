@@ -1,4 +1,4 @@
-"""Measures stacks of layers over a grid of micro-batches, round after round."""
+"""Rounds of measurements of stacks of layers over a grid of micro-batches."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +22,13 @@ Measure = Callable[[Stack, MicroBatch], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackRounds:
-    """What all ranks measured so far; arrays are empty on all ranks but the first.
+    """Measurements of all ranks so far; arrays are empty except on the first rank.
 
     Attributes:
-        n_rounds: Rounds of times to be measured in all.
-        memory: Shape (n_ranks, n_microbatches, n_stacks, 3), the fields of `StackMemory`.
-        times_ms: Per round, (n_ranks, n_microbatches, n_stacks, 2), those of `StackTimes`. A
-            round that ran out of memory has fewer micro-batches, and so do those behind it.
+        n_rounds: Total number of rounds of times to measure.
+        memory: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3).
+        times_ms: Fields of `StackTimes` per round, shape (n_ranks, n_microbatches, n_stacks, 2).
+            A round that ran out of memory has fewer micro-batches, and so have later ones.
     """
 
     n_rounds: int
@@ -37,18 +37,18 @@ class StackRounds:
 
     @property
     def n_microbatches(self) -> int:
-        """Those that fitted into memory every time."""
+        """Number of micro-batches that fitted into memory in every round."""
         latest = self.times_ms[-1] if self.times_ms else self.memory
         return int(latest.shape[1]) if latest.size else 0
 
     def with_round(self, times_ms: FloatArray) -> "StackRounds":
-        """One round more."""
+        """A copy with one more round."""
         return replace(self, times_ms=(*self.times_ms, times_ms))
 
     def typical(self) -> FloatArray:
-        """Shape (n_microbatches, n_stacks, 5): what `separate_layers` takes.
+        """Typical costs for `separate_layers`, shape (n_microbatches, n_stacks, 5).
 
-        Disturbances only ever add time, so the quicker rounds are the typical ones.
+        Disturbances only add time, so a low quantile over rounds is typical.
         """
         n = self.n_microbatches
         times_ms = np.stack([of_round[:, :n] for of_round in self.times_ms])
@@ -65,22 +65,22 @@ def measure_rounds(
     on_progress: OnProgress,
     begun: StackRounds | None = None,
 ) -> Iterator[StackRounds]:
-    """Measures every micro-batch several times; all ranks together, the same at a time.
+    """Measures every micro-batch several times, the same on all ranks at a time (collective).
 
-    Rounds over all micro-batches are repeated rather than single ones, so that what disturbs
-    the machine for a while spreads over all of them.
+    Whole rounds over all micro-batches are repeated rather than single measurements, so that a
+    temporary disturbance of the machine spreads over all of them.
 
     Args:
         job: The ranks.
-        stacks: What to measure.
-        microbatches: Smallest first; from the first on that runs out of memory on any rank,
-            they are left out.
+        stacks: The stacks to measure.
+        microbatches: The micro-batches, smallest first; the first that runs out of memory on any
+            rank is left out, with all after it.
         repetition_s: Time for the rounds after the first, which measures memory and warms up.
-        on_progress: Called with the share that is done.
-        begun: On the first rank, what was yielded before, to go on with.
+        on_progress: Callback that takes the share done, from 0 to 1.
+        begun: Measurements yielded before, to continue from, on the first rank.
 
     Yields:
-        All that is known, before the first round of times and after each.
+        All measurements so far, before the first round of times and after each.
 
     Raises:
         RunError: No micro-batch fits into memory.
@@ -112,13 +112,16 @@ def _begin(
     repetition_s: float,
     on_progress: OnProgress,
 ) -> StackRounds:
-    """Measures memory, and decides by the time that this took how many rounds there will be."""
+    """Measures memory, and derives the number of rounds from the time that this took."""
     start_s = time.perf_counter()
-    # As if there were as many rounds as there can be, so that progress never falls.
+    # Assumes the largest number of rounds, so that progress never goes backwards.
     part = share_of(on_progress, 0, 1 + MAX_ROUNDS)
     memory = _round(job, stacks, Stack.memory, microbatches, part)
     if not len(memory):
-        raise RunError(f"not even {microbatches[0].padded_tokens} tokens fit into memory")
+        raise RunError(
+            f"not even the smallest micro-batch, of {microbatches[0].padded_tokens} padded tokens, "
+            "fits into memory; use a device with more memory, or a smaller model"
+        )
     n_affordable = int(repetition_s / (time.perf_counter() - start_s))
     n_rounds = job.broadcast(min(MAX_ROUNDS, max(MIN_ROUNDS, n_affordable)))
     return StackRounds(n_rounds, np.array(job.gather(memory)))
@@ -136,7 +139,7 @@ def _round(
     n_done = 0
     for microbatch in microbatches:
         costs = _on_all(stacks, measure, microbatch)
-        # Also keeps the ranks side by side.
+        # The all-reduce also keeps the ranks in step.
         if job.comm.allreduce(not costs):
             break
         measured.append(costs)
@@ -148,7 +151,7 @@ def _round(
 def _on_all(
     stacks: Sequence[Stack], measure: Measure, microbatch: MicroBatch
 ) -> list[tuple[float, ...]]:
-    """What is measured on every stack; nothing if one of them runs out of memory."""
+    """Measurements of every stack; an empty list if one of them runs out of memory."""
     try:
         return [measure(stack, microbatch) for stack in stacks]
     except OutOfMemoryError:

@@ -1,4 +1,4 @@
-"""What an interrupted profile has measured of a mode, in a file beside its table."""
+"""The rounds file: measurements of an unfinished mode, kept beside the cost table."""
 
 from collections.abc import Iterator
 from io import BytesIO
@@ -19,16 +19,16 @@ _N_MEMORY, _N_TIMES = 3, 2
 
 
 class RoundsFile:
-    """Rounds by name, for one table; of another table's rounds it knows nothing.
+    """Rounds by name, for one table; rounds of another table are ignored.
 
-    The file is there from the first round of a mode to the last, and is written anew after each.
+    The file exists from the first round of a mode to the last, and is rewritten after each.
     """
 
     def __init__(self, table: Path, table_id: str) -> None:
-        """Looks for rounds beside `table`, which `table_id` tells from others of its name.
+        """Reads the rounds beside `table`, if they belong to the table with this `table_id`.
 
         Raises:
-            InputError: The file cannot be written, or there is something else in its place.
+            InputError: The file cannot be written, or is of another kind.
         """
         self.path = table.with_suffix(".rounds.h5")
         self._table_id = table_id
@@ -36,14 +36,14 @@ class RoundsFile:
         self._known = self._read() if self.path.exists() else {}
 
     def get(self, name: str) -> StackRounds | None:
-        """What is known of some stacks."""
+        """The rounds kept under a name; None if there are none."""
         return self._known.get(name)
 
     def put(self, name: str, rounds: StackRounds) -> None:
-        """Keeps what is known of some stacks.
+        """Keeps rounds under a name.
 
         Raises:
-            RunError: The file system refuses, as when the disk is full.
+            RunError: The file cannot be written, for example because the disk is full.
         """
         self._known[name] = rounds
         image = BytesIO()
@@ -56,12 +56,12 @@ class RoundsFile:
             beside.write_bytes(image.getvalue())
 
     def clear(self) -> None:
-        """Drops everything, as the table has it."""
+        """Deletes all rounds, once the table has their result."""
         self._known = {}
         self.path.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, StackRounds]:
-        """All of it, or nothing of a file that is not ours or damaged: it is measured again."""
+        """All rounds; none if the file is damaged or of another table: they are measured again."""
         try:
             with open_stored(self.path) as file:
                 is_ours = StoredAttributes(file).get("table_id") == self._table_id
@@ -88,7 +88,7 @@ def _read_rounds(group: h5py.Group) -> StackRounds:
 
 
 def _read_times(group: h5py.Group, memory: FloatArray) -> Iterator[FloatArray]:
-    """Rounds of times; a later one has as many micro-batches as the one before, or fewer."""
+    """Rounds of times, each with at most as many micro-batches as the one before."""
     n_ranks, n_most, n_stacks, _ = memory.shape
     every = stored_group(group, "times_ms") if holds(group, "times_ms") else {}
     for name in sorted(every):

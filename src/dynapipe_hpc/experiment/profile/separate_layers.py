@@ -1,4 +1,4 @@
-"""From stacks of layers to single layers."""
+"""Costs of single layers, derived from those of stacks."""
 
 from collections.abc import Mapping
 
@@ -9,25 +9,25 @@ from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 
-TIMES, STORED, TRANSIENT = slice(2), 2, slice(3, 5)  # of the quantities
+TIMES, STORED, TRANSIENT = slice(2), 2, slice(3, 5)  # indices into `QUANTITIES`
 SMALL_SHARE = 4
 
 
 def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
-    """Tells a layer of a decoder-only model from what a stage takes besides its layers.
+    """Separates a layer of a decoder-only model from the fixed costs of a stage.
 
     A stack of n layers costs stage + n x layer, the embedding alone stage + embedding, the
-    head alone stage + head. In time, the stage's part is the same however large the
-    micro-batch is, and is taken from the smallest, where it is not lost in noise; the layer
-    is then fitted to both stacks by least squares. Bytes are exact, so they are subtracted.
-    Transient bytes do not add up: a stage needs as much as the largest of its parts.
+    head alone stage + head. The time of the stage does not depend on the micro-batch, so it is
+    taken from the smallest ones, where noise does not hide it; the layer is then fitted to both
+    stacks by least squares. Bytes are exact, so they are subtracted. Transient bytes do not add
+    up: a stage needs as much as the largest of its parts.
 
     Args:
-        stacks: Shape (n_points, 4, 5), smallest micro-batches first: of the `STACKS`, the
-            `QUANTITIES`.
+        stacks: The `QUANTITIES` of the `STACKS`, shape (n_points, 4, 5), smallest micro-batches
+            first.
 
     Returns:
-        By kind, an array of the shape (n_points, 5), nowhere negative.
+        Arrays by kind, shape (n_points, 5), nowhere negative.
     """
     one, two, embedding, head = np.moveaxis(stacks, 1, 0)
     stage = 2 * one - two
@@ -42,26 +42,26 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
 def separate_sides(
     encoder: FloatArray, decoder: FloatArray, boundary_bytes: FloatArray
 ) -> dict[str, FloatArray]:
-    """The same for an encoder-decoder model, whose sides have parts of their own.
+    """As `separate_layers`, for an encoder-decoder model, with a fixed cost per side.
 
     The layers of a side share a relative bias, which grows with the square of a row's tokens, so
-    a stack of n layers costs stage + side + n x layer. What the stage before sends counts with
-    the side.
+    a stack of n layers costs stage + side + n x layer. The activations received from the previous
+    stage count with the side.
 
     Args:
-        encoder: Shape (n_points, 4, 5), of the `ENCODER_STACKS`.
-        decoder: Shape (n_pairs, 2, 5), of the `DECODER_STACKS`.
-        boundary_bytes: Shape (n_points,), what an encoder's stage receives.
+        encoder: Costs of the `ENCODER_STACKS`, shape (n_points, 4, 5).
+        decoder: Costs of the `DECODER_STACKS`, shape (n_pairs, 2, 5).
+        boundary_bytes: Bytes that a stage of the encoder receives, shape (n_points,).
 
     Returns:
-        By kind, an array of the shape (n_points, 5); of the decoder's, (n_pairs, 5).
+        Arrays by kind, shape (n_points, 5), or (n_pairs, 5) for the decoder.
     """
     one, two, embedding, head = np.moveaxis(encoder, 1, 0)
     stage = np.zeros_like(one)
     stage[:, TIMES] = np.maximum(_stage_ms(one, two), 0)
     parts = {STAGE: stage, EMBEDDING: embedding - stage, HEAD: head - stage}
     parts[EMBEDDING][:, STORED] -= boundary_bytes
-    parts[HEAD][:, STORED] -= 2 * boundary_bytes  # both sides, and as long as each other
+    parts[HEAD][:, STORED] -= 2 * boundary_bytes  # both sides, of equal length
     for kind, side, of_side in (
         (ENCODER, ENCODER_SIDE, encoder),
         (DECODER, DECODER_SIDE, decoder),
@@ -75,7 +75,7 @@ def separate_sides(
 
 
 def _stage_ms(one: FloatArray, two: FloatArray) -> FloatArray:
-    """What stacks of one and of two layers take besides them, shape (2,)."""
+    """Times of a stage without its layers, from stacks of one and two layers; shape (2,)."""
     n_small = 1 + len(one) // SMALL_SHARE
     typical: FloatArray = np.median((2 * one - two)[:n_small, TIMES], axis=0)
     return typical
@@ -84,7 +84,7 @@ def _stage_ms(one: FloatArray, two: FloatArray) -> FloatArray:
 def _with_transient(
     parts: Mapping[str, FloatArray], needed: Mapping[str, FloatArray]
 ) -> dict[str, FloatArray]:
-    """The parts, nowhere negative, and some with the transient bytes of a stack."""
+    """The parts without negative values; those in `needed` get the transient bytes of a stack."""
     for kind, stack in needed.items():
         parts[kind][:, TRANSIENT] = stack[:, TRANSIENT]
     return {kind: np.maximum(costs, 0) for kind, costs in parts.items()}

@@ -1,4 +1,4 @@
-"""Layers alone on a rank, run and measured as the executor runs a stage."""
+"""A stack of layers alone on a rank, run as the executor runs a stage, and measured."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 
 class StackShape(NamedTuple):
-    """What a stack holds."""
+    """The layers of a stack."""
 
     n_layers: int
     first: bool = False
@@ -44,36 +44,36 @@ class StackShape(NamedTuple):
     boundary: Boundary = Boundary.ROWS
 
     def layers(self, shape: ModelShape) -> range:
-        """Of a model; those of a decoder are behind its first, where another embedding is."""
+        """Layers of a model; a decoder's start after its first, which has another embedding."""
         start = shape.n_layers + 1 if self.boundary is Boundary.PAIR else 0
         return range(start, start + self.n_layers)
 
 
-# One and two layers tell a layer from what a stage takes besides; the others add one part each.
+# Stacks of one and two layers separate a layer from fixed costs; the others add one part each.
 STACKS = (
     StackShape(n_layers=1),
     StackShape(n_layers=2),
     StackShape(n_layers=0, first=True),
     StackShape(n_layers=0, last=True),
 )
-# The same for a T5, whose decoder is measured apart.
+# The same for an encoder-decoder model, whose decoder is measured separately.
 ENCODER_STACKS = (*STACKS[:3], StackShape(n_layers=0, last=True, boundary=Boundary.PAIR))
 DECODER_STACKS = (
     StackShape(n_layers=1, boundary=Boundary.PAIR),
     StackShape(n_layers=2, boundary=Boundary.PAIR),
 )
-DEEP_ENOUGH = 4  # so that no stack of an encoder is at its end
+DEEP_ENOUGH = 4  # so that no stack of an encoder holds its last layer
 
 
 class StackTimes(NamedTuple):
-    """Of one micro-batch; see `StageCosts`."""
+    """Times of one micro-batch; see `StageCosts`."""
 
     forward_ms: float
     backward_ms: float
 
 
 class StackMemory(NamedTuple):
-    """Of one micro-batch; see `StageCosts`."""
+    """Memory of one micro-batch; see `StageCosts`."""
 
     stored_bytes: float
     forward_transient_bytes: float
@@ -119,11 +119,11 @@ class Stack:
         return self._optimizer.parameters.weight_bytes
 
     def times_ms(self, microbatch: MicroBatch) -> StackTimes:
-        """Passes a micro-batch forward, reading its tokens included, and backward.
+        """Times the forward pass of a micro-batch, reading its tokens included, and the backward.
 
         Raises:
             OutOfMemoryError: The micro-batch is too large; smaller ones can still run.
-            RunError: The same, but other shards may be waiting for this one.
+            RunError: The micro-batch is too large, and other shards may be waiting for this one.
         """
         with self._shards.not_waiting(), _naming_out_of_memory():
             stage, activation, gradient = self._prepared(microbatch)
@@ -136,7 +136,7 @@ class Stack:
         return StackTimes(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s))
 
     def memory(self, microbatch: MicroBatch) -> StackMemory:
-        """Passes a micro-batch forward and backward under watch.
+        """Measures the memory of a forward and a backward pass of a micro-batch.
 
         Raises:
             OutOfMemoryError: The micro-batch is too large for any of the shards.
@@ -163,7 +163,7 @@ class Stack:
     def _stored_bytes(
         self, stage: ModuleStage[Any], kept_bytes: int, activation: Tensor | None
     ) -> int:
-        """What autograd keeps; a GPU's allocator tells what was added to what arrived."""
+        """Bytes that autograd keeps; a GPU's allocator does not count the received activation."""
         if self._device == CPU:
             return stage.finish_iteration().peak_bytes
         return kept_bytes + (0 if activation is None else activation.nbytes)
@@ -171,12 +171,12 @@ class Stack:
     def _prepared(
         self, microbatch: MicroBatch
     ) -> tuple[ModuleStage[Any], Tensor | None, Tensor | None]:
-        """A stage, and what its neighbours would send."""
+        """A stage, with the activation and the gradient that its neighbours would send."""
         tokens = self._shape.boundary.tokens_of(microbatch)
         shape = (microbatch.n_rows, tokens, self._width)
         activation = None if self._shape.first else self._random(shape)
         gradient = None if self._shape.last else self._random(shape)
-        # Whatever a micro-batch that ran out of memory left behind does not count any more.
+        # A new stage, without the remains of a micro-batch that ran out of memory.
         stage: ModuleStage[Any] = ModuleStage(self._module, self._loader, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
         return stage, activation, gradient
@@ -192,7 +192,7 @@ def _naming_out_of_memory() -> Iterator[None]:
     except OutOfMemoryError:
         raise
     except (RuntimeError, MemoryError) as error:
-        # Only GPUs have an exception of their own for this, which says the same.
+        # Only GPUs have a special exception for this, which is a RuntimeError too.
         if "memory" not in str(error) and not isinstance(error, MemoryError):
             raise
         raise OutOfMemoryError(str(error)) from error
@@ -205,7 +205,7 @@ def sample_loader(
     """Reads samples of random tokens from a dataset on disk, as a run does.
 
     Args:
-        samples: Input and target tokens, by sample id.
+        samples: Numbers of input and target tokens, by sample id.
         shape: The model that reads them.
     """
     random, vocab_size = np.random.default_rng(0), shape.vocab_size

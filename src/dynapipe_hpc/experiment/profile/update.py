@@ -1,4 +1,4 @@
-"""Measures the end of an iteration."""
+"""Times of the update at the end of an iteration, measured."""
 
 import time
 from statistics import median
@@ -19,9 +19,9 @@ REPETITIONS = 7
 def measure_update(
     job: Job, config: ExperimentConfig, collectives: Collectives, device: torch.device
 ) -> UpdateProfile:
-    """Reduces gradients and steps the optimizer on this rank's stage; all ranks together.
+    """Times the gradient all-reduce and the optimizer step of this rank's stage (collective).
 
-    A stage alone reduces nothing, so a table that it measured knows of no time for that.
+    A job of one stage reduces nothing, so its table holds no time for the all-reduce.
 
     Returns:
         The median over ranks and repetitions on the first rank, zeros elsewhere.

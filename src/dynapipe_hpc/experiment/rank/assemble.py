@@ -1,4 +1,4 @@
-"""Puts the parts of one rank together."""
+"""Assembly of the parts of one rank."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +26,12 @@ from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What executes plans on this rank.
+    """The parts of this rank that execute plans.
 
     Attributes:
-        loader: Reader of the tokens of the iteration that it was started with.
-        stage: The layers.
-        state: State of their training.
+        loader: Loader of the tokens of the current iteration.
+        stage: The layers of the rank's stage.
+        state: State of training of these layers.
         channels: Channels to the other ranks.
         clock: Clock of the device.
     """
@@ -64,7 +64,7 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
 
 
 def connect(config: ExperimentConfig, job: Job, on: RankDevice) -> Channels:
-    """Of a job with all ranks, or with those of one stage alone; all ranks together."""
+    """Opens the channels of a job with all ranks, or those of one stage only (collective)."""
     one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
     cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
     holders = tuple(tied_weights(config.model, cluster.n_stages).values())
@@ -75,7 +75,7 @@ def connect(config: ExperimentConfig, job: Job, on: RankDevice) -> Channels:
 def build_optimizer(
     config: ExperimentConfig, module: nn.Module, collectives: Collectives
 ) -> Optimizer:
-    """What updates the weights of a stage, together with the other ranks of `collectives`."""
+    """The optimizer of a stage's weights, together with the other ranks of `collectives`."""
     shares_state = config.cluster.zero_stage == 1
     tied = tied_weights(config.model, collectives.n_stages)
     return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
@@ -84,7 +84,7 @@ def build_optimizer(
 def build_module(
     config: ExperimentConfig, stage: int, shards: Shards, device: torch.device = CPU
 ) -> StageOfFamily:
-    """A shard of the layers of a stage, with the weights that training starts from."""
+    """A shard of the layers of a stage, with initial weights."""
     n_stages = config.cluster.n_stages
     return family_of(config.model)(
         config.model,

@@ -1,4 +1,4 @@
-"""How a rank's tensors reach other ranks."""
+"""Channels that carry a rank's tensors to other ranks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,13 @@ from dynapipe_hpc.training.collectives import Collectives
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """What connects a rank.
+    """The connections of a rank.
 
     Attributes:
-        collectives: Over all ranks.
-        transport: To the ranks of this rank's shard, which plans number.
-        close: Leaves the other ranks in good order; all ranks together.
+        collectives: Collective operations over all ranks.
+        transport: Point-to-point transport between the ranks of this rank's shard, numbered as in
+            plans.
+        close: Function that closes the connections; all ranks together.
     """
 
     collectives: Collectives
@@ -35,11 +36,11 @@ class Channels:
     close: Callable[[], None]
 
 
-# The watchdog is to speak first: it says where all ranks are.
+# The watchdog must come first, as it reports where all ranks are.
 _AFTER_WATCHDOG_S = 120.0
 
 Holders = Sequence[tuple[int, ...]]
-"""Of every weight that several stages hold, those stages."""
+"""Stages that hold the same (tied) weight, for each such weight."""
 
 
 def open_channels(
@@ -52,16 +53,16 @@ def open_channels(
 ) -> Channels:
     """Connects the ranks of a cluster; all ranks together.
 
-    MPI carries what is on processors, and on GPUs that ranks share, through the host; NCCL what is
-    on GPUs of their own.
+    MPI carries CPU tensors and, through the host, tensors of GPUs that ranks share; NCCL carries
+    tensors if every rank has a GPU to itself.
 
     Args:
         job: The ranks.
-        cluster: How they are numbered.
+        cluster: The cluster, which numbers the ranks.
         on: The device of this rank.
-        dtype: Of the tensors between stages.
-        holders: Stages that exchange weights and their gradients.
-        timeout_s: After which the watchdog ends a rank that waits.
+        dtype: Type of the tensors between stages.
+        holders: Stages that exchange tied weights and their gradients.
+        timeout_s: Time after which the watchdog ends a rank that waits.
     """
     if on.device.type == "cuda" and not on.is_shared:
         return open_torch_channels("nccl", job, cluster, on.device, dtype, holders, timeout_s)
@@ -72,7 +73,7 @@ def open_channels(
 
 
 def through_host(inner: Channels, device: torch.device) -> Channels:
-    """Carries tensors of a device over what carries CPU tensors."""
+    """Channels for tensors of a device, staged through the host over those for CPU tensors."""
     return Channels(
         StagedCollectives(inner.collectives),
         StagedTransport(inner.transport, device),
@@ -102,9 +103,9 @@ def open_torch_channels(
 
 
 def _connect(collectives: TorchCollectives, holders: Holders, device: torch.device) -> None:
-    """Sums a number over every group: the first sum takes long, and memory.
+    """All-reduces a number over every group, as the first all-reduce is slow and takes memory.
 
-    It is also what makes ranks meet, which they cannot do later.
+    It also creates the connections, which needs all ranks and cannot happen during a plan.
     """
     number = torch.zeros(1, device=device)
     collectives.sum_over_replicas(number)

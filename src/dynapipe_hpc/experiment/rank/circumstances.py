@@ -1,4 +1,4 @@
-"""Where and how layers are measured or run: what the provenance of a cost table says."""
+"""Circumstances in which layers are measured or run, for the provenance of a cost table."""
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.devices import gpu_name
@@ -6,7 +6,7 @@ from dynapipe_hpc.job.machine import machine_facts
 
 
 def circumstances(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
-    """Facts about a job that runs a configuration here, for a table's provenance."""
+    """Facts about a job that runs a configuration on this machine, for a table's provenance."""
     facts = {name: str(value) for name, value in machine_facts(n_ranks).items()}
     gpu = gpu_name(config)
     return facts | {

@@ -1,4 +1,4 @@
-"""Where a rank computes."""
+"""The device on which a rank computes."""
 
 import hashlib
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class RankDevice:
     """The device of a rank.
 
     Attributes:
-        device: The processor, or a GPU of the rank's host.
+        device: The CPU, or a GPU of the rank's host.
         is_shared: Whether any two ranks of the job share a GPU; the same on all ranks.
     """
 
@@ -29,10 +29,10 @@ class RankDevice:
 
 
 def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
-    """Deals out the GPUs of every host to its ranks in turn; all ranks together.
+    """Assigns the GPUs of every host to its ranks in turn; all ranks together.
 
     Raises:
-        InputError: GPUs are asked for, and this rank sees none.
+        InputError: GPUs are required, but this rank sees none.
     """
     wanted = config.training.device
     n_devices = torch.cuda.device_count() if wanted != "cpu" else 0
@@ -40,7 +40,7 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     if wanted == "cuda" and not n_devices:
         raise InputError(
             f"training.device is 'cuda', but rank {job.rank} sees no GPU{_visible()}; start the "
-            "job where there are some (sbatch --gpus-per-node=N), with a build of torch for them, "
+            "job on nodes with GPUs (sbatch --gpus-per-node=N), with a build of torch for CUDA, "
             "or set it to 'cpu'"
         )
     if not all(counts):
@@ -54,10 +54,10 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
 
 
 def reserve_memory(on: RankDevice, config: ExperimentConfig) -> None:
-    """Takes the memory of a GPU that the configuration allows, before training.
+    """Reserves the GPU memory that the configuration allows, before training.
 
     Raises:
-        InputError: The GPU has less.
+        InputError: The GPU has less memory free.
     """
     if on.device.type == "cpu":
         return
@@ -68,14 +68,14 @@ def reserve_memory(on: RankDevice, config: ExperimentConfig) -> None:
 
 
 def gpu_name(config: ExperimentConfig) -> str | None:
-    """The kind of GPU that this host's ranks compute on; None if they compute on processors."""
+    """Name of the GPU that this host's ranks compute on; None if they compute on CPUs."""
     if config.training.device == "cpu" or not torch.cuda.device_count():
         return None
     return torch.cuda.get_device_name(0)
 
 
 def wait_for(device: torch.device) -> None:
-    """Waits until a device has done all that was launched: for measuring."""
+    """Waits until a device has finished all launched work, for measurements."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -87,6 +87,6 @@ def _visible() -> str:
 
 
 def _identity(device: torch.device) -> int:
-    """A number that no other GPU of the host has, under whichever index a rank sees it."""
+    """A number that identifies a GPU of the host, whatever index a rank sees it under."""
     name = str(torch.cuda.get_device_properties(device).uuid)
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])

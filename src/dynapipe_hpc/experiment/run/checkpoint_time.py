@@ -1,4 +1,4 @@
-"""Whether a run that is asked to stop has the time for a last checkpoint."""
+"""The check that a run asked to stop has time for a last checkpoint."""
 
 from collections import deque
 from statistics import median
@@ -11,27 +11,27 @@ _N_COUNTED = 9
 
 
 class CheckpointTime:
-    """Compares what a checkpoint takes with the time that there is for it."""
+    """Compares the time a checkpoint takes with the time available for it."""
 
     def __init__(self, config: CheckpointConfig) -> None:
-        """Knows the interval, and the time from a request to stop to the end by force."""
+        """Takes the checkpoint interval, and the time from a request to stop to the kill."""
         self._config = config
         self._iterations_s: deque[float] = deque(maxlen=_N_COUNTED)
         self._checkpoint_s = 0.0
         self._has_warned = False
 
     def check(self, last_iteration_s: float, checkpoint_s: float) -> None:
-        """To be called after every iteration.
+        """Checks the times; to be called after every iteration.
 
-        Looks where a checkpoint has been completed since: little is lost then. One iteration
-        that took long is not enough.
+        It acts only just after a checkpoint has been completed, when little would be lost. The
+        median of iteration times counts, so that a single long iteration has no effect.
 
         Args:
-            last_iteration_s: How long it took.
-            checkpoint_s: How long the last checkpoint took; 0 before.
+            last_iteration_s: Duration of the last iteration.
+            checkpoint_s: Duration of the last checkpoint; 0 if there was none.
 
         Raises:
-            RunError: A run that is asked to stop would be ended before it has stopped.
+            RunError: A run that is asked to stop would be killed before it has stopped.
         """
         self._iterations_s.append(last_iteration_s)
         if checkpoint_s == self._checkpoint_s:
@@ -43,13 +43,14 @@ class CheckpointTime:
             raise RunError(
                 f"checkpoint.grace_s is {grace_s:g}, but an iteration takes {iteration_s:.1f} s "
                 f"and a checkpoint {checkpoint_s:.1f} s: a run that is asked to stop would be "
-                "ended before it has stopped; ask earlier (--signal=USR1@SECONDS) and raise it"
+                "killed before it has stopped; send the signal earlier (--signal=USR1@SECONDS) and "
+                "raise checkpoint.grace_s"
             )
         interval_s = self._config.every * iteration_s
         if checkpoint_s > interval_s and not self._has_warned:
             self._has_warned = True
             warn(
                 f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = "
-                f"{self._config.every} iterations only {interval_s:.1f} s, so training waits; "
-                "raise it"
+                f"{self._config.every} iterations take only {interval_s:.1f} s, so training waits; "
+                "raise checkpoint.every"
             )

@@ -1,4 +1,4 @@
-"""Writes checkpoints beside training: all ranks agree on what is complete."""
+"""Checkpoints written beside training; all ranks agree on which are complete."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from dynapipe_hpc.training.counters import Counters
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of a rank's parts: their checksum, or an error; and how long that took."""
+    """Result of writing a rank's parts: their checksum or an error, and the time it took."""
 
     took_s: float
     checksum: str = ""
@@ -41,12 +41,12 @@ class Checkpoints:
 
     Training stops only to copy the state; a thread writes the copy. While it does, the ranks
     tell each other after every iteration, in one number each, whether they have finished; when
-    all have, the first completes the checkpoint. One that cannot be written is given up with a
-    warning: those before it are kept, and training goes on.
+    all have, the first completes the checkpoint. If a checkpoint cannot be written, it is dropped
+    with a warning; earlier ones are kept, and training continues.
 
     Attributes:
-        took_s: On the first rank, how long the last complete checkpoint took to write, on the
-            slowest rank, and to complete; 0 before.
+        took_s: Time that the last checkpoint took to write on the slowest rank and to complete;
+            known on the first rank, 0 before the first checkpoint.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Checkpoints:
 
         Args:
             job: The ranks.
-            config: How often.
-            folder: Where to.
-            state: Of this rank.
-            facts: What must be the same when it is loaded.
-            position: Told when this rank waits for a checkpoint, which takes its time.
-            check_lock: Raises RunError if this run may not write any more, on the first rank.
+            config: The [checkpoint] table: how often.
+            folder: The folder that they are written to.
+            state: State of training on this rank.
+            facts: Facts that must be the same when a checkpoint is loaded.
+            position: Position of this rank, by which the watchdog knows that it saves.
+            check_lock: Check, on the first rank, that this run may write; raises RunError if not.
         """
         self._job, self._config, self._folder = job, config, folder
         self._position, self._check_lock = position, check_lock
@@ -83,11 +83,11 @@ class Checkpoints:
 
     @property
     def is_on(self) -> bool:
-        """Whether there are any."""
+        """Whether checkpoints are configured."""
         return self._config.every > 0 or self._config.last
 
     def after_iteration(self, n_done: int) -> None:
-        """Begins a checkpoint if it is time for one; to be called when `n_done` are done."""
+        """Begins a checkpoint if one is due; to be called when `n_done` iterations are done."""
         pending = self._pending
         if pending and all(self._job.numbers_of_all(int(pending.outcome.done()))):
             self._conclude(pending)
@@ -95,7 +95,7 @@ class Checkpoints:
             self._begin(n_done)
 
     def save_now(self, n_done: int) -> None:
-        """Returns when there is a complete checkpoint; does nothing if there are to be none.
+        """Returns when a checkpoint of this state is complete; does nothing if none are configured.
 
         Raises:
             SystemExit: It cannot be written; the first rank has said why.
@@ -111,11 +111,11 @@ class Checkpoints:
                 raise RunError(f"the last checkpoint could not be written: {error}")
 
     def end(self, n_done: int, *, stopped: bool) -> None:
-        """Returns when the state is written that the run leaves; all others are complete, too.
+        """Returns when all checkpoints are complete, including the last one if one is wanted.
 
         Args:
-            n_done: Iterations that are done.
-            stopped: Whether the run was asked to stop, and is to go on later.
+            n_done: Number of iterations done.
+            stopped: Whether the run was asked to stop, and is to continue later.
 
         Raises:
             SystemExit: The state cannot be written; the first rank has said why.
@@ -126,7 +126,7 @@ class Checkpoints:
             self.finish()
 
     def finish(self) -> str:
-        """Returns when the checkpoint that was begun last is complete: nothing, or an error."""
+        """Waits for the checkpoint begun last; returns its error, or an empty text."""
         self._position.enter(Phase.SAVES, max(self._n_begun, 0))
         if self._pending:
             self._conclude(self._pending)
@@ -161,22 +161,22 @@ class Checkpoints:
         return _Outcome(time.perf_counter() - started_s, checksum)
 
     def _conclude(self, pending: _Pending) -> None:
-        """Waits for all ranks' parts; the first goes on to complete the checkpoint."""
+        """Waits for all ranks' parts; the first rank then completes the checkpoint."""
         self._pending = None
         self._position.enter(Phase.SAVES, pending.n_done)
         outcomes = self._job.gather(pending.outcome.result())
-        # Together: a rank that went on would wait for the others in an instruction.
+        # Otherwise a rank that continues would wait for the others inside an instruction.
         self._job.barrier()
         if self._job.is_first:
             if self._error.done():
-                self._error.result()  # raises what nobody expected
+                self._error.result()  # re-raises an unexpected error
             self._error = self._writer.submit(self._complete, pending, outcomes)
 
     def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:
-        """Returns an error, or nothing.
+        """Completes a checkpoint on the first rank; returns its error, or an empty text.
 
         Raises:
-            RunError: The lock on the run folder is gone, and what is there is another run's.
+            RunError: The lock on the run folder is gone; another run may be writing there.
         """
         self._check_lock()
         started_s = time.perf_counter()
@@ -184,9 +184,9 @@ class Checkpoints:
         checksums = tuple(outcome.checksum for outcome in outcomes)
         if errors:
             return self._give_up(pending.n_done, "; ".join(errors))
-        whole = Description(pending.n_done, pending.counters, self._facts, checksums)
+        description = Description(pending.n_done, pending.counters, self._facts, checksums)
         try:
-            path = self._folder.finish(whole)
+            path = self._folder.finish(description)
         except RunError as error:
             return self._give_up(pending.n_done, str(error))
         slowest_s = max(outcome.took_s for outcome in outcomes)
@@ -197,5 +197,5 @@ class Checkpoints:
 
     def _give_up(self, n_done: int, error: str) -> str:
         self._folder.discard(n_done)
-        warn(f"no checkpoint after {n_done} iterations, those before it are kept: {error}")
+        warn(f"no checkpoint after {n_done} iterations, earlier ones are kept: {error}")
         return error

@@ -1,4 +1,4 @@
-"""Compares the samples of a run's dataset with their checksums, beside training."""
+"""Comparison of a run's dataset with its checksums, beside training."""
 
 import os
 import subprocess
@@ -13,37 +13,37 @@ from dynapipe_hpc.data.errors import InputError, RunError, escaped, printable
 # Python itself exits with 1 or 2.
 _ORPHANED, _UNREADABLE, _DIFFERS = 3, 4, 5
 _LOWEST_PRIORITY = 19
-# Nobody may take the process for a rank.
+# Without these, no MPI library can take the process for a rank.
 _OF_RANKS = ("PMIX_", "PMI_", "OMPI_", "MPI_", "SLURM_")
 
 
 class DatasetCheck:
-    """A process of low priority that reads all samples once, and a thread that hears of it.
+    """A low-priority process that reads all samples once, and a thread that waits for its result.
 
-    A process, as a thread would hold up this one's: Python runs one at a time, and so does HDF5.
-    It ends with this process, however that ends.
+    It is a process because a thread would delay training: both Python and HDF5 run one thread at a
+    time. It ends with this process, however that ends.
     """
 
     def __init__(self, dataset: DatasetFile, *, wanted: bool = True) -> None:
-        """Starts reading; says so if it does not.
+        """Starts the comparison, or says why there is none.
 
         Args:
-            dataset: The dataset; it is opened again.
-            wanted: Whether it is to be read, if there is something to compare with.
+            dataset: The dataset; the process opens it again.
+            wanted: Whether to compare it, if it has checksums (data.verify).
         """
         self._path = dataset.path
         self._is_closed = False
         self._process: subprocess.Popen[str] | None = None
         if not wanted:
-            self._say("its samples are not compared with their checksums (data.verify = false)")
+            self._say("samples are not compared with their checksums (data.verify = false)")
             return
         if not all(part.content_sha256 for part in dataset.parts):
-            self._say("has no checksums, so that its samples are not compared with them")
+            self._say("there are no checksums to compare the samples with")
             return
         try:
             self._process = _start(self._path)
         except OSError as error:
-            self._say_not_all(f"no process for that: {error.strerror}")
+            self._say_not_all(f"cannot start a process: {error.strerror}")
             return
         self._listening = threading.Thread(
             target=self._listen, args=(self._process,), name="dataset check", daemon=True
@@ -51,7 +51,7 @@ class DatasetCheck:
         self._listening.start()
 
     def close(self) -> None:
-        """Ends the reading; says so if it was not done."""
+        """Ends the comparison, and says so if it was incomplete."""
         if self._process is None:
             return
         self._is_closed = True
@@ -59,7 +59,7 @@ class DatasetCheck:
         self._listening.join()
 
     def _listen(self, process: "subprocess.Popen[str]") -> None:
-        """Raises what the process found, which ends the job as any error of a thread does."""
+        """Raises an error if samples differ, which ends the job like any error of a thread."""
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - types
         with process.stdin, process.stdout:
             told = process.stdout.read()
@@ -67,9 +67,9 @@ class DatasetCheck:
         if exit_code == _DIFFERS:
             raise RunError(f"data.dataset: {told}")
         if exit_code == 0:
-            self._say("all samples are what was written, by their checksums")
+            self._say("all samples agree with their checksums")
             return
-        ended = "the run ended first" if self._is_closed else "it was ended"
+        ended = "the run ended first" if self._is_closed else "the comparison was killed"
         self._say_not_all(told.strip() or ended)
 
     def _say_not_all(self, reason: str) -> None:
@@ -79,7 +79,7 @@ class DatasetCheck:
         )
 
     def _say(self, what: str) -> None:
-        # A line in one piece, as the loop of training prints, too.
+        # The line is written in one piece, as the training loop prints at the same time.
         print(escaped(f"dataset {self._path}: {what}\n"), end="", flush=True)
 
 
@@ -96,14 +96,14 @@ def _start(path: Path) -> "subprocess.Popen[str]":
 
 
 def main(path: Path) -> int:
-    """Compares a dataset; prints what is wrong with it."""
+    """Compares a dataset with its checksums, and prints what is wrong with it."""
     os.nice(_LOWEST_PRIORITY)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         verify_dataset(path)
     except InputError as error:
         print(printable(str(error)))
-        # What cannot be read, training meets by itself, and says where.
+        # Training meets unreadable samples by itself and says where.
         return _DIFFERS if isinstance(error, SamplesDifferError) else _UNREADABLE
     return 0
 

@@ -1,4 +1,4 @@
-"""Who holds the lock on a run folder, as its file says."""
+"""The holder of a run-folder lock, as stored in the lock file."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class LockHolder:
     Attributes:
         host: Name of its host.
         job: Its batch job; empty if there is none.
-        since: Time at which it took the lock, in UTC.
+        since: Time at which the process took the lock, in UTC.
         process: The process; None if the file does not say.
     """
 
@@ -34,23 +34,23 @@ class LockHolder:
 
     @classmethod
     def this_process(cls, job: str) -> Self:
-        """This process, from now on."""
+        """This process as a holder since now."""
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         return cls(platform.node(), job, since, ProcessIdentity.of_this_process())
 
     def __str__(self) -> str:
         """Names host, job and start for a message."""
         if self.process is None:
-            return "which does not say who it is"
+            return "whose lock file does not say which process it is"
         job = f", {self.job}" if self.job else ""
         return f"process {self.process.pid} on {self.host}{job}, since {self.since}"
 
     def is_alive(self) -> bool | None:
-        """Whether the process lives; None if that cannot be seen from here."""
+        """Whether the process is alive; None if that cannot be seen from this host."""
         return None if self.process is None else self.process.is_alive()
 
     def write(self, path: Path) -> None:
-        """Writes a file that is whole on disk before anybody sees it."""
+        """Writes the file and flushes it to disk, so that it is complete before others see it."""
         with path.open("x", encoding="utf-8") as file:
             json.dump(asdict(self), file)
             file.flush()
@@ -61,7 +61,7 @@ _UNKNOWN = LockHolder("", "", "", None)
 
 
 def read_holder(path: Path) -> LockHolder:
-    """Reads the file of a lock; from one that cannot be read, nothing is known."""
+    """Reads a lock file; if it cannot be read, the holder is unknown."""
     try:
         facts = json.loads(read_input(path, _MOST_BYTES))
         process = facts["process"]

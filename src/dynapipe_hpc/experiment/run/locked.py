@@ -1,4 +1,4 @@
-"""The lock on a run folder for a whole job."""
+"""The lock on a run folder, held for all ranks of a job."""
 
 import os
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from dynapipe_hpc.job.slurm import read_slurm_job
 def locked(job: Job, output: Path) -> Iterator[RunLock]:
     """Locks a run folder while the block runs; all ranks together, the first holds the lock.
 
-    The lock is given back when all ranks leave the block together. After an error of one rank the
-    others may still be writing: the lock then stays until the job has ended, and the next start
+    The lock is released when all ranks leave the block together. After an error on one rank the
+    others may still be writing, so the lock stays until the job has ended; the next start then
     sees that its holder is gone.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Plans future iterations in the background."""
+"""Background planning of future iterations."""
 
 import platform
 import threading
@@ -16,7 +16,7 @@ _POLL_S = 0.5
 
 
 class _StoppedError(Exception):
-    """Planning is not needed any more."""
+    """Planning is no longer needed."""
 
 
 class PlanAhead:
@@ -24,16 +24,16 @@ class PlanAhead:
 
     A plan is made and encoded once, and stored for each of the ranks that execute it.
 
-    The store's capacity is the only brake: the thread waits where `put` waits, and otherwise
-    plans on while the rank executes earlier iterations.
+    Only the store's capacity limits the thread: it blocks in `put` while the store is full, and
+    otherwise continues planning while the rank executes earlier iterations.
 
     An iteration that cannot be planned, or whose plans the store refuses, ends the planning:
-    all ranks get the reason in place of a plan. If some have got their plan already, it is too
-    late for that, as they would wait for the others while executing it; such an error leaves
-    the thread uncaught, and `open_job` ends the job.
+    all ranks get the reason in place of a plan. Once some ranks have received their plan, this is
+    impossible, as they would wait for the others while executing it; such an error leaves the
+    thread uncaught, and `open_job` ends the job.
 
     Attributes:
-        planning_ms: Per iteration planned here, the processor time it took.
+        planning_ms: CPU time of planning, by iteration planned on this rank.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PlanAhead:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stops planning, after the iteration in hand."""
+        """Stops planning after the current iteration."""
         self._stopped.set()
         self._thread.join()
 
@@ -70,12 +70,12 @@ class PlanAhead:
     def _serve(self, iteration: int) -> None:
         try:
             plans = self._plan(iteration)
-            # The largest: if the store refuses any plan, it is this one.
+            # The largest first: if the store refuses any plan, it is this one.
             first, *others = sorted(range(len(plans)), key=lambda rank: -len(plans[rank]))
             self._insist(self._store.put, iteration, first, plans[first])
         except _StoppedError:
             raise
-        except Exception as error:  # whatever it is, executors must not wait for the plan
+        except Exception as error:  # executors must not wait for the plan, whatever the error
             self._fail(iteration, f"{type(error).__name__} on {platform.node()}: {error}")
             raise _StoppedError from error
         for rank in others:
@@ -94,7 +94,7 @@ class PlanAhead:
     def _insist(
         self, store: Callable[[int, int, T, float], None], iteration: int, rank: int, what: T
     ) -> None:
-        """Tries until there is room, or nobody wants it any more."""
+        """Retries until the store has room or planning is stopped."""
         while not self._stopped.is_set():
             with suppress(PlanStoreTimeoutError):
                 return store(iteration, rank, what, _POLL_S)

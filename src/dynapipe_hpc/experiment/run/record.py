@@ -1,4 +1,4 @@
-"""One line about an iteration, from what every rank says of it."""
+"""The record of an iteration, combined from the reports of all ranks."""
 
 import math
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ class Execution:
     """One iteration on one rank.
 
     Attributes:
-        plan: What was executed.
-        trace: What that took.
-        waited_ms: Time until the rank had the plan.
-        planning_ms: Time in which it had planned the iteration; 0 if another rank did.
-        plans_ahead: Plans that were ready beyond this one.
+        plan: The plan that was executed.
+        trace: Measured times and memory.
+        waited_ms: Time the rank waited for the plan.
+        planning_ms: CPU time of planning the iteration; 0 if another rank planned it.
+        plans_ahead: Number of later plans that were ready.
     """
 
     plan: RankPlan
@@ -33,22 +33,22 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank tells of an iteration: numbers, as every rank sends them every time.
+    """The numbers about an iteration that each rank sends to the first.
 
     Attributes:
         iteration: Number of the iteration.
-        loss: The part of the rank's stage.
-        gradient_norm: Over all stages, before clipping.
-        learning_rate: Of the step.
-        n_microbatches: Of the replica, told by its first stage; 0 from the others.
-        padded_tokens: Likewise.
-        predicted_ms: Of the whole iteration.
-        predicted_peak_bytes: Of activations; where a device measures it, with what passes need only
-            while they run.
-        measured_peak_bytes: Likewise.
-        waited_ms: As in `Execution`.
-        planning_ms: As in `Execution`.
-        plans_ahead: As in `Execution`.
+        loss: Part of the loss that the rank's stage contributes.
+        gradient_norm: Norm of the gradients over all stages, before clipping.
+        learning_rate: Learning rate of the step.
+        n_microbatches: Micro-batches of the replica on its first stage; 0 on the others.
+        padded_tokens: Padded tokens of the replica on its first stage; 0 on the others.
+        predicted_ms: Predicted time of the iteration, update included.
+        predicted_peak_bytes: Predicted peak of activations; includes transient memory if the device
+            measures that too.
+        measured_peak_bytes: Measured peak of the same.
+        waited_ms: Time the rank waited for the plan.
+        planning_ms: CPU time of planning the iteration; 0 if another rank planned it.
+        plans_ahead: Number of later plans that were ready.
     """
 
     iteration: int
@@ -92,13 +92,13 @@ def _predicted_peak_bytes(plan: RankPlan, *, whole: bool) -> int:
 def record_of(
     reports: Sequence[RankReport], n_shards: int, samples: Sequence[Sample], measured_ms: float
 ) -> IterationRecord:
-    """Puts the reports of all ranks together.
+    """Combines the reports of all ranks.
 
     Args:
-        reports: By rank.
-        n_shards: Ranks that one stage is cut over: what one of them says of its plan, all say.
+        reports: Reports by rank.
+        n_shards: Tensor-parallel size: the shards of a stage report the same about their plan.
         samples: The global batch.
-        measured_ms: Time of the whole iteration.
+        measured_ms: Measured time of the iteration, update included.
     """
     first, per_plan = reports[0], reports[::n_shards]
     return IterationRecord(
@@ -121,10 +121,10 @@ def record_of(
 
 
 def line_of(record: IterationRecord) -> str:
-    """The record in one line for the log."""
+    """One line for the log."""
     tokens_per_s = 1e3 * record.real_tokens / record.measured_ms
     is_finite = math.isfinite(record.gradient_norm)
-    skipped = "" if is_finite else ", update left out: a gradient is not finite"
+    skipped = "" if is_finite else ", update skipped: a gradient is not finite"
     return (
         f"iteration {record.iteration}: loss {record.loss:.4f}, "
         f"{tokens_per_s:,.0f} real tokens/s, "

@@ -1,4 +1,4 @@
-"""Where a run continues: at the newest checkpoint of its folder that is whole."""
+"""The point where a run continues: the newest undamaged checkpoint of its folder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
 T = TypeVar("T")
 FIXED_TRAINING = ("seed", "dtype", "loss_weighting")
 _BEFORE = {"data.long_samples": "cut_targets"}
-"""What held before there was a key for it, which checkpoints of that time do not name."""
+"""Values of facts that older checkpoints do not store, as their keys did not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class ResumePoint:
 
     Attributes:
         path: The checkpoint.
-        description: What it is of.
-        damaged: Newer checkpoints, and what is damaged of each.
+        description: Description of the checkpoint.
+        damaged: Newer checkpoints that are damaged, with the damage of each.
     """
 
     path: Path
@@ -42,17 +42,17 @@ class ResumePoint:
 
 
 def facts_of_run(config: ExperimentConfig, dataset: DatasetFile) -> Facts:
-    """What must stay as it is when training continues: of configuration and dataset."""
+    """Facts of configuration and dataset that must not change when training continues."""
     facts = {**facts_of(config), **_samples_of(dataset)}
     if not are_long(dataset, config.data).any():
-        del facts["data.long_samples"]  # it decides nothing
+        del facts["data.long_samples"]  # without long samples it has no effect
     return facts
 
 
 def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | None]:
-    """What must stay as it is when training continues, by the keys of the configuration.
+    """Values that must not change when training continues, by key of the configuration.
 
-    Cluster, planner and the number of iterations may change, and how weights are updated.
+    Cluster, planner, number of iterations and optimizer settings may change.
     """
     training = config.training.model_dump(mode="json")
     data = config.data.model_dump(mode="json", exclude={"dataset", "verify"})
@@ -65,10 +65,10 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
 
 
 def together(job: Job, look: Callable[[], T]) -> T:
-    """What the first rank sees; all ranks together.
+    """The first rank's result of `look`, on all ranks (all call it together).
 
     Raises:
-        InputError, OSError: What any rank met, on all of them; damage only if it is all.
+        InputError, OSError: The error of any rank, raised on all; damage only if there is no other.
     """
     met: Exception | None = None
     try:
@@ -81,17 +81,17 @@ def together(job: Job, look: Callable[[], T]) -> T:
     return job.broadcast(seen)
 
 
-def newest_whole(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
-    """The newest whole checkpoint; all ranks together, which share the reading. Only looks.
+def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
+    """The newest undamaged checkpoint; all ranks share the reading, and nothing is changed.
 
     Args:
         job: The ranks.
         folder: The checkpoints of a run folder, which need not exist.
-        facts: What must be the same, from `facts_of_run`.
+        facts: Facts that must be the same, from `facts_of_run`.
 
     Raises:
-        InputError, OSError: It belongs to another experiment, all are damaged, or one cannot be
-            read now or by this version; on all ranks, whichever met it.
+        InputError, OSError: The checkpoint belongs to another experiment, all are damaged, or one
+            cannot be read now or by this version; raised on all ranks.
     """
     damaged: dict[Path, str] = {}
     for path in together(job, folder.complete):
@@ -104,38 +104,37 @@ def newest_whole(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoin
         return ResumePoint(path, description, damaged)
     if damaged:
         raise InputError(
-            f"{folder.path}: all checkpoints are damaged ({len(damaged)}), as in "
-            f"{next(iter(damaged.values()))}; put back a whole one, or name another run folder"
+            f"{folder.path}: all checkpoints are damaged ({len(damaged)}), for example "
+            f"{next(iter(damaged.values()))}; restore an undamaged one, or name another run folder"
         )
     return None
 
 
 def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
-    """As `newest_whole`, and clears the folder for a run that is to continue.
+    """As `newest_undamaged`, and clears the folder for a run that is to continue.
 
-    What an earlier run left unfinished is removed, and what is damaged is set aside if there is
-    a whole one.
+    Unfinished checkpoints are removed, and damaged ones set aside if there is an undamaged one.
 
     Raises:
-        SystemExit: As `newest_whole`; the first rank has said so.
+        SystemExit: As `newest_undamaged`; the first rank has said so.
     """
     with job.agreeing():
         if job.is_first:
             for left in folder.clear():
-                say(f"{left}: was never completed, and is removed")
+                say(f"{left}: incomplete checkpoint removed")
     with job.agreeing():
-        point = newest_whole(job, folder, facts)
+        point = newest_undamaged(job, folder, facts)
     with job.agreeing():
         for path, problem in point.damaged.items() if point and job.is_first else ():
-            say(f"{problem}; it is left out, and kept as {folder.set_aside(path)}")
+            say(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
     return point
 
 
 def n_repeatable(output: Path, config: ExperimentConfig) -> int:
-    """How many iterations of a run without checkpoints are begun again rather than kept.
+    """Number of iterations that a run without a checkpoint may have and yet start over.
 
-    A run of the same experiment that was to write checkpoints has one after at most twice as
-    many iterations as are between them: one that ended before has nothing to go on from.
+    A run of the same experiment that writes checkpoints has one after at most twice
+    `checkpoint.every` iterations; one that ended earlier has nothing to continue from.
     """
     try:
         earlier = load_config(output / "config.toml")
@@ -146,7 +145,7 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
 
 
 def _samples_of(dataset: DatasetFile) -> Facts:
-    """What tells a dataset from others: the lengths and tasks of its samples, and its tokens."""
+    """Fingerprint of a dataset: lengths and tasks of its samples, and its vocabulary."""
     found = new_checksum()
     for numbers in (dataset.input_lengths, dataset.target_lengths, dataset.task_ids):
         found.update(np.ascontiguousarray(numbers, np.int64).data)
@@ -155,7 +154,7 @@ def _samples_of(dataset: DatasetFile) -> Facts:
 
 
 def _check_share(path: Path, job: Job) -> Description:
-    """Reads this rank's share of the parts."""
+    """Reads and checks this rank's share of the parts."""
     description = Description.read(path)
     for rank, checksum in enumerate(description.part_checksums):
         if rank % job.size == job.rank:
@@ -171,5 +170,5 @@ def _check_facts(path: Path, stored: Facts, current: Facts) -> None:
         if not decides_nothing and current.get(key) != value:
             raise InputError(
                 f"{path}: was written with {key} = {value!r}, but now it is "
-                f"{current.get(key)!r}; set it back, or name another run folder"
+                f"{current.get(key)!r}; restore the old value, or name another run folder"
             )

@@ -1,4 +1,4 @@
-"""Trains: every rank executes its plans, and makes its share of the coming ones."""
+"""The run: every rank executes its plans and makes its share of the coming ones."""
 
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
@@ -38,16 +38,16 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 
     Args:
         job: The ranks, as many as the configuration needs.
-        experiment: What to train, from `start_experiment`.
+        experiment: The experiment, from `start_experiment`.
         output: The run folder to create, or to continue from its newest checkpoint.
 
     Returns:
-        The exit code: 0, or 75 if the run was asked to stop before its end.
+        The exit code: 0, or 75 if the run was asked to stop before its last iteration.
 
     Raises:
         SystemExit: Costs were measured on another kind of device, the device cannot be used,
             another run writes the folder, or a planner failed; the first rank has said why.
-        RunError: Training cannot go on.
+        RunError: Training cannot continue.
     """
     with job.agreeing():
         if job.is_first:
@@ -97,7 +97,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         ):
             rank = RankAtWork(job, config, worker, store, planning, position)
             asked = train(rank, experiment.sampler, checkpoints, log, n_done)
-        # Not after an error: closing takes all ranks, and the others may be elsewhere.
+        # Not after an error: closing is collective, and other ranks may never reach it.
         watchdog.close()
         store.close()
         worker.channels.close()
@@ -112,7 +112,7 @@ def _restore(job: Job, point: ResumePoint, state: TrainingState) -> None:
 
 
 def _checking(job: Job, experiment: Experiment) -> AbstractContextManager[DatasetCheck | None]:
-    """The first rank compares the dataset with its checksums meanwhile."""
+    """On the first rank, the comparison of the dataset with its checksums."""
     if not job.is_first:
         return nullcontext()
     return closing(DatasetCheck(experiment.dataset, wanted=experiment.config.data.verify))
@@ -121,14 +121,14 @@ def _checking(job: Job, experiment: Experiment) -> AbstractContextManager[Datase
 def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:
     if job.is_first:
         told = (
-            f"{output}: all {config.iterations} iterations are done; to go on, raise "
+            f"{output}: all {config.iterations} iterations are done; to continue, raise "
             f"training.iterations: {describe_longer(config)}"
         )
         print(escaped(told), flush=True)
 
 
 def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:
-    """Opens the plan store and says how it works; all ranks together."""
+    """Opens the plan store, and prints who makes progress on it; all ranks together."""
     store = MpiPlanStore(
         job.comm, config.look_ahead, config.plan_bytes, first_iteration, config.progress
     )

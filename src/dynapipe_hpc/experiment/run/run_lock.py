@@ -1,4 +1,4 @@
-"""The lock on a run folder: one run at a time writes there."""
+"""The lock on a run folder, by which one run at a time writes there."""
 
 import errno
 import os
@@ -19,12 +19,12 @@ _NOT_TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}
 
 
 class RunLock:
-    """A folder with one file, whose name no other lock ever has and which says who holds it.
+    """A folder with one file that names the holder; no two locks use the same file name.
 
-    Renaming a folder takes the lock: that fails where another one with a file in it is, and
-    succeeds for one process only, also over NFS. A file whose process is gone is removed by its
-    name, which cannot hit the lock of another run. The holder touches its file every `BEAT_S`, so
-    that processes which cannot see it, on other hosts, know that it lives.
+    Renaming a folder into place takes the lock: it fails if a non-empty folder is there, and
+    succeeds for one process only, also over NFS. A file whose process is gone is removed by name,
+    which cannot remove the lock of another run. The holder touches its file every `BEAT_S`, so
+    that processes on other hosts, which cannot see it, know that it is alive.
     """
 
     def __init__(self, folder: Path, job: str = "", patience_s: float = PATIENCE_S) -> None:
@@ -33,7 +33,7 @@ class RunLock:
         Args:
             folder: The run folder, which need not exist yet.
             job: Name of the batch job that this process belongs to; empty if there is none.
-            patience_s: Time without a sign of life after which a holder out of sight is gone.
+            patience_s: Time without a sign of life after which a holder elsewhere counts as gone.
         """
         self._folder, self._lock = folder, folder / LOCK
         self._holder = LockHolder.this_process(job)
@@ -62,7 +62,7 @@ class RunLock:
         self._beating.start()
 
     def release(self) -> None:
-        """Gives the lock back, and removes the folder if this made it and nothing is in it."""
+        """Releases the lock, and removes the folder if `acquire` made it and it is empty."""
         self._released.set()
         self._beating.join()
         with suppress(OSError):
@@ -71,11 +71,11 @@ class RunLock:
         self._remove_new_folder()
 
     def check(self) -> None:
-        """Checks that the lock is still held, before something is written.
+        """Checks before a write that the lock is still held.
 
         Raises:
-            RunError: It is gone: this process gave no sign of life for so long that another run
-                took over, or somebody removed it.
+            RunError: The lock is gone: this process gave no sign of life for so long that another
+                run took over, or somebody removed it.
         """
         if not self._is_held():
             raise RunError(
@@ -86,7 +86,7 @@ class RunLock:
     def _is_held(self) -> bool:
         try:
             return self._own.exists()
-        except OSError:  # a file system that fails now lets nobody else take it
+        except OSError:  # nobody else can take the lock while the file system fails
             return self._beating.is_alive()
 
     def _take_when_free(self) -> None:
@@ -101,11 +101,13 @@ class RunLock:
                 )
             if not others:
                 time.sleep(_PAUSE_S)
-        for left in self._folder.glob(f"{LOCK}.*"):  # of a start that was killed just then
+        for left in self._folder.glob(
+            f"{LOCK}.*"
+        ):  # left by a start that was killed while it took the lock
             shutil.rmtree(left, ignore_errors=True)
 
     def _take(self) -> bool:
-        # Again each time: who made the folder removes it when its start fails.
+        # Each time, as the process that made the folder removes it if its start fails.
         self._folder.mkdir(parents=True, exist_ok=True)
         beside = self._folder / f"{LOCK}.{self._own.name}"
         try:
@@ -119,7 +121,7 @@ class RunLock:
                 raise
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-        # Asked for, as the answer of a file server may get lost.
+        # Checked, as the reply of a file server may get lost.
         return self._is_held()
 
     def _files(self) -> list[Path]:
@@ -135,15 +137,15 @@ class RunLock:
             is_alive = gives_sign(other, f"{self._folder}: {holder}", self._patience_s)
         if is_alive:
             raise InputError(
-                f"{self._folder}: another run is writing it, {holder}; wait for its end, stop it, "
+                f"{self._folder}: in use by another run, {holder}; wait for its end, stop it, "
                 "or name another folder"
             )
         other.unlink(missing_ok=True)
 
     def _beat(self) -> None:
-        """Shows that this process lives, and ends it if that was not seen."""
+        """Touches the lock file regularly, and ends the process if the lock was lost."""
         while not self._released.wait(BEAT_S):
-            # Whatever keeps this from showing, to have lost the lock is what counts.
+            # A failed touch does not matter by itself, only whether the lock is still held.
             with suppress(OSError):
                 os.utime(self._own)
             self.check()
@@ -155,10 +157,10 @@ class RunLock:
 
 
 def writer_of(folder: Path) -> LockHolder | None:
-    """The run that holds the lock on a folder; None if none does, or its process is gone.
+    """The holder of the lock on a folder; None if there is none or its process is gone.
 
     Raises:
-        InputError: Something else has the name of the lock.
+        InputError: The name of the lock is taken by something that is no folder.
     """
     lock = folder / LOCK
     if lock.exists() and not lock.is_dir():
@@ -168,4 +170,4 @@ def writer_of(folder: Path) -> LockHolder | None:
 
 
 def _in_the_way(lock: Path) -> InputError:
-    return InputError(f"{lock}: is in the way of the lock; remove it")
+    return InputError(f"{lock}: has the name of the lock but is no folder; remove it")

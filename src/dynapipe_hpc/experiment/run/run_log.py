@@ -1,4 +1,4 @@
-"""What the first rank keeps of a run, and prints."""
+"""The log of a run, which the first rank writes and prints."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,38 +17,38 @@ from dynapipe_hpc.training.learning_rate import describe_change
 
 
 class RunLog:
-    """The run folder of a run that is under way."""
+    """The run folder of the current run."""
 
     def __init__(
         self, config: ExperimentConfig, output: Path, n_ranks: int, n_done: int, lock: RunLock
     ) -> None:
-        """Begins a folder, or goes on with that of a run of which `n_done` iterations are done."""
+        """Creates a run folder, or continues one in which `n_done` iterations are done."""
         self._lock = lock
         machine = machine_facts(n_ranks) | {"device": gpu_name(config) or "cpu"}
         facts = (output, to_toml(config), machine)
         if n_done:
-            told = f"{output}: goes on after {n_done} iterations"
+            told = f"{output}: continues after {n_done} iterations"
             print(escaped(told + _changed_rate(output, config, n_done)), flush=True)
             self._folder = RunFolder.resume(*facts, n_done)
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
 
     def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
-        """Adds an iteration, with plans and traces of the first shard's ranks or of none."""
+        """Adds an iteration; `traced` holds the executions of the first shard's ranks, or none."""
         self._lock.check()
         self._folder.add(record)
         if traced:
             self._folder.add_trace([e.plan for e in traced], [e.trace for e in traced])
-        # A line in one piece, as the writer of checkpoints prints, too.
+        # The line is written in one piece, as the checkpoint writer prints at the same time.
         print(f"{line_of(record)}\n", end="", flush=True)
 
     def close(self) -> None:
-        """Ends the run folder."""
+        """Closes the run folder."""
         self._folder.close()
 
 
 def _changed_rate(output: Path, config: ExperimentConfig, n_done: int) -> str:
-    """What the configuration makes of the rate of the next step, if not what it was to be."""
+    """Note on the learning rate of the next step, if the configuration has changed it."""
     try:
         earlier = load_config(output / "config.toml")
     except InputError:

@@ -1,4 +1,4 @@
-"""Whether all ranks are about to execute plans that belong together."""
+"""The check that all ranks execute plans made together."""
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.job.job import Job
@@ -7,14 +7,14 @@ from dynapipe_hpc.job.job import Job
 def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
     """Compares the hash over the plans of all ranks that every rank's plan holds.
 
-    Ranks that execute plans of different plannings would wait for each other for ever, or
-    compute something else without a word. So this comes before the first instruction; all
-    ranks together, and it costs one small message each.
+    Ranks that execute plans not made together would deadlock or silently compute something
+    wrong. So this is called before the first instruction, by all ranks together, and costs one
+    small message each.
 
     Args:
         job: The ranks.
-        iteration: Which is to be executed.
-        plans_hash: From this rank's plan.
+        iteration: Number of the iteration to execute.
+        plans_hash: Hash in this rank's plan.
 
     Raises:
         SystemExit: On every rank, if any two differ; the first has named one such rank.
@@ -27,5 +27,5 @@ def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
             raise RunError(
                 f"iteration {iteration}: the plan of rank {rank} belongs to plans with hash "
                 f"{hashes[rank]:016x}, that of rank 0 to plans with hash {hashes[0]:016x}; they "
-                "cannot be executed together, start the run again"
+                "cannot be executed together; start the run again"
             )

@@ -1,4 +1,4 @@
-"""Whether someone out of sight touches a file from time to time."""
+"""Signs of life of a process on another host: it touches a file regularly."""
 
 import os
 import time
@@ -7,21 +7,21 @@ from pathlib import Path
 from dynapipe_hpc.job.say import say
 
 BEAT_S = 2.0
-"""Time between two signs."""
+"""Time between two touches."""
 PATIENCE_S = 30.0
-"""Silence after which a holder is taken for dead."""
+"""Time without a touch after which a process counts as dead."""
 _PAUSE_S = 0.05
 
 
 def gives_sign(path: Path, who: str, patience_s: float) -> bool:
-    """Watches the time of a file, rather than compare it with a clock of another host.
+    """Whether the time of a file changes; needs no clock that hosts share.
 
-    Returns as soon as the time changes. If that takes longer than it should, says who is waited
-    for.
+    Returns as soon as the time changes. After a while without a change it says which process it
+    is waiting for.
 
     Args:
         path: The file.
-        who: Whoever should touch it, for people.
+        who: Human-readable name of the process that should touch it.
         patience_s: Longest time to watch.
     """
     first, start_s = _time_of(path), time.monotonic()
@@ -39,7 +39,7 @@ def gives_sign(path: Path, who: str, patience_s: float) -> bool:
 def _time_of(path: Path) -> int | None:
     """The time of the last sign; None if the file is gone.
 
-    Opened, as clients of NFS ask their server then, and otherwise remember for a while.
+    The file is opened, as only then NFS clients ask their server rather than their cache.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)

@@ -1,4 +1,4 @@
-"""The start of a run: all that it reads, and what is wrong with it, before torch is loaded."""
+"""The start of a run: all input is read and checked before torch is loaded."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +18,12 @@ from dynapipe_hpc.job.world import STARTED
 def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experiment:
     """Reads a configuration and checks what a run depends on; all ranks together.
 
-    The last check loads torch: what is wrong with anything else is said within two seconds.
+    The last check loads torch; all other errors are reported within two seconds.
 
     Args:
         job: The ranks, as many as the configuration needs.
         path: The configuration.
-        overrides: Values to replace, see `load_config`.
+        overrides: Values that replace those of the file, see `load_config`.
 
     Raises:
         SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or torch
@@ -34,7 +34,7 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
         layers_per_stage = None
         if job.is_first:
             check_run(files, job.size)
-            # By the first rank alone: others might round costs in another way.
+            # On the first rank only, as others might round costs differently.
             layers_per_stage = place_layers(files)
     layers_per_stage = job.broadcast(layers_per_stage)
     with job.agreeing():

@@ -1,4 +1,4 @@
-"""The loop of training on one rank."""
+"""The training loop of one rank."""
 
 import time
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
 
 @dataclass(frozen=True, slots=True)
 class RankAtWork:
-    """What one rank needs to take plans and execute them."""
+    """A rank with everything it needs to take plans and execute them."""
 
     job: Job
     config: ExperimentConfig
@@ -64,17 +64,17 @@ def train(
     log: RunLog | None,
     n_done: int,
 ) -> int:
-    """Executes the iterations that are left; all ranks together.
+    """Executes the remaining iterations; all ranks together.
 
     Args:
-        rank: This one.
-        sampler: Of all iterations.
-        checkpoints: Written as configured, and at the end.
-        log: On the first rank.
-        n_done: Iterations that earlier runs did.
+        rank: This rank.
+        sampler: Sampler of the global batches.
+        checkpoints: Checkpoints, written as configured and at the end.
+        log: Log of the run on the first rank, None elsewhere.
+        n_done: Number of iterations that earlier runs have done.
 
     Returns:
-        The signal that stopped the run before its end; 0 if none did.
+        The signal that stopped the run before its end; 0 if there was none.
     """
     checkpoint_time = CheckpointTime(rank.config.checkpoint)
     for iteration in range(n_done, rank.config.training.iterations):
@@ -83,7 +83,7 @@ def train(
         try:
             execution = rank.run(iteration, samples)
         except PlannerFailedError:
-            # `PlanAhead` fails an iteration for all ranks or none: they can end in good order.
+            # `PlanAhead` fails an iteration on all ranks or none, so they can end together.
             checkpoints.finish()
             with rank.job.agreeing():
                 raise
@@ -93,11 +93,11 @@ def train(
         traced = rank.job.gather(execution) if is_traced else []
         n_shards = rank.config.cluster.n_shards
         if log is not None:
-            # The shards of a stage go through their plan side by side: one stands for all.
+            # The shards of a stage execute the same plan in step, so one represents all.
             log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])
         checkpoints.after_iteration(iteration + 1)
         rank.position.enter(Phase.REPORTS, iteration)
-        # One rank may have been asked earlier than others, or alone: all stop together.
+        # Ranks may receive the signal at different times, or only one of them: all stop together.
         if asked := rank.job.largest(rank.job.stop.asked):
             break
         if log is not None:

@@ -1,1 +1,1 @@
-"""In: positions of ranks in their plans. Out: the rank that hangs, and the end of the job."""
+"""In: positions of ranks in their plans. Out: the rank that hangs, and the job ended."""

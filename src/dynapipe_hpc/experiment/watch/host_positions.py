@@ -1,4 +1,4 @@
-"""The positions of the ranks on this host, in memory that they share."""
+"""Positions of the ranks on this host, in shared memory."""
 
 import os
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ _WORD_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A process on this host.
+    """A rank on this host.
 
     Attributes:
-        rank: In the job.
-        pid: Its process id.
-        names: Where that id is valid: the name space of process ids.
+        rank: Number of the rank in the job.
+        pid: Process id of the rank.
+        names: PID namespace in which the process id is valid.
     """
 
     rank: int
@@ -28,12 +28,12 @@ class Neighbour:
 
 
 class HostPositions:
-    """Every rank of the host reads where the others are, without their help.
+    """Positions that every rank of the host can read without the others' help.
 
     Attributes:
-        host: Its name.
+        host: Name of the host.
         neighbours: The ranks of the host, this one included.
-        own: To be written by this rank.
+        own: Position of this rank, which it writes.
     """
 
     def __init__(self, job: Job, plan_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""What ranks of other hosts know, asked for while their main threads are busy or hang."""
+"""Queries to ranks on other hosts, answered even while their main threads are busy or hang."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ Tell = Callable[[], list[Whereabouts]]
 class OtherHosts:
     """Questions and answers between the watchdogs of different hosts.
 
-    They are messages on a communicator of their own: nobody waits for the receiver, so ranks that
-    are stopped or gone only miss in the answer. Every rank tells of all ranks of its host.
+    They are messages on a separate communicator. No sender waits for its receiver, so stopped or
+    dead ranks are only missing from the answer. Every rank answers for all ranks of its host.
     """
 
     def __init__(self, job: Job, here: Sequence[int]) -> None:
@@ -27,17 +27,17 @@ class OtherHosts:
         self._sent: list[Any] = []
 
     def close(self) -> None:
-        """Leaves the other ranks; all together."""
+        """Frees the communicator; all ranks together."""
         self._comm.Free()
 
     def answer(self, tell: Tell) -> None:
-        """Tells all who have asked since the last call."""
+        """Answers all questions received since the last call."""
         while self._elsewhere and (message := self._comm.improbe(tag=_ASK)):
             asker = message.recv()
             self._sent.append(self._comm.isend(tell(), dest=asker, tag=_TELL))
 
     def ask(self, tell: Tell, longest_s: float) -> list[Whereabouts]:
-        """What the other hosts tell within a time; answers meanwhile, as they may ask too."""
+        """Answers of other hosts that arrive in time; meanwhile answers their questions."""
         for rank in self._elsewhere:
             self._sent.append(self._comm.isend(self._comm.Get_rank(), dest=rank, tag=_ASK))
         found: dict[int, Whereabouts] = {}

@@ -1,4 +1,4 @@
-"""Ends a job in which a rank hangs or has gone, and says where every rank was."""
+"""The watchdog, which ends a job if a rank hangs or dies and reports where every rank was."""
 
 import math
 import os
@@ -30,9 +30,9 @@ _LONGEST_ANSWER_S = 3.0
 class Watchdog:
     """A thread beside the execution.
 
-    It looks a few times per second where the ranks of this host are. If this rank has been at one
-    place for too long, it asks the other hosts, prints where every rank is, and ends the job. A
-    rank of this host whose process ends before its time ends the job at once.
+    A few times per second it reads the positions of the ranks of this host. If this rank has made
+    no progress for too long, it asks the other hosts, prints where every rank is, and ends the job.
+    If the process of a rank of this host ends prematurely, it ends the job at once.
     """
 
     def __init__(self, job: Job, config: ExperimentConfig) -> None:
@@ -40,7 +40,7 @@ class Watchdog:
 
         Args:
             job: The ranks.
-            config: How they are numbered, and how long they may be at one place.
+            config: The configuration: numbering of the ranks, and time limits without progress.
         """
         self._job, self._cluster = job, config.cluster
         self._limits = _limits(config)
@@ -76,7 +76,7 @@ class Watchdog:
         while not self._stopped.is_set():
             started_s = time.monotonic()
             gone = processes.poll(1e3 * _TICK_S)
-            # Time in which this process was stopped as well says nothing about the others.
+            # Time in which this process itself was stopped says nothing about the others.
             self._awake_s += min(time.monotonic() - started_s, _LONGEST_TICK_S)
             self._look()
             if gone and not self._stopped.is_set():
@@ -100,7 +100,7 @@ class Watchdog:
                 self._since[neighbour.rank] = (standing, self._awake_s)
 
     def _here(self) -> list[Whereabouts]:
-        """Where the ranks of this host are."""
+        """Whereabouts of the ranks of this host."""
         return [self._whereabouts(neighbour) for neighbour in self._positions.neighbours]
 
     def _whereabouts(self, neighbour: Neighbour) -> Whereabouts:
@@ -130,7 +130,7 @@ class Watchdog:
 
 
 def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:
-    """The longest time in a phase, and its key; waiting for a plan has a limit of its own."""
+    """Time limit of each phase and its key; the plan store limits waiting for a plan itself."""
     executor = (config.executor.timeout_s, "executor.timeout_s")
     limits: dict[Phase, tuple[float, str]] = dict.fromkeys(Phase, executor)
     limits[Phase.SAVES] = (config.checkpoint.timeout_s, "checkpoint.timeout_s")
@@ -139,10 +139,10 @@ def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:
 
 
 def _open_processes(neighbours: list[Neighbour]) -> dict[int, Neighbour]:
-    """The other processes of this host by descriptors, which can be read when they have ended.
+    """Other processes of this host by pidfd, which becomes readable when the process ends.
 
-    Empty where the system has no such descriptors; and of processes in other containers, whose
-    numbers mean nothing here.
+    Empty if the system has no pidfds. Processes in other containers are left out, as their process
+    ids mean nothing here.
     """
     (own,) = [n for n in neighbours if n.pid == os.getpid()]
     others = [n for n in neighbours if n.names == own.names and n is not own]

@@ -1,4 +1,4 @@
-"""Where every rank of the job is, as a table."""
+"""Whereabouts of every rank of the job, as a table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,18 +29,18 @@ _DOING = {
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where one rank is.
+    """Whereabouts of one rank.
 
     Attributes:
-        rank: In the job.
-        host: Its host.
-        process: What the system says of its process.
-        for_s: How long it has been there.
-        iteration: What it works on.
-        doing: The instruction, by number, name and symbol, or what else it does.
+        rank: Number of the rank in the job.
+        host: Name of its host.
+        process: State of its process, as the system reports it.
+        for_s: Time since it last made progress.
+        iteration: Iteration that it works on.
+        doing: Instruction by number, name and symbol, or the phase it is in.
         microbatch: Number and shape of the instruction's micro-batch, if it has one.
-        peer: The rank at the other end of its transfer, if it is one.
-        waits: Whether other ranks may be what it waits for.
+        peer: Rank at the other end, if the instruction is a transfer.
+        waits: Whether it may be waiting for other ranks.
     """
 
     rank: int
@@ -55,7 +55,7 @@ class Whereabouts:
 
     @property
     def place(self) -> str:
-        """What it works on, in words."""
+        """Iteration, instruction, micro-batch and peer, in words."""
         place = f"iteration {self.iteration}, {self.doing}"
         place += f", micro-batch {self.microbatch}" if self.microbatch else ""
         return place + (f", peer {self.peer}" if self.peer else "")
@@ -86,16 +86,16 @@ def whereabouts_of(
 
 
 def suspect_of(found: Iterable[Whereabouts]) -> Whereabouts:
-    """The rank that probably holds up the others.
+    """The rank that probably blocks the others.
 
-    One whose process does not run, else one that does not wait for others, else the one that has
-    been at its place for longest.
+    A rank whose process does not run; else one that does not wait for others; else the one without
+    progress for longest.
     """
     return max(found, key=lambda w: (w.process in ("stopped", "gone"), not w.waits, w.for_s))
 
 
 def table_of(found: Sequence[Whereabouts], n_ranks: int) -> str:
-    """A line per rank of the job; those that nobody told of are named below."""
+    """A table with a line per rank; ranks without an answer are named below it."""
     lines = [("rank", "host", "process", "for [s]", "iteration", "at", "micro-batch", "peer")]
     for w in sorted(found, key=lambda w: w.rank):
         numbers = (f"{w.for_s:.0f}", f"{w.iteration}")

@@ -1,4 +1,4 @@
-"""From a simulated schedule to instructions, with sends and receives where they cannot hang."""
+"""Placement of transfers: instructions from a simulated schedule, free of deadlock."""
 
 from collections.abc import Sequence
 
@@ -17,16 +17,16 @@ def place_transfers(
 
     Every transfer starts on both sides when the pass that produces it ends in the simulation;
     so both sides start their transfers in the same order, and the plan cannot deadlock. Waits
-    come as late as they can, and a receive takes the lowest free slot. The header of the
-    kernel, cpp/include/dynapipe/place_transfers.hpp, says more.
+    come as late as possible, and a receive takes the lowest free slot. For details see
+    cpp/include/dynapipe/place_transfers.hpp.
 
     Args:
         schedule: The passes of every stage.
-        timeline: When they end; every pass but those for gradients of weights takes time.
-        peers: The rank of each stage.
+        timeline: Their times; every pass except those for weight gradients takes time.
+        peers: Rank of each stage.
 
     Returns:
-        Per stage, its instructions, which end with ReduceGradients and StepOptimizer.
+        Instructions of each stage, which end with ReduceGradients and StepOptimizer.
 
     Source:
         Paper, section "Communication Planning".

@@ -1,4 +1,4 @@
-"""From scheduled pipelines to the plans of all ranks."""
+"""Plans of all ranks, from scheduled pipelines."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,13 +26,13 @@ def rank_plans(
     """Writes one plan per stage of every replica, by rank; all shards of a stage execute it.
 
     Args:
-        iteration: Its number.
-        pipelines: One per replica.
-        cluster: Numbers the ranks and limits their memory.
-        cost: What the pipelines were scheduled with.
+        iteration: Number of the iteration.
+        pipelines: Pipelines, one per replica.
+        cluster: The cluster, with numbering of ranks and memory limit.
+        cost: Cost model that the pipelines were scheduled with.
         hidden_size: Width of the tensors between stages.
-        first_decoder_stage: Of an encoder-decoder model; it and those behind it hand over both
-            sides.
+        first_decoder_stage: First decoder stage of an encoder-decoder model, None otherwise; it and
+            later stages pass on both sides.
     """
     predicted_ms = iteration_ms([pipeline.timeline for pipeline in pipelines], cost)
     return [
@@ -61,7 +61,7 @@ def rank_plans(
 
 
 def _boundaries(stage: int, first_decoder_stage: int | None) -> tuple[Boundary, Boundary]:
-    """Before and behind a stage."""
+    """Boundaries before and after a stage."""
     if first_decoder_stage is None:
         return Boundary.ROWS, Boundary.ROWS
     return Boundary(stage > first_decoder_stage), Boundary(stage >= first_decoder_stage)
@@ -74,7 +74,7 @@ def _instructions(replica: int, pipeline: Pipeline, cluster: Cluster) -> list[In
 
 
 def _memory(costs: StageCosts, cluster: Cluster, static_bytes: FloatArray) -> Iterator[MemoryPlan]:
-    """Per stage. Bytes are rounded down, so that what fits in fractions also fits in whole ones."""
+    """Memory of each stage; bytes are rounded down, so that what fits before also fits after."""
     columns = (costs.stored_bytes, costs.forward_transient_bytes, costs.backward_transient_bytes)
     sizes = np.stack(columns).astype(np.int64)  # (3, n_microbatches, n_stages)
     for static, stage_sizes in zip(static_bytes, sizes.transpose(2, 0, 1).tolist(), strict=True):
@@ -82,6 +82,6 @@ def _memory(costs: StageCosts, cluster: Cluster, static_bytes: FloatArray) -> It
 
 
 def _passes_ms(timeline: Timeline) -> Iterator[tuple[tuple[float, float], ...]]:
-    """Per stage, start and end of its passes."""
+    """Start and end of the passes of each stage."""
     times = zip(timeline.start_ms.tolist(), timeline.end_ms.tolist(), strict=True)
     return (tuple(zip(starts, ends, strict=True)) for starts, ends in times)

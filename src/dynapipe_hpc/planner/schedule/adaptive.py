@@ -10,15 +10,15 @@ from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
 def adaptive(
     costs: StageCosts, activation_limit_bytes: FloatArray, link: Link = INSTANT
 ) -> Schedule:
-    """Lets every stage run what has arrived, backward passes first, as memory allows.
+    """List scheduling: each stage runs what has arrived, backward passes first, as memory allows.
 
-    Unlike the cyclic schedule it looks at times: a stage is idle only while nothing that it may
+    Unlike the cyclic schedule it depends on times: a stage is idle only while nothing that it may
     run has arrived, whatever the micro-batches cost.
 
     Args:
-        costs: Of the replica's micro-batches.
-        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
-        link: Between neighbouring stages.
+        costs: Costs of the replica's micro-batches.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
+        link: Link between neighbouring stages.
 
     Raises:
         InfeasibleScheduleError: A micro-batch does not fit on a stage alone. Whenever all do,
@@ -34,21 +34,21 @@ def adaptive(
 def adaptive_split(
     costs: StageCosts, activation_limit_bytes: FloatArray, link: Link = INSTANT
 ) -> Schedule:
-    """As `adaptive`, with gradients of weights where a stage would be idle.
+    """As `adaptive`, with weight gradients (W) computed while a stage would be idle.
 
-    They also run where the memory that they free is wanted.
+    W also runs when the memory that it frees is needed.
 
     Args:
-        costs: Of the replica's micro-batches.
-        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
-        link: Between neighbouring stages.
+        costs: Costs of the replica's micro-batches.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
+        link: Link between neighbouring stages.
 
     Raises:
         InfeasibleScheduleError: A micro-batch does not fit on a stage alone. Whenever all do,
             a schedule is found.
 
     Source:
-        Passes of their own for gradients of weights: Qi et al., "Zero Bubble Pipeline
+        Separate passes for weight gradients: Qi et al., "Zero Bubble Pipeline
         Parallelism", ICLR 2024, arXiv:2401.10241.
     """
     return _list_schedule(costs, activation_limit_bytes, link, split_backward=True)

@@ -46,13 +46,13 @@ def may_split(rules: Iterable[ScheduleRule]) -> bool:
 
 
 class ScheduleConfig(ConfigTable):
-    """How micro-batches pass through the pipeline. The [planner.schedule] table.
+    """The [planner.schedule] table: how micro-batches pass through the pipeline.
 
     Attributes:
         rules: Rules to try; the schedule that ends first in the simulation is used. If empty,
-            all but gpipe, a baseline that is tried only if named.
-        split_backward: Whether gradients of weights may have passes of their own, which run
-            where a stage would be idle. Only plans know them yet, runs do not.
+            all except gpipe, a baseline that is tried only if named.
+        split_backward: Whether weight gradients may have separate passes, which run while a
+            stage would be idle. Only planning supports this so far; runs do not.
     """
 
     rules: tuple[RuleName, ...] = ()
@@ -76,6 +76,6 @@ class ScheduleConfig(ConfigTable):
                 raise ValueError(
                     f"rules: {name!r} cannot be used with split_backward = "
                     f"{str(self.split_backward).lower()}, only {', '.join(self._known)}; name "
-                    "others, or change split_backward"
+                    "one of these, or change split_backward"
                 )
         return self

@@ -10,15 +10,15 @@ from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
 def cyclic(
     costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT
 ) -> Schedule:
-    """Starts micro-batches as early as memory allows, so that stages have work in store.
+    """Starts micro-batches as early as memory allows, so that stages have work in reserve.
 
-    In every cycle each stage runs one backward and then one forward pass, of those that were
-    ready when the cycle began; a forward pass waits while it would exceed the stage's memory.
-    Without a limit, stage s of n keeps up to 2 * (n - s) - 1 micro-batches.
+    In every cycle, each stage runs one backward and then one forward pass, among those ready at
+    the start of the cycle; a forward pass waits while it would exceed the stage's memory. Without
+    a limit, stage s of n has up to 2 * (n - s) - 1 micro-batches in flight.
 
     Args:
-        costs: Of the replica's micro-batches; only the memory counts.
-        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+        costs: Costs of the replica's micro-batches; only memory counts.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
 
     Raises:
         InfeasibleScheduleError: A micro-batch does not fit on a stage alone. Whenever all do,

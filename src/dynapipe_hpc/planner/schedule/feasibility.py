@@ -1,4 +1,4 @@
-"""Whether any order of passes can keep within memory."""
+"""Checks that the passes of a schedule keep within memory."""
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from dynapipe_hpc.planner.schedule.simulate import simulate
 def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> None:
     """Refuses micro-batches that do not fit on a stage even while they are alone there.
 
-    If all do, an order within the limit exists: one micro-batch after the other.
+    If all fit, an order within the limit exists: one micro-batch after the other.
 
     Raises:
-        InfeasibleScheduleError: Names the first micro-batch and stage.
+        InfeasibleScheduleError: A micro-batch does not fit; names the first, and the stage.
     """
     needed = activation_bytes(costs)
     fits = np.isfinite(needed) & (needed <= activation_limit_bytes)
@@ -38,15 +38,16 @@ def check_peaks(
     """Refuses a schedule in which a stage needs more than its limit.
 
     Args:
-        rule: What the schedule is, for the error.
-        schedule: Of a rule whose order is fixed.
-        costs: Of its micro-batches.
-        activation_limit_bytes: Shape (n_stages,).
+        rule: Name of the rule, for the error.
+        schedule: The schedule, from a rule with a fixed order.
+        costs: Costs of its micro-batches.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
 
     Raises:
-        InfeasibleScheduleError: Names the rule and the stage that lacks most.
+        InfeasibleScheduleError: A stage needs too much; names the rule and the stage that exceeds
+            its limit most.
     """
-    # Memory depends on the order of passes alone, so any link will do.
+    # Memory depends only on the order of passes, so any link will do.
     peaks = simulate(schedule, costs, INSTANT, np.zeros(costs.n_stages)).peak_bytes
     stage = int(np.argmax(peaks - activation_limit_bytes))
     if peaks[stage] > activation_limit_bytes[stage]:

@@ -9,15 +9,15 @@ from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Pass, PassKind,
 def gpipe(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
     """Runs all forward passes on every stage before the first backward pass there.
 
-    Every stage keeps all micro-batches at a time: a baseline, for pipelines with ample memory.
+    Every stage has all micro-batches in flight at once: a baseline for pipelines with ample memory.
 
     Args:
-        costs: Of the replica's micro-batches.
-        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+        costs: Costs of the replica's micro-batches.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
 
     Raises:
-        InfeasibleScheduleError: A stage needs more; the order is fixed, so nothing is left
-            to try.
+        InfeasibleScheduleError: A stage needs more memory; the order is fixed, so there is no
+            alternative.
 
     Source:
         Huang et al., "GPipe", NeurIPS 2019, arXiv:1811.06965; backward passes here in the order

@@ -1,4 +1,4 @@
-"""How short an iteration could be at best."""
+"""Lower bound on the time of an iteration."""
 
 from collections.abc import Sequence
 
@@ -21,16 +21,16 @@ def lower_bound_ms(
     *,
     may_split: bool,
 ) -> float:
-    """A time that no plan of the same kind can beat, the update at its end included.
+    """Lower bound on the time of any plan of the same kind, the update at its end included.
 
-    Of the same kind are all plans with padded micro-batches, if those of the plan are padded;
-    else all that have its micro-batches on the same replicas.
+    If the micro-batches of the plan are padded, all plans with padded micro-batches are of the same
+    kind; otherwise only those with its micro-batches on the same replicas.
 
     Args:
-        pipelines: The plan, one per replica.
-        samples: What it runs, in any order.
-        cost: What it was made with.
-        cluster: What it was made for.
+        pipelines: Pipelines of the plan, one per replica.
+        samples: Samples of the plan, in any order.
+        cost: Cost model of the plan.
+        cluster: Cluster of the plan.
         may_split: Whether plans of this kind may split backward passes.
     """
     update_ms = least_update_ms(cost, may_split=may_split)
@@ -44,18 +44,17 @@ def lower_bound_ms(
 
 
 def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float:
-    """A time that no schedule of a replica's micro-batches can beat.
+    """Lower bound on the makespan of any schedule of a replica's micro-batches.
 
-    A stage cannot begin before some micro-batch has come to it through all stages before it.
-    Then it has the F and B of all micro-batches to run, and after its last B, that micro-batch
-    still has to go back through the stages before it, and its W to run on one of them. Or, as W
-    may come last, it has all work to run and nothing behind it. Nor can the iteration be shorter
-    than the way of any one micro-batch there and back. Memory is ignored, and so is waiting of
-    transfers for each other.
+    A stage cannot begin before some micro-batch has reached it through all earlier stages (head).
+    Then it runs F and B of all micro-batches. After its last B, that micro-batch still has to go
+    back through the earlier stages, with its W on one of them (tail). Alternatively W comes last:
+    then the stage runs all its work, and nothing follows. Nor can the iteration be shorter than
+    the round trip of any one micro-batch. Memory and contention between transfers are ignored.
 
     Args:
-        costs: Of the replica's micro-batches, at least one.
-        link: Between neighbouring stages.
+        costs: Costs of the replica's micro-batches, at least one.
+        link: Link between neighbouring stages.
         may_split: Whether backward passes may be split; if not, there is no W.
     """
     ways = Ways.of(costs, link, may_split=may_split)
@@ -68,5 +67,5 @@ def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float
 def _busiest_ms(
     head_ms: FloatArray, tail_ms: FloatArray, through_ms: FloatArray, work_ms: FloatArray
 ) -> float:
-    """The bound by the busiest stage; all arrays of shape (n_stages,)."""
+    """The bound of the busiest stage; all arrays have shape (n_stages,)."""
     return float((head_ms + np.maximum(through_ms + tail_ms, work_ms)).max())

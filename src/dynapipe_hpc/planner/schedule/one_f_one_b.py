@@ -15,16 +15,16 @@ def one_f_one_b(
 ) -> Schedule:
     """Fills the pipeline, then alternates strictly between backward and forward passes.
 
-    Stage s of n begins with n - s forward passes and never keeps more micro-batches than that,
+    Stage s of n begins with n - s forward passes and never has more micro-batches in flight,
     whatever they cost.
 
     Args:
-        costs: Of the replica's micro-batches.
-        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+        costs: Costs of the replica's micro-batches.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
 
     Raises:
-        InfeasibleScheduleError: A stage needs more; the order is fixed, so nothing is left
-            to try.
+        InfeasibleScheduleError: A stage needs more memory; the order is fixed, so there is no
+            alternative.
 
     Source:
         Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
@@ -40,5 +40,5 @@ def one_f_one_b(
 
 
 def _alternating(forwards: list[int], backwards: list[int], n_warm_up: int) -> list[int]:
-    behind = zip_longest(backwards, forwards[n_warm_up:])
-    return forwards[:n_warm_up] + [code for turn in behind for code in turn if code is not None]
+    turns = zip_longest(backwards, forwards[n_warm_up:])
+    return forwards[:n_warm_up] + [code for turn in turns for code in turn if code is not None]

@@ -1,4 +1,4 @@
-"""How short an iteration of padded micro-batches could be at best."""
+"""Lower bound on the time of an iteration of padded micro-batches."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,39 +18,40 @@ from dynapipe_hpc.planner.schedule.ways import Ways
 def padded_bound_ms(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
 ) -> float:
-    """A time that no plan of padded micro-batches can beat.
+    """Lower bound on the makespan of any plan of padded micro-batches.
 
     It holds for every partition of the samples, every mode in which a micro-batch fits alone,
     every assignment to replicas and every schedule, and is the largest of these relaxations:
 
-    - *A sample's way*: each has to go through all stages and back, at best alone and in the mode
-      of those that fit in which that is fastest. Nothing else happens meanwhile.
-    - *A stage's work, with head and tail*: a stage begins when a first micro-batch has come to it,
-      has F and B of all to run, and then a last micro-batch has to go back from it. Or, where W
-      may come last, it has all work to run and nothing behind it. The slowest replica takes at
-      least the mean, in which every replica has its own first and last micro-batch. Waiting
-      between passes is ignored, and so is memory but for one micro-batch at a time.
-    - *Memory in flight*: what a micro-batch keeps on the first stage, from its F there to the end
-      of its B, and what its passes need on top, is an area in bytes x ms; all areas of a replica
-      fit into the stage's memory x the replica's time. That micro-batches in flight at once may
-      not add up to exactly what there is, is ignored.
+    - *Round trip of a sample*: each sample goes through all stages and back, at best alone and in
+      the fastest mode that fits. All else is ignored.
+    - *Work of a stage, with head and tail*: a stage begins when a first micro-batch has reached it,
+      runs F and B of all, and then a last micro-batch goes back from it. Alternatively W comes
+      last: the stage runs all its work, and nothing follows. The slowest replica takes at least
+      the mean over replicas, each with its own first and last micro-batch. Idle time between
+      passes is ignored, and so is memory except that each micro-batch must fit alone.
+    - *Memory in flight*: the bytes that a micro-batch keeps on the first stage, from its F there to
+      the end of its B, and its transient bytes form an area in bytes x ms; all areas of a replica
+      fit into the stage's memory x the replica's time. That the micro-batches in flight may not
+      fill the memory exactly is ignored.
 
-    The last two are weighed against each other, as a plan may buy one with the other by
+    The last two are weighed against each other, as a plan can trade one for the other by
     recomputing; and micro-batches pay for a head or a tail what it exceeds a price, while every
     replica pays the price (Lagrangian relaxation). Any weight and any price give a bound.
 
-    What all of these add up per micro-batch never falls with more rows or longer rows. So the
-    least sum over partitions is that of a partition into windows of the samples by length: give
-    the micro-batches of any partition, longest rows first, as many samples as before, but now the
-    longest that are left. No row grows: those before the i-th have as many samples as before, so
-    they had to leave one at least as long as its first to it or to a later one, whose rows were
-    not longer than its own. Where inputs and targets are padded on their own, this holds for each
-    side while all samples are as short as the shortest on the other.
+    All of these are sums over micro-batches of terms that never fall with more rows or longer rows.
+    So the least sum over partitions is that of a partition into windows of the samples by length.
+    Proof: take any partition, its micro-batches by row length, longest first, and give each as many
+    samples as before, but always the longest that remain. No row grows: the micro-batches before
+    the i-th have as many samples as before, so in the old partition some sample at least as long
+    as the i-th's new first one was in it or in a later one, whose rows were no longer. Where inputs
+    and targets are padded separately, this holds for each side, with all samples as short as the
+    shortest on the other side.
 
     Args:
-        samples: Of one iteration, at least one.
-        cost: Predicts time and memory; more or longer rows never cost less.
-        cluster: Its replicas share the work, its memory limits what is in flight.
+        samples: Samples of one iteration, at least one.
+        cost: Cost model, in which more or longer rows never cost less.
+        cluster: The cluster, with number of replicas, memory limit and link.
         may_split: Whether backward passes may be split.
 
     Raises:
@@ -77,7 +78,7 @@ def padded_bound_ms(
 
 
 def _sides(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sample]]:
-    """The samples longest first; if both sides are padded, once by each, the other shortest."""
+    """The samples, longest first; in an encoder-decoder model by each side, the other shortest."""
     if not is_encoder_decoder:
         return [order_samples(samples)]
     inputs = min(sample.input_tokens for sample in samples)
@@ -91,7 +92,7 @@ def _sides(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sam
 def _longest_way_ms(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
 ) -> float:
-    """The longest way there and back of a sample alone, each in the fastest mode that fits."""
+    """The longest round trip of a sample alone, each in the fastest mode that fits."""
     rows = np.unique(np.stack(row_lengths(samples, cost.is_encoder_decoder), axis=1), axis=0)
     shapes = Shapes(np.ones(len(rows), np.int64), *np.ascontiguousarray(rows.T))
     room_bytes = activation_room_bytes(cost, cluster)

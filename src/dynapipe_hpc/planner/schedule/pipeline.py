@@ -1,4 +1,4 @@
-"""The micro-batches of a replica, scheduled."""
+"""A pipeline: the scheduled micro-batches of a replica."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,17 +19,17 @@ from dynapipe_hpc.planner.schedule.timeline import Timeline
 from dynapipe_hpc.planner.schedule.update import reduced_ms
 
 FEWEST_MOVES = 1000
-"""Of a schedule, for which it is worth the time to move passes."""
+"""Least number of moves for which refining a schedule is worth the time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """One replica's iteration, but for the update at its end.
+    """One replica's iteration, without the update at its end.
 
     Attributes:
-        microbatches: In the order in which they enter the pipeline.
-        costs: Of the micro-batches.
-        rule: What the schedule was made by; single passes may have been moved since.
+        microbatches: Micro-batches in the order in which they enter the pipeline.
+        costs: Costs of the micro-batches.
+        rule: Rule that made the schedule; single passes may have been moved since.
         schedule: The order of passes on every stage.
         timeline: The schedule as simulated.
     """
@@ -50,13 +50,13 @@ def schedule_pipeline(
     """Schedules micro-batches by the rule whose gradients are reduced first in the simulation.
 
     Args:
-        microbatches: Of one replica, in the order in which they enter the pipeline.
-        cost: Predicts their time and memory.
-        cluster: Its memory limits and its link slows a schedule.
-        rules: To be tried, at least one; the first of equals is taken.
+        microbatches: Micro-batches of one replica, in the order in which they enter the pipeline.
+        cost: Cost model of the micro-batches.
+        cluster: The cluster, with memory limit and link.
+        rules: Rules to try, at least one; ties go to the first.
 
     Raises:
-        InfeasibleScheduleError: No rule keeps within memory; says why for each.
+        InfeasibleScheduleError: No rule keeps within memory; gives the reason for each.
     """
     return schedule_priced(microbatches, microbatch_costs(microbatches, cost), cost, cluster, rules)
 
@@ -71,14 +71,14 @@ def schedule_priced(
     """As `schedule_pipeline`, for micro-batches whose costs are known.
 
     Args:
-        microbatches: Of one replica, in the order in which they enter the pipeline.
-        costs: Of the micro-batches.
-        cost: Predicts what the model itself takes.
-        cluster: Its memory limits and its link slows a schedule.
-        rules: To be tried, at least one; the first of equals is taken.
+        microbatches: Micro-batches of one replica, in the order in which they enter the pipeline.
+        costs: Costs of the micro-batches.
+        cost: Cost model, for static memory and the gradient all-reduce.
+        cluster: The cluster, with memory limit and link.
+        rules: Rules to try, at least one; ties go to the first.
 
     Raises:
-        InfeasibleScheduleError: No rule keeps within memory; says why for each.
+        InfeasibleScheduleError: No rule keeps within memory; gives the reason for each.
     """
     room_bytes = activation_room_bytes(cost, cluster)
     pipelines: list[Pipeline] = []
@@ -99,14 +99,14 @@ def schedule_priced(
 def refine_pipeline(
     pipeline: Pipeline, cost: CostModel, cluster: Cluster, *, n_passes: int, seed: int
 ) -> Pipeline:
-    """Moves single passes of the schedule for an earlier end, see `refine.refine`.
+    """Refines the schedule by moving single passes, see `refine.refine`.
 
     Args:
-        pipeline: Within the limit on memory.
-        cost: By which it was scheduled.
-        cluster: For which it was scheduled.
-        n_passes: To simulate at most. A schedule so long that this makes few moves stays.
-        seed: Of the changes.
+        pipeline: A pipeline within the memory limit.
+        cost: Cost model by which it was scheduled.
+        cluster: Cluster for which it was scheduled.
+        n_passes: Most passes to simulate. A schedule so long that this allows few moves is kept.
+        seed: Seed of the random moves.
     """
     n_moves = n_passes // pipeline.schedule.codes.size
     if n_moves < FEWEST_MOVES:
@@ -120,5 +120,5 @@ def refine_pipeline(
 
 
 def _first(pipelines: Sequence[Pipeline], cost: CostModel) -> Pipeline:
-    """The one whose gradients are reduced first; the first of equals."""
+    """The pipeline whose gradients are reduced first; ties go to the first."""
     return min(pipelines, key=lambda pipeline: reduced_ms(pipeline.timeline, cost))

@@ -1,4 +1,4 @@
-"""Improves the order of passes of one schedule."""
+"""Local search over the order of passes of one schedule."""
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
@@ -17,19 +17,19 @@ def refine(
 ) -> Schedule:
     """Moves single passes and exchanges micro-batches for a shorter makespan.
 
-    What rules cannot do may come out: a stage that waits for a pass that matters more, and
-    micro-batches that overtake each other.
+    The result may do what rules cannot: a stage may wait for a more important pass, and
+    micro-batches may overtake each other.
 
     Args:
-        schedule: Of a rule, so one that runs to its end within the limit.
-        costs: Of its micro-batches.
-        activation_limit_bytes: Shape (n_stages,), kept.
-        link: Between neighbouring stages.
-        n_moves: How many changes are tried.
-        seed: Of the changes, which are random.
+        schedule: A schedule made by a rule, so without deadlock and within the limit.
+        costs: Costs of its micro-batches.
+        activation_limit_bytes: Limit that is kept, shape (n_stages,).
+        link: Link between neighbouring stages.
+        n_moves: Number of moves to try.
+        seed: Seed of the random moves.
 
     Returns:
-        The best schedule found, split as the given one, and never longer.
+        The best schedule found, never longer than the given one; W is split as before.
     """
     codes = _kernels.refine_schedule(
         schedule.codes,

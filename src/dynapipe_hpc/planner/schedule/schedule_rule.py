@@ -1,4 +1,4 @@
-"""The order in which every stage runs its passes."""
+"""Schedules (the order of passes on every stage), and the rules that make them."""
 
 import math
 from collections.abc import Iterable
@@ -20,11 +20,11 @@ INSTANT = Link(latency_ms=0.0, bytes_per_ms=math.inf)
 
 
 class InfeasibleScheduleError(InputError):
-    """A rule has no order in which the micro-batches keep within the memory of every stage."""
+    """A rule finds no order in which the micro-batches keep within the memory of every stage."""
 
 
 class PassKind(IntEnum):
-    """What a pass computes.
+    """Kind of a pass: what it computes.
 
     Attributes:
         FORWARD: Activations, from the first stage to the last.
@@ -45,20 +45,20 @@ class Pass(NamedTuple):
     microbatch: int
 
     def __str__(self) -> str:
-        """F3 is the forward pass of micro-batch 3, B3 its backward pass, W3 that of weights."""
+        """Text such as F3, B3 or W3: the forward, backward or weight pass of micro-batch 3."""
         return f"{self.kind.name[0]}{self.microbatch}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """Per stage, its passes in order.
+    """The passes of every stage, in order.
 
-    Every stage has F and B of each micro-batch. A schedule that splits backward passes has W of
-    each micro-batch, too: B then takes `backward_ms - weight_ms`, W `weight_ms`, both need the
-    backward transient memory, and what F stored is freed when W ends.
+    Every stage has F and B of each micro-batch. A schedule that splits backward passes also has W
+    of each: B then takes `backward_ms - weight_ms` and W `weight_ms`, both need the backward
+    transient memory, and the activations stored by F are freed when W ends.
 
     Attributes:
-        codes: Shape (n_stages, n_passes), 3 * microbatch + kind of every pass, as the kernels read
+        codes: 3 * microbatch + kind of every pass, shape (n_stages, n_passes), as the kernels read
             and write it.
     """
 
@@ -66,7 +66,7 @@ class Schedule:
 
     @classmethod
     def of(cls, passes: Iterable[Iterable[Pass]]) -> Self:
-        """The schedule of the passes of every stage."""
+        """The schedule with these passes on every stage."""
         codes = [[len(PassKind) * p.microbatch + p.kind for p in row] for row in passes]
         return cls(np.array(codes, np.int32))
 
@@ -75,7 +75,7 @@ class Schedule:
         return isinstance(other, Schedule) and np.array_equal(self.codes, other.codes)
 
     def __hash__(self) -> int:
-        """Equal for equal schedules."""
+        """Hash of the codes, equal for equal schedules."""
         return hash(self.codes.tobytes())
 
     @property
@@ -89,11 +89,11 @@ class Schedule:
 
 
 class ScheduleRule(Protocol):
-    """Orders the passes of a replica's micro-batches.
+    """A rule that orders the passes of a replica's micro-batches.
 
-    Contract: every pass exactly once; simulated, the schedule runs to its end, and no stage
-    ever needs more than its limit, transient memory included. What a stage needs depends on
-    the order of its passes alone, not on time, so a rule can tell and none leaves it to others.
+    Contract: every pass occurs exactly once; the schedule does not deadlock in the simulation; no
+    stage ever needs more than its limit, transient memory included. The memory of a stage depends
+    only on the order of its passes, not on time, so every rule checks it itself.
     """
 
     def __call__(
@@ -102,9 +102,9 @@ class ScheduleRule(Protocol):
         """Orders micro-batches 0, 1, ... which enter the pipeline in this order.
 
         Args:
-            costs: Of the replica's micro-batches.
-            activation_limit_bytes: Shape (n_stages,): device memory less static memory.
-            link: Between neighbouring stages, for rules that look at times.
+            costs: Costs of the replica's micro-batches.
+            activation_limit_bytes: Device memory less static memory, shape (n_stages,).
+            link: Link between neighbouring stages, for rules that depend on times.
 
         Raises:
             InfeasibleScheduleError: The rule has no order within the limit.

@@ -1,4 +1,4 @@
-"""Runs a schedule in simulated time."""
+"""Simulation of a schedule in time."""
 
 import numpy as np
 import numpy.typing as npt
@@ -19,19 +19,18 @@ def simulate(
 ) -> Timeline:
     """Finds when each pass and each transfer starts and ends, and the memory it takes.
 
-    A pass starts when its stage is free and its input has arrived. What it produces is sent
-    at once, after what the stage sent before in the same direction, or in any direction if
-    the link is not full duplex. The input of W is there when B of the same stage ends; W sends
-    nothing.
+    A pass starts when its stage is free and its input has arrived. Its output is sent at once,
+    after earlier transfers of the stage in the same direction (in any direction if the link is
+    not full duplex). The input of W is available when B of the same stage ends; W sends nothing.
 
     Args:
-        schedule: Holds F and B of each micro-batch on every stage, and W of all or of none.
-        costs: Of the micro-batches.
-        link: Between neighbouring stages.
-        static_bytes: Shape (n_stages,): memory that is occupied all the time.
+        schedule: Schedule with F and B of each micro-batch on every stage, and W of all or none.
+        costs: Costs of the micro-batches.
+        link: Link between neighbouring stages.
+        static_bytes: Memory that is always occupied, shape (n_stages,).
 
     Raises:
-        ScheduleDeadlockError: A point is reached at which no pass can start.
+        ScheduleDeadlockError: At some point no pass can start.
     """
     start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started, makespan_ms = (
         _kernels.simulate(

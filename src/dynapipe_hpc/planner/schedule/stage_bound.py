@@ -1,4 +1,4 @@
-"""How long a stage is busy at least, from its first micro-batch to its last."""
+"""Lower bound by the work of one stage, from its first micro-batch to its last."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.schedule.ways import Ways
 
 GOLDEN = (5**0.5 - 1) / 2
-N_TRIES = 10  # values of a multiplier, after which it is known to about 1 %
+N_TRIES = 10  # evaluations of a multiplier, which locate it to about 1 %
 LARGEST_LOG2_PRICE = 8.0  # of heads and tails, in multiples of the least
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthWindows:
-    """Windows of the samples by length, which no other partition beats.
+    """Windows of the samples by length; the best partition is among them.
 
     Attributes:
-        windows: Those that fit.
-        can_run: Shape (n_microbatches,), whether the windows' micro-batches fit.
-        ways: Their ways; as many.
-        area_ms: What they keep on the first stage x for how long, over its memory; as many.
+        windows: Windows whose micro-batches fit.
+        can_run: Whether the micro-batch of a window fits, shape (n_microbatches,).
+        ways: Times of the micro-batches on their way through the stages.
+        area_ms: Bytes kept on the first stage x time, over its memory, shape (n_microbatches,).
     """
 
     windows: Candidates
@@ -52,9 +52,9 @@ class LengthWindows:
         return cls(windows, can_run, ways, area / activation_room_bytes(cost, cluster)[0])
 
     def least(self, entries: FloatArray) -> float:
-        """The least sum over all cuts, given what a micro-batch adds, which may be negative."""
+        """Least sum over all cuts of the entries of their micro-batches, which may be negative."""
         n_rows = self.windows.shapes.n_rows
-        # All cuts have all samples, so what is added per sample changes no comparison.
+        # All cuts have the same samples, so a constant per sample changes no comparison.
         added = max(0.0, float((-entries / n_rows)[self.can_run].max()))
         table = self.windows.least(np.where(self.can_run, entries + added * n_rows, np.inf))
         least = _kernels.split_samples(
@@ -68,11 +68,11 @@ class StageBound:
     """A bound by a stage that is busy from its head to its tail. Arrays of shape (n_microbatches,).
 
     Attributes:
-        windows: Those of the samples by length.
-        load_ms: What a micro-batch gives it to do.
-        head_ms: Until a micro-batch can have come to it.
-        tail_ms: What follows after a micro-batch.
-        n_replicas: Those that share the work.
+        windows: Windows of the samples by length.
+        load_ms: Work of a micro-batch on the stage.
+        head_ms: Least time until a micro-batch has reached the stage.
+        tail_ms: Least time after the work of the last micro-batch.
+        n_replicas: Number of replicas that share the work.
     """
 
     windows: LengthWindows
@@ -93,8 +93,8 @@ class StageBound:
         """The bound at a price of heads and tails and a weight of work against memory.
 
         Args:
-            price: At least 1; that of a head is as many times the least one, likewise of a tail.
-            work_weight: In [0, 1]; the rest is of memory.
+            price: Price of a head as a multiple of the least head, likewise of a tail; at least 1.
+            work_weight: Weight of work, in [0, 1]; memory has the rest.
         """
         load_ms = work_weight * self.load_ms + (1 - work_weight) * self.windows.area_ms
         prices_ms = 0.0
@@ -105,7 +105,7 @@ class StageBound:
         return self.windows.least(load_ms) / self.n_replicas + prices_ms
 
     def best_bound_ms(self) -> float:
-        """The largest bound that some prices and weights give."""
+        """The largest bound found over prices and weights."""
         log2_price, weight, found_ms = 0.0, 1.0, self.bound_ms(1.0, 1.0)
 
         def of_price(log2_price: float) -> float:
@@ -122,7 +122,7 @@ class StageBound:
 
 
 def _greatest(f: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Where a function of one peak is greatest, about, and what it is there: golden sections."""
+    """Approximate argmax and maximum of a unimodal function, by golden-section search."""
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     of_left, of_right = f(left), f(right)
     best = max((of_left, left), (of_right, right))

@@ -1,4 +1,4 @@
-"""A schedule as a picture: a line per stage, `F0 F1 B0 B1`, or `F0 F1 B0 W0 B1 W1`."""
+"""Schedules as text: a line per stage, `F0 F1 B0 B1`, or `F0 F1 B0 W0 B1 W1`."""
 
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 
@@ -11,7 +11,7 @@ def format_schedule(schedule: Schedule) -> str:
 
 
 def parse_schedule(text: str) -> Schedule:
-    """The schedule that a picture shows; blank lines and indentation do not count."""
+    """The schedule written as text; blank lines and indentation are ignored."""
     rows = (line.split() for line in text.splitlines() if line.strip())
     return Schedule.of(map(_parse_pass, row) for row in rows)
 

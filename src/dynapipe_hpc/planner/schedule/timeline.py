@@ -1,4 +1,4 @@
-"""When everything of an iteration happens, as simulated."""
+"""The simulated timeline of a schedule."""
 
 from dataclasses import dataclass
 
@@ -17,9 +17,9 @@ class Timeline:
         end_ms: End of each pass, same shape.
         send_start_ms: Start of the transfer of what the pass produced, same shape; NaN where
             nothing is sent: after F on the last stage, B on the first, and W.
-        send_end_ms: When the neighbouring stage has it, same shape.
-        peak_bytes: Shape (n_stages,): largest memory at any moment, static memory included.
-        busy_ms: Shape (n_stages,): time in which the stage computes.
+        send_end_ms: End of that transfer, when the neighbouring stage has the data, same shape.
+        peak_bytes: Peak memory of each stage, static memory included, shape (n_stages,).
+        busy_ms: Time in which each stage computes, shape (n_stages,).
         makespan_ms: End of the last pass.
     """
 

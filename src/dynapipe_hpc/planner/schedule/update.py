@@ -7,35 +7,36 @@ from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 
 def iteration_ms(timelines: Sequence[Timeline], cost: CostModel) -> float:
-    """When all weights are updated.
+    """Time at which all weights are updated.
 
-    The gradients of a stage are reduced once its last pass has ended on all replicas, while other
-    stages still compute. The norm of all gradients is what everybody waits for; then all step.
+    The gradients of a stage are reduced (data-parallel all-reduce) once its last pass has ended on
+    all replicas, while other stages still compute. All ranks wait for the norm of all gradients;
+    then all make their optimizer step.
 
     Args:
-        timelines: One per replica.
-        cost: Predicts how long both take.
+        timelines: Timelines of the replicas.
+        cost: Cost model of all-reduce and optimizer step.
     """
     return max(reduced_ms(timeline, cost) for timeline in timelines) + cost.step_ms
 
 
 def reduced_ms(timeline: Timeline, cost: CostModel) -> float:
-    """When all gradients are reduced, as far as it is up to one replica.
+    """Time at which all gradients could be reduced if only one replica counted.
 
     Args:
-        timeline: Of the replica.
-        cost: Predicts how long a stage's reduction takes.
+        timeline: Timeline of the replica.
+        cost: Cost model of the all-reduce.
     """
     return float((timeline.end_ms[:, -1] + cost.reduce_ms).max())
 
 
 def least_update_ms(cost: CostModel, *, may_split: bool) -> float:
-    """By what an iteration takes longer than its passes, at least.
+    """Least time between the last pass and the end of the update.
 
-    Without split backward passes the last pass is one on the first stage.
+    If backward passes are not split, the last pass is on the first stage.
 
     Args:
-        cost: Predicts how long both take.
+        cost: Cost model of all-reduce and optimizer step.
         may_split: Whether backward passes may be split.
     """
     reduce_ms = cost.reduce_ms.min() if may_split else cost.reduce_ms[0]

@@ -1,4 +1,4 @@
-"""Micro-batches on their way through a pipeline: the least times that bounds are made of."""
+"""Least times of micro-batches on their way through a pipeline, from which bounds are made."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -11,13 +11,15 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
-    """Micro-batches on their way through the stages. Arrays (n_microbatches, n_stages).
+    """Least times of micro-batches on their way through the stages.
+
+    Arrays have shape (n_microbatches, n_stages) unless stated otherwise.
 
     Attributes:
         forward_ms: Time of F.
         gradient_ms: Time of B.
-        weight_ms: Time of W; 0 if backward passes are whole.
-        transfer_ms: From a stage to the next one, and from there back.
+        weight_ms: Time of W; 0 if backward passes are not split.
+        transfer_ms: Time of a transfer between a stage and the next, in either direction.
     """
 
     forward_ms: FloatArray
@@ -27,7 +29,7 @@ class Ways:
 
     @classmethod
     def of(cls, costs: StageCosts, link: Link, *, may_split: bool) -> Self:
-        """Those of micro-batches; infinite where they cannot run."""
+        """The times of micro-batches; infinite if they cannot run."""
         transfer_ms = link.latency_ms + costs.boundary_bytes / link.bytes_per_ms
         weight_ms = costs.weight_ms if may_split else np.zeros_like(costs.weight_ms)
         gradient_ms = np.full_like(weight_ms, np.inf)
@@ -37,37 +39,37 @@ class Ways:
 
     @property
     def through_ms(self) -> FloatArray:
-        """What a stage has to do before its last B has ended."""
+        """Work of a stage before its last B has ended: F and B."""
         return self.forward_ms + self.gradient_ms
 
     @property
     def work_ms(self) -> FloatArray:
-        """All that a stage has to do."""
+        """All work of a stage: F, B and W."""
         return self.through_ms + self.weight_ms
 
     @property
     def head_ms(self) -> FloatArray:
-        """Until a micro-batch can have come to a stage."""
+        """Time until a micro-batch can have reached a stage."""
         return _before(self.forward_ms + self.transfer_ms)
 
     @property
     def tail_ms(self) -> FloatArray:
-        """From a micro-batch's B on a stage to its end, by its longest way: W here or before."""
+        """Time from the end of a micro-batch's B on a stage to its last pass: W here or earlier."""
         back_ms = _before(self.gradient_ms + self.transfer_ms)
         return back_ms + np.maximum.accumulate(self.weight_ms - back_ms, axis=1)
 
     @property
     def there_and_back_ms(self) -> FloatArray:
-        """From the first pass of a micro-batch to its last, shape (n_microbatches,)."""
+        """Round trip: time from a micro-batch's first pass to its last, shape (n_microbatches,)."""
         return np.asarray((self.head_ms + self.through_ms + self.tail_ms)[:, -1])
 
     @property
     def in_flight_ms(self) -> FloatArray:
-        """From F on the first stage to the end of B there, shape (n_microbatches,)."""
+        """Time from F on the first stage to the end of B there, shape (n_microbatches,)."""
         return np.asarray(self.through_ms.sum(axis=1) + 2 * self.transfer_ms[:, :-1].sum(axis=1))
 
 
 def _before(stages: FloatArray) -> FloatArray:
-    """Per stage, the sum over the stages before it."""
+    """Sums over the stages before each stage (exclusive cumulative sum)."""
     sums = np.cumsum(stages, axis=1)
     return np.concatenate([np.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)

@@ -7,20 +7,20 @@ from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Pass, PassKind,
 
 
 def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
-    """Runs 1F1B, but puts gradients of weights off, the more the later the stage.
+    """Runs 1F1B with deferred weight gradients; later stages defer more of them.
 
-    Gradients reach the stages before sooner, as no stage computes those of weights on the way,
-    and the later stages have work left while the pipeline empties. Stage s of n warms up with
-    n - s micro-batches and keeps s more whose W is put off: nowhere more than the first stage
-    of 1F1B does, n.
+    Gradients reach the earlier stages sooner, as no stage computes weight gradients on the way,
+    and the later stages have work left while the pipeline drains. Stage s of n warms up with
+    n - s micro-batches and keeps s more whose W is deferred: never more than n, which is what
+    the first stage of 1F1B keeps.
 
     Args:
-        costs: Of the replica's micro-batches.
-        activation_limit_bytes: Shape (n_stages,): device memory less static memory.
+        costs: Costs of the replica's micro-batches.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
 
     Raises:
-        InfeasibleScheduleError: A stage needs more; the order is fixed, so nothing is left
-            to try.
+        InfeasibleScheduleError: A stage needs more memory; the order is fixed, so there is no
+            alternative.
 
     Source:
         Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, schedule H1.
@@ -33,7 +33,7 @@ def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
 
 
 def _passes(n_microbatches: int, n_warm_up: int, n_put_off: int) -> tuple[Pass, ...]:
-    """F enters `n_warm_up` micro-batches before B, W follows `n_put_off` behind B."""
+    """Passes of a stage: F is `n_warm_up` micro-batches ahead of B, W `n_put_off` after B."""
     turns = [
         (Pass(PassKind.BACKWARD, i), Pass(PassKind.WEIGHT, i - n_put_off),
          Pass(PassKind.FORWARD, i + n_warm_up))

@@ -1,1 +1,1 @@
-"""In: samples and what their micro-batches cost. Out: the best plan found by rules and search."""
+"""In: samples and the costs of their micro-batches. Out: the best plan of rules and search."""

@@ -1,4 +1,4 @@
-"""Mode, order and schedule of a replica's micro-batches as the authors' planner chooses them."""
+"""The authors' search for mode, order and schedule of a replica's micro-batches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,13 +27,13 @@ class _Order(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuthorsSearch:
-    """Simulates every mode, some orders, and two schedules, and takes the fastest that fits.
+    """Simulation of every mode, some orders and two schedules; the fastest that fits is taken.
 
-    Schedules are made as if memory had no limit. Only where no cyclic one of a mode fits, others
-    are made that do.
+    Schedules are first made without a memory limit. Only if no cyclic one of a mode fits, they are
+    made again within the limit.
 
     Attributes:
-        seed: Of the orders.
+        seed: Seed of the orders.
 
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, and its artifact.
@@ -47,9 +47,9 @@ class AuthorsSearch:
         """Schedules the micro-batches of one replica.
 
         Args:
-            microbatches: In the order in which they were cut; their own mode does not count.
-            cost: Predicts time and memory in every mode.
-            cluster: Its memory and link.
+            microbatches: Micro-batches in the order in which they were cut; their mode is ignored.
+            cost: Cost model in every mode.
+            cluster: The cluster, with memory and link.
 
         Raises:
             InfeasibleScheduleError: No mode keeps within memory.
@@ -67,7 +67,7 @@ class AuthorsSearch:
     def _orders_of_modes(
         self, microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Cluster
     ) -> Iterator[list[_Order]]:
-        """For every mode in which each micro-batch fits alone."""
+        """The orders to try, for every mode in which each micro-batch fits alone."""
         room_bytes = activation_room_bytes(cost, cluster)
         for mode in cost.recompute_modes:
             in_mode = [replace(m, recompute=mode) for m in microbatches]
@@ -80,7 +80,7 @@ class AuthorsSearch:
 
 
 def _cyclic(orders: Sequence[_Order], cost: CostModel, cluster: Cluster) -> list[Pipeline]:
-    """As if memory had no limit; only if that fits in no order, within the limit."""
+    """Cyclic schedules without a memory limit; within the limit if none of those fits."""
     room_bytes = activation_room_bytes(cost, cluster)
     return _without_limit(orders, cyclic, cost, cluster) or [
         _simulated(order, cyclic, cyclic(order.costs, room_bytes), cost, cluster)
@@ -95,7 +95,7 @@ def _one_f_one_b(orders: Sequence[_Order], cost: CostModel, cluster: Cluster) ->
 def _without_limit(
     orders: Sequence[_Order], rule: ScheduleRule, cost: CostModel, cluster: Cluster
 ) -> list[Pipeline]:
-    """Those that keep within memory, of schedules that do not try to."""
+    """Pipelines scheduled without a memory limit that nevertheless fit."""
     # Without a limit, passes are in the same order whatever the micro-batches cost.
     schedule = rule(orders[0].costs, np.full(cluster.n_stages, np.inf))
     pipelines = (_simulated(order, rule, schedule, cost, cluster) for order in orders)

@@ -1,4 +1,4 @@
-"""The [planner.search] table: how hard a better plan is looked for."""
+"""The [planner.search] table: effort of the search."""
 
 from pydantic import Field
 
@@ -8,17 +8,18 @@ LARGEST = 2**63 - 1
 
 
 class SearchConfig(ConfigTable):
-    """Plans are constructed by rules, the best improved by local search, its schedules refined.
+    """The [planner.search] table: effort of local search and of refining schedules.
 
     Attributes:
-        effort: Passes of micro-batches through stages to schedule while searching, of which a
-            core does some 50 million in a second; 0 takes the best plan of the batch rules as it
-            is. A count and not a time, so that the same samples give the same plan on every
-            machine; of passes and not of changes, so that large plans take no longer. It is spent
-            in rounds of doubling length, 6,250 in the first; what is left over is not used.
-        refinement: Passes to simulate while single ones are moved in short schedules of what a
-            round found, where these may be adaptive; at most two for each pass until its end.
-        seed: Of the random changes.
+        effort: Number of passes (of a micro-batch through a stage) to schedule in the search; a
+            core does some 50 million per second. 0 takes the best plan of the batch rules as it
+            is. It is a count rather than a time, so that the same samples give the same plan on
+            every machine, and counts passes rather than moves, so that large plans take no longer.
+            It is spent in rounds of doubling length, 6,250 in the first; a remainder is not used.
+        refinement: Number of passes to simulate while refining the schedules of plans that the
+            rounds found, if these are short and may be adaptive; at most two for each pass until
+            the end of the round.
+        seed: Seed of the random moves.
     """
 
     effort: int = Field(default=100_000, ge=0, le=LARGEST)

@@ -1,4 +1,4 @@
-"""Finds plans of an iteration: constructs many by rules, and improves the best."""
+"""The search for plans of an iteration: rules construct many, local search improves the best."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from dynapipe_hpc.planner.search.rule_plans import rule_plans
 from dynapipe_hpc.planner.search.space import ConstructedPlan, Replicas, SearchSpace
 
 N_KEPT = 4
-"""How many constructed plans are kept in every order of the samples."""
+"""Number of constructed plans that are kept for every order of the samples."""
 N_REFINED = 2
-"""How many of them are refined."""
+"""Number of kept plans that are refined."""
 RACE = 25_000
 """Passes after which orders of the samples are compared."""
 HOPELESS_ORDER = 1.01
-"""Over the best order after the race, from where the effort of an order goes to the others."""
+"""Ratio to the best order after the race above which an order is dropped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundPlan:
-    """A plan that was found.
+    """A plan found by the search.
 
     Attributes:
-        way: How it was found, for people.
+        way: Human-readable description of how it was found.
         space: The space that it was found in.
         replicas: Windows of every replica.
         makespan_ms: End of the slowest replica by the adaptive schedule; infinite if unknown.
         effort: Passes scheduled until the end of the round that found it, in its order of the
-            samples; 0 if it is no round's. A search with less does not find it.
+            samples; 0 if no round found it. A search with less effort does not find it.
     """
 
     way: str
@@ -47,12 +47,12 @@ class FoundPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """The plans that were found, and what they were found from.
+    """The plans found, and the constructed plans that the search began with.
 
     Attributes:
-        searched: What rounds of local search found, and what they began with, best first.
-        by_rules: What batch rules make.
-        constructed: By order of the samples, plans that rules of construction make, best first.
+        searched: Plans that local search found or began with, best first.
+        by_rules: Plans of batch rules.
+        constructed: Constructed plans by order of the samples, best first.
     """
 
     searched: list[FoundPlan]
@@ -66,18 +66,18 @@ def find_plan(
     config: SearchConfig,
     rules: Sequence[DynamicBatches] = (),
 ) -> Found:
-    """Looks for the micro-batches, their order, modes and replicas that finish soonest.
+    """Searches for the micro-batches, their order, modes and replicas with the least makespan.
 
-    In every order of the samples plans are constructed and improved; orders that are far behind
-    after a race, which does not depend on the effort, leave theirs to the others. So more effort
-    is no loss, see `SearchSpace.improve`.
-    One mode of recomputation by itself takes half the effort, as there are none to choose from.
+    In every order of the samples, plans are constructed and improved. After a race, which does not
+    depend on the effort, orders that are much worse are dropped, and the others share the effort.
+    So more effort never gives a worse plan, see `SearchSpace.improve`.
+    A space with a single mode of recomputation gets half the effort, as there is no mode to choose.
 
     Args:
-        spaces: By order of the samples, the plainest first; see `search_spaces`.
-        n_replicas: Those that share the work, at most as many as samples.
-        config: How hard to look.
-        rules: Batch rules, whose plans in the plainest order are starts, too.
+        spaces: Search spaces by order of the samples, the plainest first; see `search_spaces`.
+        n_replicas: Number of replicas that share the work, at most that of samples.
+        config: Effort of the search.
+        rules: Batch rules; their plans in the plainest order are starting points, too.
     """
     plainest, *_ = spaces
     constructed = {
@@ -97,11 +97,11 @@ def find_plan(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lane:
-    """A space that is searched by itself, and the plans that its search begins with.
+    """A search space with the plans that its search begins with.
 
     Attributes:
         space: The space.
-        constructed: Plans that rules of construction make, best first.
+        constructed: Constructed plans, best first.
         by_rules: Plans of batch rules.
     """
 
@@ -135,7 +135,7 @@ class _Lane:
 
 
 def _best_orders(lanes: list[_Lane], config: SearchConfig) -> list[_Lane]:
-    """Those that are not far behind after a short search, the best first."""
+    """Orders that are not much worse than the best after a short search, best first."""
     if len(lanes) == 1:
         return lanes
     raced_ms = [

@@ -12,17 +12,17 @@ Labels = npt.NDArray[np.int64]
 
 STARTS = 10
 ROUNDS = 30  # of Lloyd's algorithm; a few dozen micro-batches settle in less
-FEW = 20  # up to so many micro-batches there are four clusters, else three
+FEW = 20  # up to this many micro-batches there are four clusters, otherwise three
 
 
 def injection_orders(costs: StageCosts, seed: int) -> Iterator[IntArray]:
-    """The given order, and micro-batches of about the same time together, in all ways.
+    """The given order, then all permutations of clusters of micro-batches of similar time.
 
-    Every cluster is shuffled anew in every order.
+    Within a cluster, micro-batches are shuffled again for every permutation.
 
     Args:
-        costs: Of a replica's micro-batches, finite.
-        seed: Of the shuffling.
+        costs: Costs of a replica's micro-batches, finite.
+        seed: Seed of the shuffling.
 
     Yields:
         Indices of the micro-batches, shape (n_microbatches,).
@@ -46,9 +46,9 @@ def k_means(points: FloatArray, k: int, random: np.random.Generator) -> Labels:
     """The tightest clusters that Lloyd's algorithm finds from several random starts.
 
     Args:
-        points: Shape (n_points, n_features), finite.
-        k: Clusters at most; fewer if fewer points differ.
-        random: Draws the starts.
+        points: The points, shape (n_points, n_features), finite.
+        k: Most clusters; fewer if there are fewer distinct points.
+        random: Generator that draws the starts.
 
     Returns:
         A number below k for every point; equal ones form a cluster.
@@ -70,7 +70,7 @@ def _drawn_centres(points: FloatArray, k: int, random: np.random.Generator) -> F
 
 
 def _lloyd(points: FloatArray, centres: FloatArray) -> tuple[float, Labels]:
-    """Sum of squared distances, and clusters."""
+    """Sum of squared distances, and the label of every point."""
     for _ in range(ROUNDS):
         labels: Labels = _distances(points, centres).argmin(axis=1)
         for label in np.unique(labels):
@@ -79,5 +79,5 @@ def _lloyd(points: FloatArray, centres: FloatArray) -> tuple[float, Labels]:
 
 
 def _distances(points: FloatArray, centres: FloatArray) -> FloatArray:
-    """Squared, shape (n_points, n_centres)."""
+    """Squared distances, shape (n_points, n_centres)."""
     return np.asarray(((points[:, np.newaxis] - centres) ** 2).sum(axis=2))

@@ -1,4 +1,4 @@
-"""Plans of batch rules, as windows of the samples that a search may start from."""
+"""Plans of batch rules as windows of the samples, from which a search may start."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from dynapipe_hpc.planner.search.space import Replicas, Windows
 
 
 class RulePlan(NamedTuple):
-    """Micro-batches of a batch rule, dealt to replicas.
+    """Micro-batches of a batch rule, assigned to replicas.
 
     Attributes:
-        way: Every rule that forms these micro-batches.
+        way: Names of all rules that form these micro-batches.
         replicas: Windows of every replica, in the order of the samples.
     """
 
@@ -27,14 +27,14 @@ class RulePlan(NamedTuple):
 def rule_plans(
     rules: Sequence[DynamicBatches], windows: Candidates, n_replicas: int
 ) -> Iterator[RulePlan]:
-    """The plan of every rule, and the same with more recomputation; equal ones once.
+    """The plan of every rule, and variants with more recomputation, without duplicates.
 
-    A micro-batch that takes longer but keeps less lets the next ones start earlier; which is
-    better only the simulation tells.
+    A micro-batch that takes longer but keeps less memory lets later ones start earlier; only the
+    simulation shows which is better.
 
     Args:
-        rules: Ways to cut the samples.
-        windows: Ordered samples, and what they cost together.
+        rules: Batch rules, which cut the samples.
+        windows: Windows of the ordered samples, and their costs.
         n_replicas: Replicas that share the work; rules with fewer micro-batches have no plan.
     """
     rules_of: dict[bytes, tuple[Windows, list[str]]] = {}

@@ -1,4 +1,4 @@
-"""What plans are searched in: the windows of ordered samples, and what limits their schedules."""
+"""The search space: windows of ordered samples, and the limits on their schedules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,19 +15,20 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCost
 
 Windows = npt.NDArray[np.uint32]
 Replicas = Sequence[Windows]
-"""Per replica, first sample, number of samples and mode of its windows, in order, (n, 3)."""
+"""Windows of each replica in order: first sample, number of samples, mode; shape (n, 3)."""
 
 
 class ConstructedPlan(NamedTuple):
-    """A plan that was built from rules, and by which.
+    """A plan constructed by rules, with their parameters.
 
     Attributes:
-        replicas: Its windows.
-        makespan_ms: Of the slowest replica, by the adaptive schedule.
-        memory_price: On what micro-batches keep, at which samples were cut.
+        replicas: Windows of every replica.
+        makespan_ms: End of the slowest replica, by the adaptive schedule.
+        memory_price: Price of the memory that micro-batches keep, used to cut the samples.
         longest_ms: Most work of a micro-batch of several samples.
-        balances_fill: Whether replicas were at first charged with the fill of their longest.
-        n_rebalanced: How often replicas were balanced anew after a simulation.
+        balances_fill: Whether the first balance also counted the fill time of the longest
+            micro-batch of a replica.
+        n_rebalanced: Number of times that replicas were balanced again after a simulation.
     """
 
     replicas: Replicas
@@ -38,7 +39,7 @@ class ConstructedPlan(NamedTuple):
     n_rebalanced: int
 
     def __str__(self) -> str:
-        """The rules."""
+        """The parameters of the rules in words."""
         longest = f", at most {self.longest_ms:.0f} ms each" if self.longest_ms < np.inf else ""
         fill = " and fill" if self.balances_fill else ""
         again = f", balanced {self.n_rebalanced} times more" if self.n_rebalanced else ""
@@ -46,13 +47,13 @@ class ConstructedPlan(NamedTuple):
 
 
 class ImprovedPlan(NamedTuple):
-    """What a round of local search found.
+    """A plan found by a round of local search.
 
     Attributes:
         replicas: Windows of every replica.
         makespan_ms: End of the slowest replica, by the adaptive schedule.
-        effort: Passes scheduled in all rounds so far; 0 if this is what the search began with.
-        n_moves: Changes that were tried in all rounds so far.
+        effort: Passes scheduled in all rounds so far; 0 if the search began with this plan.
+        n_moves: Moves tried in all rounds so far.
     """
 
     replicas: Replicas
@@ -66,10 +67,10 @@ class SearchSpace:
     """All plans whose micro-batches are windows of the samples in one order.
 
     Attributes:
-        windows: Their costs.
-        room_bytes: Shape (n_stages,), what activations may occupy.
-        link: Between neighbouring stages.
-        split_backward: Whether gradients of weights are passes of their own.
+        windows: The windows, with their costs.
+        room_bytes: Memory for activations, shape (n_stages,).
+        link: Link between neighbouring stages.
+        split_backward: Whether weight gradients have separate passes.
     """
 
     windows: Candidates
@@ -79,31 +80,31 @@ class SearchSpace:
     _known: dict[tuple[int, int, int], MicroBatch] = field(default_factory=dict, init=False)
 
     def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
-        """The best plans that rules make, best first; see construct_plans.hpp.
+        """Plans constructed by rules, best first; see construct_plans.hpp.
 
         Args:
-            n_replicas: At most as many as samples.
-            n_kept: How many to return at most.
-            n_refined: How many of these to refine.
+            n_replicas: Number of replicas, at most that of samples.
+            n_kept: Most plans to return.
+            n_refined: Number of these to refine.
         """
         made = _kernels.construct_plans(*self._description, n_replicas, n_kept, n_refined)
         return [ConstructedPlan(*plan) for plan in made]
 
     def improve(self, starts: Sequence[Replicas], effort: int, seed: int) -> list[ImprovedPlan]:
-        """The best start, then what rounds of local search find that is better, the best last.
+        """The best start, then each better plan that a round of local search finds, best last.
 
-        What less effort finds, more finds too; see improve_plan.hpp.
+        A larger effort finds all plans of a smaller one; see improve_plan.hpp.
 
         Args:
-            starts: Plans, at least one; no replica is empty.
-            effort: Passes to schedule.
-            seed: Of the random changes.
+            starts: Plans to start from, at least one, without empty replicas.
+            effort: Number of passes to schedule.
+            seed: Seed of the random moves.
         """
         found = _kernels.improve_plan(*self._description, starts, effort, seed)
         return [ImprovedPlan(*plan) for plan in found]
 
     def may_beat(self, makespan_ms: float, n_replicas: int) -> bool:
-        """False only if no plan for replicas ends sooner, see least_makespan.hpp."""
+        """Whether some plan might end sooner; False is proof, see least_makespan.hpp."""
         return makespan_ms == np.inf or makespan_ms > _kernels.least_makespan_ms(
             *self._description, n_replicas
         )
@@ -113,16 +114,16 @@ class SearchSpace:
         return _kernels.makespans_ms(*self._description, plans)
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
-        """Per replica, its micro-batches in order."""
+        """Micro-batches of every replica, in order."""
         return [[self._microbatch(*window) for window in replica.tolist()] for replica in replicas]
 
     def costs(self, replicas: Replicas) -> list[StageCosts]:
-        """Per replica, what its micro-batches cost."""
+        """Costs of every replica's micro-batches."""
         cells = (self.windows.cells_of(replica).astype(np.int64) for replica in replicas)
         return [self.windows.costs.take(of_replica) for of_replica in cells]
 
     def _microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
-        """Made once, as plans of one search have most of theirs in common."""
+        """The micro-batch of a window, cached as plans of one search share most of theirs."""
         window = (first, size, mode)
         if window not in self._known:
             self._known[window] = self.windows.microbatch(*window)

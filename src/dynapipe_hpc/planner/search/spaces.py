@@ -16,16 +16,16 @@ from dynapipe_hpc.planner.search.space import SearchSpace
 def search_spaces(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, split_backward: bool
 ) -> Iterator[Mapping[str, SearchSpace]]:
-    """All orders of the samples in all modes of recomputation, then in each mode by itself.
+    """Search spaces with all modes of recomputation together, then with each mode alone.
 
-    To search a mode by itself is to do what a search does that knows no other: so to allow more
-    modes is no loss. Modes in which not every sample runs are left out.
+    The search of a mode alone equals the search if only that mode were allowed, so allowing more
+    modes never gives a worse plan. Modes in which some sample cannot run are left out.
 
     Args:
-        samples: Of the iteration, in any order.
-        cost: Predicts time and memory.
-        cluster: Whose memory limits what may be in flight, and whose link takes time.
-        split_backward: Whether the schedule may give gradients of weights passes of their own.
+        samples: Samples of the iteration, in any order.
+        cost: Cost model.
+        cluster: The cluster, with memory limit and link.
+        split_backward: Whether weight gradients may have separate passes.
 
     Yields:
         The spaces by order of the samples, the plainest first.
