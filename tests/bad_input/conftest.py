@@ -43,6 +43,8 @@ def trained(trained_inputs: Path, tmp_path: Path) -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not COUNTS:  # other processes ran the tests
+        return
     terminalreporter.write_line(
         f"bad input: {COUNTS['clear']} of {COUNTS['tried']} clear errors; "
         f"{COUNTS['harmless']} random changes did no harm"
