@@ -93,10 +93,13 @@ demo-t5: setup
 
 # --- tests and checks ---------------------------------------------------------------------
 
+# Each of two processes takes tests from the other when it has none left.
+IN_TWO := -n 2 --dist worksteal
+
 test: test-cpp test-python test-mpi test-mpich
 
 test-python: setup .venv-mpich/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(IN_TWO)
 
 test-slow: setup .venv-mpich/.ready mutants
 	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
