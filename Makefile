@@ -103,6 +103,7 @@ test-python: setup .venv-mpich/.ready
 
 test-slow: setup .venv-mpich/.ready mutants
 	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
+	PYTEST_ARGS="tests/mpi -m slow" tests/mpi/run.sh $(BIN) 4
 
 # With WORD, only mutants whose file or mistake contains it: make mutants WORD=t5
 mutants: setup

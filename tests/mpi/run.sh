@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the MPI tests, once per number of ranks:   tests/mpi/run.sh .venv/bin 1 2 4
-# Which tests:   PYTEST_ARGS='tests/mpi/test_plan_store.py -k 10000' tests/mpi/run.sh .venv/bin 2
+# Which tests:   PYTEST_ARGS='tests/mpi/test_plan_store.py -m slow' tests/mpi/run.sh .venv/bin 2
 # Rank 0 reports here, the others into build/tests-mpi/.
 set -euo pipefail
 bin=$(cd "$1" && pwd)
@@ -15,5 +15,5 @@ for size in "${sizes[@]}"; do
     "$bin/mpiexec" -n "$size" sh -c '
         rank=${PMIX_RANK:-$PMI_RANK}
         [ "$rank" = 0 ] || exec > "build/tests-mpi/rank-$rank-of-'"$size"'.txt" 2>&1
-        exec "$@"' sh "$bin/python" -m mpi4py -m pytest -m mpi -q -p no:cacheprovider ${PYTEST_ARGS:-tests/mpi}
+        exec "$@"' sh "$bin/python" -m mpi4py -m pytest -m "mpi and not slow" -q -p no:cacheprovider ${PYTEST_ARGS:-tests/mpi}
 done
