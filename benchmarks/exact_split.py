@@ -12,8 +12,8 @@ from a100_inputs import LENGTHS, a100_cluster, a100_cost, batches
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.split import split_samples
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from measured import median_ms, medians, run_over_inputs
@@ -35,21 +35,21 @@ COLUMNS = {
 
 def measure(samples: list[Sample], cost: CostModel, cluster: Cluster) -> dict[str, float]:
     ordered = order_samples(samples)
-    choice = candidates(ordered, cost, cluster)
-    cheapest = choice.cheapest()
+    table = price_windows(ordered, cost, cluster)
+    cheapest = table.cheapest()
     times = (cheapest.begin, cheapest.work_ms, cheapest.fill_ms)
-    tables = (choice.row_of_sample, *times, cluster.n_replicas)
+    tables = (table.row_of_sample, *times, cluster.n_replicas)
     sizes, objective_ms, n_solves = _kernels.split_samples(*tables)
     return {
         "samples": len(samples),
-        "looked_up": choice.costs.n_microbatches,
-        "candidates": int((choice.cells >= 0).sum()),
+        "looked_up": table.costs.n_microbatches,
+        "candidates": int((table.cells >= 0).sum()),
         "limits": n_solves,
         "micro-batches": len(sizes),
         "objective_ms": objective_ms,
         "order_ms": median_ms(lambda: order_samples(samples)),
-        "lookup_ms": median_ms(lambda: candidates(ordered, cost, cluster)),
-        "modes_ms": median_ms(choice.cheapest),
+        "lookup_ms": median_ms(lambda: price_windows(ordered, cost, cluster)),
+        "modes_ms": median_ms(table.cheapest),
         "kernel_ms": median_ms(lambda: _kernels.split_samples(*tables)),
         "order_and_split_ms": median_ms(
             lambda: split_samples(order_samples(samples), cost, cluster)

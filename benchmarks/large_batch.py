@@ -33,9 +33,9 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.batch.candidates import bundled_candidates
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.batch.split import split
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
@@ -135,7 +135,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     in_orders = timed(times, "order", lambda: orders(samples, cost.is_encoder_decoder))
     ordered = next(iter(in_orders.values()))
-    windows = timed(times, "table", lambda: bundled_candidates(ordered, cost, cluster))
+    windows = timed(times, "table", lambda: price_bundled_windows(ordered, cost, cluster))
     timed(times, "cut", lambda: split(windows, cluster.n_replicas))
     plans = timed(
         times,

@@ -14,10 +14,10 @@ from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.batch.split import split
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
@@ -55,7 +55,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     """Times every step on what the step before it made."""
     cost, cluster = planner.cost, planner.cluster
     ordered = order_samples(samples)
-    windows = candidates(ordered, cost, cluster)
+    windows = price_windows(ordered, cost, cluster)
     room_bytes = activation_room_bytes(cost, cluster)
     space = SearchSpace(windows, room_bytes, cluster.link, split_backward=False)
     constructed = space.construct(cluster.n_replicas, N_KEPT, N_REFINED)
@@ -70,7 +70,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "instructions": sum(len(plan.instructions) for plan in plans),
         "bytes_of_largest": max(map(len, encode_plans(plans))),
         "order": median_ms(lambda: order_samples(samples)),
-        "table": median_ms(lambda: candidates(ordered, cost, cluster)),
+        "table": median_ms(lambda: price_windows(ordered, cost, cluster)),
         "split": median_ms(lambda: split(windows, cluster.n_replicas)),
         "construct": median_ms(lambda: space.construct(cluster.n_replicas, N_KEPT, N_REFINED)),
         "search": median_ms(lambda: space.improve(starts, CONFIG.effort, CONFIG.seed)),

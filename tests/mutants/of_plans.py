@@ -115,8 +115,9 @@ PLAN = (
     Mutant("executor/transport/local_collectives.py", "self._share(values).copy_(total)",
            "values[: len(total)].copy_(total)", "another share is replaced", COLLECTIVES),
     # bundles of large batches
-    Mutant("planner/batch/candidates.py", "if runs.any(axis=0).all() and runs[may_all_run].all():",
-           "if True:", "bundles that do not run", BUNDLES),
+    Mutant("planner/batch/price_windows.py",
+           "if runs.any(axis=0).all() and runs[may_all_run].all():", "if True:",
+           "bundles that do not run", BUNDLES),
     Mutant("planner/batch/window_costs.py", "memory_share[alone[alone >= 0]] = 0",
            "memory_share[:0] = 0", "a bundle alone keeps too much", BUNDLES),
     # the memory that plans are made for

@@ -16,12 +16,13 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch import bundles as rule
 from dynapipe_hpc.planner.batch.bundles import bundles
-from dynapipe_hpc.planner.batch.candidates import Candidates, bundled_candidates
 from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
+from dynapipe_hpc.planner.batch.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.batch.split import padded_microbatch, split_samples
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 
 COST = LinearCost(token_bytes=2.0, recomputes=True)
@@ -65,7 +66,7 @@ def drawn(n_samples: int) -> list[Sample]:
     return order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths.tolist())])
 
 
-def n_windows(table: Candidates) -> int:
+def n_windows(table: WindowTable) -> int:
     """What a cut looks at in a mode: from every bundle on, as many windows as there are."""
     begin, end = table.spans[0].T
     return int((end - begin)[table.row_of_sample].sum())
@@ -106,7 +107,7 @@ def test_windows_of_bundles_are_padded_to_their_longest(
     samples = order_samples(samples) if is_sorted else samples
     cost = PAIR_COST if has_targets else COST
     with even_of_few_samples():
-        table = bundled_candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
+        table = price_bundled_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
     begin = table.begin.tolist()
     n_bundles = len(begin) - 1
     for first, size, (mode, recompute) in product(
@@ -134,14 +135,14 @@ def test_a_bundle_alone_may_keep_more_than_its_share_of_memory() -> None:
 def test_where_bundles_do_not_run_samples_are_not_bundled() -> None:
     samples = drawn(16)
     with even_of_few_samples():
-        table = bundled_candidates(samples, OneRow(), Cluster(device_memory_bytes=10**9))
+        table = price_bundled_windows(samples, OneRow(), Cluster(device_memory_bytes=10**9))
         assert len(bundles(row_lengths(samples, is_encoder_decoder=False), 1)) < 17
     np.testing.assert_array_equal(table.begin, np.arange(17))
 
 
 def test_windows_of_large_batches_are_few_and_grow_with_the_samples() -> None:
     room = Cluster(n_stages=2, device_memory_bytes=100_000)
-    small, large = (bundled_candidates(drawn(n), COST, room) for n in (8_000, 32_000))
+    small, large = (price_bundled_windows(drawn(n), COST, room) for n in (8_000, 32_000))
     assert n_windows(small) < 60 * 8_000
     assert n_windows(large) < 4.2 * n_windows(small)
     assert large.costs.table.nbytes < 4.2 * small.costs.table.nbytes

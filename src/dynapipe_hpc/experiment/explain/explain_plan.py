@@ -6,8 +6,8 @@ import numpy as np
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.split import FrontPoint, split_front
 from dynapipe_hpc.planner.choice import Candidate, Choice
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -65,7 +65,7 @@ def explain_split(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) 
     prices of memory and simulation instead; the front is for comparison with its plan.
     """
     name, ordered = next(iter(orders(samples, cost.is_encoder_decoder).items()))
-    front = split_front(candidates(ordered, cost, cluster))
+    front = split_front(price_windows(ordered, cost, cluster))
     times_ms = [point.fill_ms + point.work_ms / cluster.n_replicas for point in front]
     best = int(np.argmin(times_ms))
     evenly = np.linspace(0, len(front) - 1, N_SHOWN).astype(int).tolist()

@@ -10,10 +10,10 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import candidates
 from dynapipe_hpc.planner.batch.grid_split import GridCut, grid_split
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.split import padded_microbatch
 from dynapipe_hpc.planner.batch.window_times import window_times_ms
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -54,7 +54,7 @@ class AuthorsBatches:
         ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
         found = self.cut(ordered, cost, cluster)
         if found is None:
-            candidates(ordered, cost, cluster)  # names a sample too large
+            price_windows(ordered, cost, cluster)  # names a sample too large
             raise NoCutError(
                 "the samples fit, but the authors' rule wants all of them in one mode of "
                 "recomputation, in the memory that is free on the fullest stage, and within one of "

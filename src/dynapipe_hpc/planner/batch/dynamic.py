@@ -9,9 +9,9 @@ import numpy.typing as npt
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import Candidates
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.split import split, split_samples
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 
@@ -29,7 +29,7 @@ class DynamicBatches:
         """The rule and its setting."""
         return f"dynamic, memory share {self.memory_share:g}"
 
-    def windows(self, table: Candidates, n_replicas: int) -> npt.NDArray[np.uint32]:
+    def windows(self, table: WindowTable, n_replicas: int) -> npt.NDArray[np.uint32]:
         """The cut of a table's samples: first sample, size and mode of each micro-batch."""
         return np.array(split(table, n_replicas, self.memory_share), np.uint32)
 

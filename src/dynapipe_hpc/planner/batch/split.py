@@ -9,8 +9,9 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import Candidates, bundled_candidates
+from dynapipe_hpc.planner.batch.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 Window = tuple[int, int, int]  # first sample, number of samples, index of the mode
@@ -54,18 +55,16 @@ def split_samples(
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and 2.
     """
-    choice = bundled_candidates(samples, cost, cluster)
-    return [
-        choice.microbatch(*window) for window in split(choice, cluster.n_replicas, memory_share)
-    ]
+    table = price_bundled_windows(samples, cost, cluster)
+    return [table.microbatch(*window) for window in split(table, cluster.n_replicas, memory_share)]
 
 
-def split(choice: Candidates, n_replicas: int, memory_share: float = 1.0) -> list[Window]:
+def split(table: WindowTable, n_replicas: int, memory_share: float = 1.0) -> list[Window]:
     """As `split_samples`: first sample, number of samples and mode of every micro-batch."""
-    windows = _cut(choice, n_replicas, memory_share)
-    n_samples = len(choice.row_of_sample)
+    windows = _cut(table, n_replicas, memory_share)
+    n_samples = len(table.row_of_sample)
     if len(windows) < n_replicas <= n_samples:
-        windows = _cut(choice.of_at_most(n_samples // n_replicas), n_replicas, memory_share)
+        windows = _cut(table.of_at_most(n_samples // n_replicas), n_replicas, memory_share)
     return windows
 
 
@@ -83,20 +82,20 @@ class FrontPoint(NamedTuple):
     sizes: list[int]
 
 
-def split_front(choice: Candidates, memory_share: float = 1.0) -> list[FrontPoint]:
+def split_front(table: WindowTable, memory_share: float = 1.0) -> list[FrontPoint]:
     """All splits that `split` may find for some number of replicas, most fill first; exact.
 
     It shows what a split trades: less fill, so that pipelines fill sooner, for more work.
     """
-    cheapest = choice.cheapest(memory_share)
+    cheapest = table.cheapest(memory_share)
     front = _kernels.split_front(
-        choice.row_of_sample, cheapest.begin, cheapest.work_ms, cheapest.fill_ms
+        table.row_of_sample, cheapest.begin, cheapest.work_ms, cheapest.fill_ms
     )
     return [FrontPoint(*point) for point in front]
 
 
-def _cut(choice: Candidates, n_replicas: int, memory_share: float) -> list[Window]:
-    length, cheapest = choice.row_of_sample, choice.cheapest(memory_share)
+def _cut(table: WindowTable, n_replicas: int, memory_share: float) -> list[Window]:
+    length, cheapest = table.row_of_sample, table.cheapest(memory_share)
     sizes, _, _ = _kernels.split_samples(
         length, cheapest.begin, cheapest.work_ms, cheapest.fill_ms, n_replicas
     )

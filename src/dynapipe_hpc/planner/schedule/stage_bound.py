@@ -9,8 +9,9 @@ import numpy as np
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes
+from dynapipe_hpc.planner.batch.price_windows import price_windows
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.schedule.ways import Ways
 
@@ -30,7 +31,7 @@ class LengthWindows:
         area_ms: Bytes kept on the first stage x time, over its memory, shape (n_microbatches,).
     """
 
-    windows: Candidates
+    windows: WindowTable
     can_run: BoolArray
     ways: Ways
     area_ms: FloatArray
@@ -39,7 +40,7 @@ class LengthWindows:
     def of(
         cls, ordered: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
     ) -> Self:
-        windows = candidates(ordered, cost, cluster)
+        windows = price_windows(ordered, cost, cluster)
         ways = Ways.of(windows.costs, cluster.link, may_split=may_split)
         can_run = np.isfinite(windows.ratings.memory_share)
         *_, stored, forward, backward = windows.costs.table[:, 0].T

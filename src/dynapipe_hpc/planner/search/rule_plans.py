@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.planner.batch.candidates import Candidates
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.replicas import balance
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.search.space import Replicas, Windows
 
 
@@ -25,7 +25,7 @@ class RulePlan(NamedTuple):
 
 
 def rule_plans(
-    rules: Sequence[DynamicBatches], windows: Candidates, n_replicas: int
+    rules: Sequence[DynamicBatches], windows: WindowTable, n_replicas: int
 ) -> Iterator[RulePlan]:
     """The plan of every rule, and variants with more recomputation, without duplicates.
 
@@ -48,7 +48,7 @@ def rule_plans(
             yield RulePlan(" = ".join(dict.fromkeys(agreeing)), dealt)
 
 
-def _with_more_recompute(cut: Windows, windows: Candidates) -> Iterator[Windows]:
+def _with_more_recompute(cut: Windows, windows: WindowTable) -> Iterator[Windows]:
     """The same windows, for each mode with at least that mode, if all may be used so."""
     for mode in range(len(windows.modes)):
         changed = cut.copy()

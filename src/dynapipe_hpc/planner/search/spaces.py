@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.candidates import bundled_candidates
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.space import SearchSpace
@@ -39,7 +39,7 @@ def search_spaces(
     room_bytes = activation_room_bytes(cost, cluster)
     spaces = {
         order: SearchSpace(
-            bundled_candidates(ordered, cost, cluster), room_bytes, cluster.link, split_backward
+            price_bundled_windows(ordered, cost, cluster), room_bytes, cluster.link, split_backward
         )
         for order, ordered in orders(samples, cost.is_encoder_decoder).items()
     }

@@ -15,12 +15,13 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.batch.candidates import Candidates, candidates
 from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.split import padded_microbatch
 from dynapipe_hpc.planner.batch.window_costs import Cells
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
@@ -41,9 +42,9 @@ A100S = Cluster(n_stages=4, device_memory_bytes=40_000_000_000)
 def test_samples_of_one_row_length_share_a_row_and_what_does_not_fit_is_infinite() -> None:
     samples = order_samples(samples_of([20, 7, 24, 3]))
     cost = LinearCost(launch_ms=(1.0, 2.0), token_ms=(0.1, 0.1), token_bytes=2.0)
-    choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
-    found = choice.cheapest()
-    assert choice.row_of_sample.tolist() == [0, 0, 1, 1]
+    table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
+    found = table.cheapest()
+    assert table.row_of_sample.tolist() == [0, 0, 1, 1]
     work, fill = (rows_of(found.begin, times) for times in (found.work_ms, found.fill_ms))
     np.testing.assert_allclose([row[:2] for row in work], np.array([[4.4, 6.8], [2.8, 3.6]]))
     np.testing.assert_allclose([row[:2] for row in fill], np.array([[3.4, 5.8], [1.8, 2.6]]))
@@ -55,24 +56,23 @@ def rows_of(begin: IntArray, entries: FloatArray | Cells) -> list[list[float]]:
     return [part.tolist() for part in np.split(entries, begin[1:-1])]
 
 
-def cells_of(choice: Candidates) -> list[list[list[int]]]:
+def cells_of(table: WindowTable) -> list[list[list[int]]]:
     """By mode and row, the cells of 1, 2, ... samples."""
     return [
-        [choice.cells[begin:end].tolist() for begin, end in spans]
-        for spans in choice.spans.tolist()
+        [table.cells[begin:end].tolist() for begin, end in spans] for spans in table.spans.tolist()
     ]
 
 
-def work_ms(choice: Candidates, mode: int) -> list[FloatArray]:
+def work_ms(table: WindowTable, mode: int) -> list[FloatArray]:
     """Of every row in one mode, infinite where windows may not be used."""
-    known = np.append(choice.ratings.work_ms, np.inf)
-    return [known[cells] for cells in cells_of(choice)[mode]]
+    known = np.append(table.ratings.work_ms, np.inf)
+    return [known[cells] for cells in cells_of(table)[mode]]
 
 
 def test_every_mode_has_its_own_cells_as_far_as_it_fits() -> None:
     samples = order_samples(samples_of([24, 24, 24, 24]))
     cost = LinearCost((1.0, 2.0), (0.1, 0.1), token_bytes=2.0, recomputes=True)
-    found = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
+    found = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
     # Full recomputation keeps a quarter, and on top comes as much as without: 2 * 1.0 - 0.5
     np.testing.assert_allclose(work_ms(found, 0)[0][:2], np.array([4.4, 6.8]))
     np.testing.assert_allclose(work_ms(found, 1)[0][:2], np.array([6.6, 10.2]))
@@ -86,7 +86,7 @@ def test_every_mode_has_its_own_cells_as_far_as_it_fits() -> None:
 def test_at_most_some_samples_are_kept_of_every_mode() -> None:
     samples = order_samples(samples_of([24, 24, 24, 16]))
     cost = LinearCost(token_bytes=2.0, recomputes=True)
-    every = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
+    every = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
     assert cells_of(every.of_at_most(2)) == [
         [cells[:2] for cells in rows] for rows in cells_of(every)
     ]
@@ -95,7 +95,7 @@ def test_at_most_some_samples_are_kept_of_every_mode() -> None:
 def test_a_mode_alone_has_its_own_cells_without_a_copy_of_any() -> None:
     samples = order_samples(samples_of([24, 24, 24, 16]))
     cost = LinearCost(token_bytes=2.0, recomputes=True)
-    every = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
+    every = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
     for mode, rows in enumerate(cells_of(every)):
         alone = every.in_mode(mode)
         assert cells_of(alone) == [rows]
@@ -105,19 +105,19 @@ def test_a_mode_alone_has_its_own_cells_without_a_copy_of_any() -> None:
 def test_a_table_has_few_cells_where_only_short_samples_begin_large_windows() -> None:
     samples = order_samples(samples_of(range(8, 808, 8)))
     cost = LinearCost(token_bytes=2.0, recomputes=True)
-    choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=4000))
-    n_modes, n_rows, _ = choice.spans.shape
-    widest = max(len(row) for rows in cells_of(choice) for row in rows)
-    assert len(choice.cells) < n_modes * n_rows * widest / 2
+    table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=4000))
+    n_modes, n_rows, _ = table.spans.shape
+    widest = max(len(row) for rows in cells_of(table) for row in rows)
+    assert len(table.cells) < n_modes * n_rows * widest / 2
 
 
 def test_a_share_of_memory_leaves_out_windows_that_keep_more_but_no_sample_alone() -> None:
     samples = order_samples(samples_of([24, 8, 8, 8, 8]))
     room = Cluster(n_stages=2, device_memory_bytes=192)
-    choice = candidates(samples, LinearCost(token_bytes=2.0), room)
-    used = [[cell for cell in row if cell >= 0] for row in cells_of(choice)[0]]
+    table = price_windows(samples, LinearCost(token_bytes=2.0), room)
+    used = [[cell for cell in row if cell >= 0] for row in cells_of(table)[0]]
     assert [len(row) for row in used] == [2, 4]
-    few = choice.cheapest(0.2)  # 38.4 bytes
+    few = table.cheapest(0.2)  # 38.4 bytes
     finite = [np.isfinite(row).tolist() for row in rows_of(few.begin, few.work_ms)]
     assert [[k for k, is_finite in enumerate(row) if is_finite] for row in finite] == [[0], [0, 1]]
 
@@ -132,7 +132,7 @@ def test_a_window_is_padded_to_its_longest_on_either_side(
     pairs = sorted(pairs, reverse=True) if is_sorted else pairs
     samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
     cost = LinearCost(has_targets=True, recomputes=True)
-    choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
+    table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
     for first, size, (mode, recompute) in product(
         range(len(samples)), range(1, len(samples) + 1), enumerate(cost.recompute_modes)
     ):
@@ -140,12 +140,12 @@ def test_a_window_is_padded_to_its_longest_on_either_side(
             continue
         expected = padded_microbatch(samples[first : first + size], recompute, True)
         costs = microbatch_costs([expected], cost)
-        cell = choice.cells_of(np.array([[first, size, mode]], np.uint32))[0]
+        cell = table.cells_of(np.array([[first, size, mode]], np.uint32))[0]
         assert (cell >= 0) == bool(fits(costs, np.full(2, float(room)))[0])
         if cell >= 0:
-            assert choice.microbatch(first, size, mode) == expected
-            np.testing.assert_array_equal(choice.costs.table[cell], costs.table[0])
-            assert choice.ratings.work_ms[cell] == costs.work_ms.max()
+            assert table.microbatch(first, size, mode) == expected
+            np.testing.assert_array_equal(table.costs.table[cell], costs.table[0])
+            assert table.ratings.work_ms[cell] == costs.work_ms.max()
 
 
 @dataclass(frozen=True)
@@ -184,14 +184,14 @@ def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
 ) -> None:
     samples = order_samples(samples_of(lengths))
     cost = NoisyCost(noise_bytes=(noise_bytes[0], 0.0, *noise_bytes[1:]))
-    choice = candidates(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
-    for first in np.unique(choice.row_of_sample, return_index=True)[1].tolist():
+    table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
+    for first in np.unique(table.row_of_sample, return_index=True)[1].tolist():
         windows = [
             padded_microbatch(samples[first : first + size], Recompute.NONE)
             for size in range(1, len(samples) - first + 1)
         ]
         all_fit = fits(microbatch_costs(windows, cost), np.full(2, float(room))).tolist()
-        found = [cell >= 0 for cell in cells_of(choice)[0][choice.row_of_sample[first]]]
+        found = [cell >= 0 for cell in cells_of(table)[0][table.row_of_sample[first]]]
         n = min(len(found), len(all_fit))
         assert found[:n] == used_sizes(all_fit)[:n]
         assert not any(found[n:] + used_sizes(all_fit)[n:])
@@ -199,11 +199,11 @@ def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
 
 def test_an_order_of_pairs_has_a_row_per_sample_unless_windows_are_alike() -> None:
     samples = [Sample(i, *pair) for i, pair in enumerate([(8, 6), (8, 6), (24, 6), (8, 6), (8, 6)])]
-    choice = candidates(
+    table = price_windows(
         samples, LinearCost(has_targets=True), Cluster(n_stages=2, device_memory_bytes=10_000)
     )
-    assert choice.row_of_sample.tolist() == [0, 1, 2, 3, 3]
-    assert choice.costs.n_microbatches < 5 * 6 / 2
+    assert table.row_of_sample.tolist() == [0, 1, 2, 3, 3]
+    assert table.costs.n_microbatches < 5 * 6 / 2
 
 
 def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> list[list[float]]:
@@ -229,7 +229,7 @@ def test_nothing_that_fits_is_missed_on_a_measured_table(share: float) -> None:
     lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
     samples = order_samples(samples_of(lengths["batches"][0]))
 
-    cheapest = candidates(samples, cost, A100S).cheapest(share)
+    cheapest = price_windows(samples, cost, A100S).cheapest(share)
     found = rows_of(cheapest.begin, cheapest.work_ms)
     for row, expected in zip(found, costs_one_by_one(samples, cost, share), strict=True):
         padding = [np.inf] * (len(samples) - len(row))
