@@ -14,7 +14,6 @@ median processor time of one thread in ms, from lengths to the checked plans of 
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -24,9 +23,9 @@ from a100_inputs import MODELS, a100_table, batches, in_authors_rows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -47,7 +46,9 @@ COLUMNS = {"batches": "{:.0f}", "ratio": "{:.4f}", "worst": "{:.4f}", "planning"
 Rows = dict[str, dict[str, float]]
 
 
-def planner_of(folder: Path, entry: Mapping[str, Any], effort: int) -> Planner:
+def planner_of(
+    folder: Path, entry: Mapping[str, Any], effort: int, *, split: bool = False
+) -> Planner:
     """A planner for the model and the devices of some of the authors' plans."""
     config, family = entry["config"], entry["input"].split("_")[0]
     _, shape = MODELS[family]
@@ -59,19 +60,16 @@ def planner_of(folder: Path, entry: Mapping[str, Any], effort: int) -> Planner:
         device_memory_bytes=config["device_memory_limit_mb"] * 1_000_000,
         link=AUTHORS_LINK,
     )
-    cost = ProfiledConfig(
+    config_of_costs = ProfiledConfig(
         path=folder,
         recompute=("none", "selective", "full"),
         accounting="authors",
     )
-    return Planner(
-        ProfiledCost(a100_table(folder / "profiles", family), shape, cluster, cost),
-        cluster,
-        shape.hidden_size,
-        batch_rules(DynamicConfig(), cluster.n_stages, shape.max_tokens),
-        ScheduleConfig().chosen_rules,
-        SearchConfig(effort=effort),
-    )
+    table = a100_table(folder / "profiles", family)
+    cost = ProfiledCost(table, shape, cluster, config_of_costs)
+    rules = schedule_rules(ScheduleConfig(split_backward=split))
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(effort=effort), rules, cost, cluster)
+    return Planner(chooser, cost, cluster, shape.hidden_size, split_backward=split)
 
 
 def measure(planner: Planner, samples: list[Sample], authors_ms: float) -> dict[str, float]:
@@ -86,9 +84,8 @@ def measured_classes(
     folder: Path, family: str, effort: int, *, split: bool
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Name of its class, and numbers, of every batch."""
-    rules = ScheduleConfig(split_backward=split).chosen_rules
     for entry in published(folder, family):
-        planner = replace(planner_of(folder, entry, effort), schedule_rules=rules)
+        planner = planner_of(folder, entry, effort, split=split)
         longest = entry["input"].split("_")[1]
         name = f"{family} {longest} x{entry['config']['dp']} {effort}{' split' if split else ''}"
         for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):

@@ -17,8 +17,8 @@ from statistics import geometric_mean, median
 
 from a100_inputs import MODELS, batches, in_authors_rows
 from against_authors import measure, planner_of, published
-from dynapipe_hpc.planner.authors import AuthorsPlanner
-from dynapipe_hpc.planner.batch.config import AuthorsConfig
+from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from measured import run_over_inputs
 
 INTERVALS_MS = (5, 0.005)
@@ -36,9 +36,11 @@ Row = dict[str, float]
 
 def measured_classes(folder: Path, interval_ms: float) -> Iterator[tuple[str, Row]]:
     """Name of its class, and numbers, of every batch."""
-    rule = AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=interval_ms))
+    config = AuthorsConfig(rule="authors", interval_ms=interval_ms)
     for entry in (entry for family in MODELS for entry in published(folder, family)):
-        planner = replace(planner_of(folder, entry, effort=0), authors=rule)
+        planner = planner_of(folder, entry, effort=0)
+        rule = AuthorsPlanner.of(config, planner.cost, planner.cluster)
+        planner = replace(planner, chooser=rule)
         family, longest, _ = entry["input"].split("_")
         name = f"{family} {longest} x{entry['config']['dp']} {interval_ms:g} ms"
         for samples, batch in zip(batches(folder, entry["input"]), entry["batches"], strict=True):

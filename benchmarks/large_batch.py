@@ -36,11 +36,11 @@ from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.price_windows import price_bundled_windows
-from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.batch.split import split
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -103,28 +103,19 @@ def planner_of(
     folder: Path, n_stages: int, n_replicas: int, modes: tuple[Mode, ...] = ONE_MODE
 ) -> Planner:
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=40_000_000_000)
-    return Planner(
-        a100_cost(folder, cluster, modes),
-        cluster,
-        GPT.hidden_size,
-        batch_rules(DynamicConfig(), n_stages, GPT.max_tokens),
-        ScheduleConfig().chosen_rules,
-        SearchConfig(),
-    )
+    cost, rules = a100_cost(folder, cluster, modes), schedule_rules(ScheduleConfig())
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
+    return Planner(chooser, cost, cluster, GPT.hidden_size)
 
 
 def planner_of_pairs(folder: Path) -> Planner:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=36_000_000_000)
     config = ProfiledConfig(path=folder, recompute=THREE_MODES)
-    return Planner(
-        ProfiledCost(a100_table(folder / "profiles", "t5"), T5, cluster, config),
-        cluster,
-        T5.hidden_size,
-        batch_rules(DynamicConfig(), cluster.n_stages, T5.max_tokens),
-        ScheduleConfig().chosen_rules,
-        SearchConfig(),
-        first_decoder_stage=T5.first_decoder_stage(cluster.n_stages),
-    )
+    cost = ProfiledCost(a100_table(folder / "profiles", "t5"), T5, cluster, config)
+    rules = schedule_rules(ScheduleConfig())
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
+    first = T5.first_decoder_stage(cluster.n_stages)
+    return Planner(chooser, cost, cluster, T5.hidden_size, first)
 
 
 def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:

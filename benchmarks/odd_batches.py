@@ -34,19 +34,20 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.baselines import NaivePadding
+from dynapipe_hpc.planner.baselines.fixed_rows import NaivePadding
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.batch.split import padded_microbatch
-from dynapipe_hpc.planner.batch.token_budget import TokenBudget
-from dynapipe_hpc.planner.choice import Choice
+from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
@@ -61,6 +62,7 @@ REPLICAS = (1, 2, 8, 16)
 AMPLE_BYTES = 2_000_000_000_000
 SLACK = 1.02
 SEED = 5
+RULES = schedule_rules(ScheduleConfig())
 RATIOS = ("rules", "padding", "modes", "1f1b", "half", "double")
 COLUMNS = {"cases": "{:.0f}", **dict.fromkeys(RATIOS, "{:.4f}"), "planning": "{:.1f}"}
 
@@ -162,17 +164,19 @@ def measure(planner: Planner, samples: Sequence[Sample]) -> Row:
     effort = SearchConfig().effort
 
     def with_effort(n: int) -> float:
-        return choose_ms(replace(planner, search=SearchConfig(effort=n)), samples)
+        return choose_ms(planner_with(planner, SearchConfig(effort=n)), samples)
+
+    def by_rule(rule: BatchRule) -> BestOfRules:
+        return BestOfRules([rule], RULES, planner.cost, planner.cluster)
 
     padding: list[BatchRule] = [NaivePadding(2**k) for k in range(5)]
     padding += [TokenBudget(2**k) for k in range(8, 18)]
     others_ms = {
         "rules": with_effort(0),
         "padding": min(
-            choose_ms(replace(planner, batch_rules=[rule], search=None), samples)
-            for rule in padding
+            choose_ms(replace(planner, chooser=by_rule(rule)), samples) for rule in padding
         ),
-        "modes": choose_ms(replace(planner, recompute_choice="per_iteration"), samples),
+        "modes": choose_ms(planner_with(planner, SearchConfig(), "per_iteration"), samples),
         "1f1b": one_f_one_b_ms(planner, choice),
         "half": with_effort(effort // 2),
     }
@@ -206,10 +210,16 @@ def one_f_one_b_ms(planner: Planner, choice: Choice) -> float:
 
 def planner_of(name: str, cost: CostModel, cluster: Cluster) -> Planner:
     _, shape = MODELS[family_of(name)]
-    rules = batch_rules(DynamicConfig(), cluster.n_stages, shape.max_tokens)
-    return Planner(
-        cost, cluster, shape.hidden_size, rules, ScheduleConfig().chosen_rules, SearchConfig()
-    )
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), RULES, cost, cluster)
+    return Planner(chooser, cost, cluster, shape.hidden_size)
+
+
+def planner_with(
+    planner: Planner, search: SearchConfig, choice: RecomputeChoice = "per_microbatch"
+) -> Planner:
+    batch = DynamicConfig(recompute_choice=choice)
+    chooser = dynamic_chooser(batch, search, RULES, planner.cost, planner.cluster)
+    return replace(planner, chooser=chooser)
 
 
 def measure_all(folder: Path) -> dict[str, Row]:

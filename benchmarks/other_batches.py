@@ -24,8 +24,10 @@ import numpy as np
 from a100_inputs import MODELS, batches
 from against_authors import EFFORTS, planner_of, published
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.planner.authors import AuthorsPlanner
-from dynapipe_hpc.planner.batch.config import AuthorsConfig
+from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.config import AuthorsConfig
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -61,16 +63,17 @@ def drawn(pool: Sequence[Sample], budget: int, random: np.random.Generator) -> l
 
 def measure(planner: Planner, samples: Sequence[Sample]) -> Row:
     """One batch, planned in all ways."""
-    authors = replace(planner, authors=AuthorsPlanner.of(AuthorsConfig(rule="authors")))
+    cost, cluster = planner.cost, planner.cluster
+    rule = AuthorsPlanner.of(AuthorsConfig(rule="authors"), cost, cluster)
+    authors = replace(planner, chooser=rule)
     theirs_ms = authors.make_plans(0, samples)[0].prediction.iteration_ms
-    split = replace(planner, schedule_rules=ScheduleConfig(split_backward=True).chosen_rules)
     row: Row = {}
-    for name, base, effort in (
-        ("10", planner, EFFORTS[1]),
-        ("50", planner, EFFORTS[2]),
-        ("split", split, EFFORTS[2]),
-    ):
-        searching = replace(base, search=SearchConfig(effort=effort))
+    for name, effort in (("10", EFFORTS[1]), ("50", EFFORTS[2]), ("split", EFFORTS[2])):
+        split = name == "split"
+        rules = schedule_rules(ScheduleConfig(split_backward=split))
+        search = SearchConfig(effort=effort)
+        chooser = dynamic_chooser(DynamicConfig(), search, rules, cost, cluster)
+        searching = replace(planner, chooser=chooser, split_backward=split)
         started_s = time.thread_time()
         choice = searching.choose(samples)
         plans = searching.write(0, choice)

@@ -17,7 +17,7 @@ from pathlib import Path
 from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.rules import batch_rules
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -34,14 +34,9 @@ RUN_S = 2.0
 
 def planner_of(folder: Path, n_replicas: int) -> Planner:
     cluster = a100_cluster(n_replicas)
-    return Planner(
-        a100_cost(folder, cluster),
-        cluster,
-        GPT.hidden_size,
-        batch_rules(DynamicConfig(), cluster.n_stages, GPT.max_tokens),
-        ScheduleConfig().chosen_rules,
-        SearchConfig(),
-    )
+    cost, rules = a100_cost(folder, cluster), schedule_rules(ScheduleConfig())
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
+    return Planner(chooser, cost, cluster, GPT.hidden_size)
 
 
 def plan_for(plan: Callable[[int], object], run_s: float) -> int:

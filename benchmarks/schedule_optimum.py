@@ -23,7 +23,7 @@ import numpy as np
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.config import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     INSTANT,

@@ -18,9 +18,9 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.price_windows import price_windows
-from dynapipe_hpc.planner.batch.rules import batch_rules
 from dynapipe_hpc.planner.batch.split import split
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
@@ -31,6 +31,7 @@ from dynapipe_hpc.planner.search.space import SearchSpace
 from measured import median_ms, medians, run_over_inputs
 
 CONFIG = SearchConfig()
+RULES = schedule_rules(ScheduleConfig())
 COLUMNS = {
     "samples": "{:.0f}",
     "micro-batches": "{:.0f}",
@@ -62,7 +63,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     starts = [plan.replicas for plan in constructed]
     *_, found = space.improve(starts, CONFIG.effort, CONFIG.seed)
     replicas = space.microbatches(found.replicas)
-    pipelines = [schedule_pipeline(r, cost, cluster, planner.schedule_rules) for r in replicas]
+    pipelines = [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]
     plans = rank_plans(0, pipelines, cluster, cost, planner.hidden_size)
     return {
         "samples": len(samples),
@@ -75,7 +76,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "construct": median_ms(lambda: space.construct(cluster.n_replicas, N_KEPT, N_REFINED)),
         "search": median_ms(lambda: space.improve(starts, CONFIG.effort, CONFIG.seed)),
         "schedule": median_ms(
-            lambda: [schedule_pipeline(r, cost, cluster, planner.schedule_rules) for r in replicas]
+            lambda: [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]
         ),
         "transfers": median_ms(
             lambda: rank_plans(0, pipelines, cluster, cost, planner.hidden_size)
@@ -93,14 +94,9 @@ def measure_all(folder: Path) -> dict[str, dict[str, float]]:
     for name in LENGTHS:
         for n_replicas in (1, 2):
             cluster = a100_cluster(n_replicas)
-            planner = Planner(
-                a100_cost(folder, cluster),
-                cluster,
-                GPT.hidden_size,
-                batch_rules(DynamicConfig(), cluster.n_stages, GPT.max_tokens),
-                ScheduleConfig().chosen_rules,
-                CONFIG,
-            )
+            cost = a100_cost(folder, cluster)
+            chooser = dynamic_chooser(DynamicConfig(), CONFIG, RULES, cost, cluster)
+            planner = Planner(chooser, cost, cluster, GPT.hidden_size)
             measured = [measure(planner, samples) for samples in batches(folder, name)]
             results[f"{name} x{n_replicas}"] = medians(measured, COLUMNS)
     return results

@@ -7,12 +7,12 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.authors import AuthorsBatches
-from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.authors_batches import AuthorsBatches
+from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
-from dynapipe_hpc.planner.batch.token_budget import TokenBudget
 
 RULES: dict[str, BatchRule] = {
     "dynamic": DynamicBatches(),

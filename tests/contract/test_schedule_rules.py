@@ -10,7 +10,7 @@ from tests.oracles.event_simulation import EventSimulation
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.config import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
     Pass,

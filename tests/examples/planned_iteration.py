@@ -10,7 +10,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
-from dynapipe_hpc.planner.schedule.config import RULES, RuleName
+from dynapipe_hpc.planner.from_config import RULES
+from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 
 

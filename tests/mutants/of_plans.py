@@ -21,9 +21,9 @@ LESS = ("tests/planner/test_never_worse.py::"
 
 PLAN = (
     # what is compared
-    Mutant("planner/make_plans.py", "key=lambda plan: (plan.effort, plan.makespan_ms)",
+    Mutant("planner/choose/best_of_search.py", "key=lambda plan: (plan.effort, plan.makespan_ms)",
            "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
-    Mutant("planner/choice.py", "key=lambda candidate: candidate.iteration_ms",
+    Mutant("planner/choose/choice.py", "key=lambda candidate: candidate.iteration_ms",
            "key=lambda candidate: candidate.makespan_ms", "the update is left out", CHOICE),
     # plans as bytes
     Mutant("plan/codec.py", "digest_size=_HASH_BYTES).digest() != checksum",

@@ -10,11 +10,14 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.explain.explain_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
+from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
-from dynapipe_hpc.planner.choice import Candidate, Choice
+from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
+from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.config import RULES
 from dynapipe_hpc.planner.schedule.lower_bound import replica_bound_ms
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
@@ -24,36 +27,44 @@ from dynapipe_hpc.planner.search.config import SearchConfig
 SAMPLES = samples_of([96, 96, 40, 8, 8, 90, 50])
 
 
-def planner_of(memory_bytes: int, *, search: SearchConfig | None = None) -> Planner:
+DYNAMIC = [DynamicBatches(0.5), DynamicBatches(0.500001)]
+
+
+def planner_of(memory_bytes: int) -> Planner:
     """Tries three ways, all scheduled by 1F1B."""
-    return Planner(
-        LinearCost(),
-        Cluster(n_stages=2, device_memory_bytes=memory_bytes),
-        8,
-        [NaivePadding(1), DensePacking(96, 1), DynamicBatches(0.5), DynamicBatches(0.500001)],
-        [RULES["1f1b"]],
-        search,
-    )
+    cost, cluster = LinearCost(), Cluster(n_stages=2, device_memory_bytes=memory_bytes)
+    ways: list[BatchRule] = [NaivePadding(1), DensePacking(96, 1), *DYNAMIC]
+    return Planner(BestOfRules(ways, [RULES["1f1b"]], cost, cluster), cost, cluster, 8)
 
 
 def test_every_way_is_a_candidate_and_those_that_agree_are_one() -> None:
-    choice = planner_of(10_000, search=SearchConfig(effort=500)).choose(SAMPLES)
+    choice = planner_of(10_000).choose(SAMPLES)
     assert [candidate.way for candidate in choice.candidates] == [
         "naive padding, 1 rows",
         "dense packing, 1 rows of 96 tokens",
+        "dynamic, memory share 0.5 = dynamic, memory share 0.500001",
+    ]
+    assert choice.best.makespan_ms == min(c.makespan_ms for c in choice.candidates)
+
+
+def test_a_search_has_what_it_found_and_plans_of_rules_as_candidates() -> None:
+    cluster, config = Cluster(n_stages=2, device_memory_bytes=10_000), SearchConfig(effort=500)
+    search = BestOfSearch(DYNAMIC, [RULES["1f1b"]], config, LinearCost(), cluster)
+    choice = search.choose(SAMPLES)
+    assert [candidate.way for candidate in choice.candidates] == [
         "local search, 0 moves, recompute none",
         "dynamic, memory share 0.5 = dynamic, memory share 0.500001",
     ]
     assert choice.constructed["by length"][0].makespan_ms < np.inf
-    assert choice.best.makespan_ms == min(c.makespan_ms for c in choice.candidates)
 
 
-def test_what_cannot_run_is_a_candidate_with_a_reason() -> None:
+def test_what_cannot_run_was_tried_and_has_a_reason() -> None:
     # 1F1B keeps two micro-batches on the first stage, of at most 192 bytes each and 96 on top.
     choice = planner_of(400).choose(samples_of([96, 8, 8, 8, 8]))
-    refused = [c for c in choice.candidates if isinstance(c.pipelines, InfeasibleScheduleError)]
-    assert [candidate.makespan_ms for candidate in refused] == [float("inf")] * len(refused)
-    assert choice.best not in refused
+    refused = [each for each in choice.tried if isinstance(each, Infeasible)]
+    assert all(each.reason.startswith("1F1B needs") for each in refused)
+    assert len(choice.candidates) == len(choice.tried) - len(refused) > 0
+    assert choice.best in choice.candidates
     header, *lines = explain_choice(choice)
     assert header.startswith("candidates: ")
     assert re.match(r"  naive padding, 1 rows +\| infeasible: 1F1B needs 480 bytes", lines[0])

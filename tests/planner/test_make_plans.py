@@ -14,13 +14,16 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
-from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
+from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.config import RULES, RuleName
-from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+from dynapipe_hpc.planner.schedule.config import RuleName
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 
 ROOMY = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=1_000_000)
 
@@ -30,7 +33,16 @@ def planner_of(
     batch_rules: Sequence[BatchRule] = (DynamicBatches(),),
     schedules: Sequence[RuleName] = ("1f1b", "cyclic"),
 ) -> Planner:
-    return Planner(LinearCost(), cluster, 8, batch_rules, [RULES[name] for name in schedules])
+    return planner_with(LinearCost(), cluster, batch_rules, [RULES[name] for name in schedules])
+
+
+def planner_with(
+    cost: CostModel,
+    cluster: Cluster,
+    batch_rules: Sequence[BatchRule],
+    schedules: Sequence[ScheduleRule],
+) -> Planner:
+    return Planner(BestOfRules(batch_rules, schedules, cost, cluster), cost, cluster, 8)
 
 
 def iteration_ms(planner: Planner, lengths: Sequence[int]) -> float:
@@ -45,13 +57,8 @@ def samples_run(plans: Sequence[RankPlan]) -> Counter[int]:
 @given(st.lists(st.integers(1, 200), min_size=2, max_size=40), st.integers(1, 3))
 def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: int) -> None:
     cluster = ROOMY.model_copy(update={"n_stages": n_stages})
-    planner = Planner(
-        LinearCost((1.0,) * n_stages, (0.01,) * n_stages),
-        cluster,
-        8,
-        [DynamicBatches()],
-        [RULES["cyclic"]],
-    )
+    cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages)
+    planner = planner_with(cost, cluster, [DynamicBatches()], [RULES["cyclic"]])
     plans = planner.make_plans(3, samples_of(lengths))
     check_plans(plans)
     assert [plan.rank for plan in plans] == list(range(cluster.n_ranks))
@@ -61,7 +68,7 @@ def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: i
 
 def test_plans_hold_the_memory_that_costs_say() -> None:
     cost, rules = LinearCost(token_bytes=3.5, model_bytes=70_000.0), [RULES["cyclic"]]
-    planner = Planner(cost, ROOMY, 8, [DynamicBatches()], rules)
+    planner = planner_with(cost, ROOMY, [DynamicBatches()], rules)
     for plan in planner.make_plans(0, samples_of([5, 100, 7, 64, 64, 9, 200])):
         tokens = [m.padded_tokens for m in plan.microbatches]
         assert plan.memory == MemoryPlan(

@@ -15,15 +15,17 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.batch.baselines import NaivePadding
-from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.rules import batch_rules
-from dynapipe_hpc.planner.batch.token_budget import TokenBudget
-from dynapipe_hpc.planner.choice import Candidate
+from dynapipe_hpc.planner.baselines.fixed_rows import NaivePadding
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
+from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
+from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, UpdateProfile
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
@@ -44,20 +46,26 @@ class Case:
     memory_bytes: int = AMPLE_BYTES
 
     @property
-    def planner(self) -> Planner:
-        n_stages = len(self.cost.static_bytes)
-        return Planner(
-            self.cost,
-            Cluster(
-                n_replicas=self.n_replicas,
-                n_stages=n_stages,
-                device_memory_bytes=self.memory_bytes,
-            ),
-            8,
-            batch_rules(DynamicConfig(), n_stages, 512),
-            ScheduleConfig().chosen_rules,
-            SearchConfig(),
+    def cluster(self) -> Cluster:
+        return Cluster(
+            n_replicas=self.n_replicas,
+            n_stages=len(self.cost.static_bytes),
+            device_memory_bytes=self.memory_bytes,
         )
+
+    def planner(
+        self, effort: int = SearchConfig().effort, choice: RecomputeChoice = "per_microbatch"
+    ) -> Planner:
+        batch, search = DynamicConfig(recompute_choice=choice), SearchConfig(effort=effort)
+        rules = schedule_rules(ScheduleConfig())
+        return self.planner_with(dynamic_chooser(batch, search, rules, self.cost, self.cluster))
+
+    def planner_by(self, rule: BatchRule) -> Planner:
+        rules = schedule_rules(ScheduleConfig())
+        return self.planner_with(BestOfRules([rule], rules, self.cost, self.cluster))
+
+    def planner_with(self, chooser: Chooser) -> Planner:
+        return Planner(chooser, self.cost, self.cluster, 8)
 
 
 def linear(n_stages: int) -> LinearCost:
@@ -153,20 +161,20 @@ def one_f_one_b_ms(planner: Planner, pipelines: Sequence[Pipeline]) -> float:
 @pytest.mark.parametrize("name", CASES)
 def test_no_restriction_of_the_default_search_gives_a_better_plan(name: str) -> None:
     case = CASES[name]
-    planner, samples = case.planner, case.samples
+    planner, samples = case.planner(), case.samples
     effort = SearchConfig().effort
     pipelines = planner.choose(samples).pipelines
     found_ms = predicted_ms(planner, pipelines)
     baselines = (NaivePadding(1), TokenBudget(512))
     restricted = {
-        "best of the batch rules": replace(planner, search=SearchConfig(effort=0)),
-        "best of the modes": replace(planner, recompute_choice="per_iteration"),
-        "half the effort": replace(planner, search=SearchConfig(effort=effort // 2)),
-        **{str(rule): replace(planner, search=None, batch_rules=[rule]) for rule in baselines},
+        "best of the batch rules": case.planner(0),
+        "best of the modes": case.planner(choice="per_iteration"),
+        "half the effort": case.planner(effort // 2),
+        **{str(rule): case.planner_by(rule) for rule in baselines},
     }
     others_ms = {name: planned_ms(other, samples) for name, other in restricted.items()}
     others_ms["1F1B"] = one_f_one_b_ms(planner, pipelines)
-    double_ms = planned_ms(replace(planner, search=SearchConfig(effort=2 * effort)), samples)
+    double_ms = planned_ms(case.planner(2 * effort), samples)
     assert {name: ms for name, ms in others_ms.items() if ms < found_ms} == {}
     assert double_ms <= found_ms
 
@@ -178,15 +186,11 @@ def test_all_plans_that_less_effort_compares_are_among_those_of_more(
 ) -> None:
     has_targets = samples is MANY_PAIRS
     cost = LinearCost((1.0, 2.0, 1.0), (0.02, 0.03, 0.025), has_targets=has_targets)
-    planner = Case(samples, cost, n_replicas).planner
+    case = Case(samples, cost, n_replicas)
     compared = [
-        {c.iteration_ms for c in choose(planner, samples, effort)}
+        {c.iteration_ms for c in case.planner(effort).choose(samples).candidates}
         for effort in (3_000, 6_250, 12_500, 25_000, 50_000, 100_000)
     ]
     for less, more in pairwise(compared):
         assert less <= more
     assert len(compared[0]) < len(compared[-1])
-
-
-def choose(planner: Planner, samples: Sequence[Sample], effort: int) -> Sequence[Candidate]:
-    return replace(planner, search=SearchConfig(effort=effort)).choose(samples).candidates

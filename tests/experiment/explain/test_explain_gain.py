@@ -8,9 +8,9 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.explain.explain_plan import explain_gain
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.choice import Candidate, Choice
+from dynapipe_hpc.planner.baselines.gpipe import gpipe
+from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.gpipe import gpipe
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 

@@ -12,9 +12,11 @@ from tests.examples.published_plans import COSTS
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
@@ -46,9 +48,10 @@ def test_no_plan_beats_its_bound(
     cluster = Cluster(
         n_stages=n_stages, device_memory_bytes=10**12, link=Link(latency_ms=latency_ms)
     )
-    rules = ScheduleConfig(split_backward=split_backward).chosen_rules
+    rules = schedule_rules(ScheduleConfig(split_backward=split_backward))
     cost = cost_of(family, accounting, cluster)
-    planner = Planner(cost, cluster, 8, [], rules, SearchConfig(effort=3000))
+    search = BestOfSearch([], rules, SearchConfig(effort=3000), cost, cluster)
+    planner = Planner(search, cost, cluster, 8, split_backward=split_backward)
     samples = [Sample(i, *sizes) for i, sizes in enumerate(lengths)]
     choice = planner.choose(samples)
     assert planner.lower_bound_ms(choice, samples) <= choice.best.makespan_ms * (1 + 1e-9)
@@ -59,7 +62,8 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
     config = ProfiledConfig(path=COSTS.path, accounting="authors")
     cost = ProfiledCost(a100_table("t5"), SHAPES["t5"], cluster, config)
-    planner = Planner(cost, cluster, 8, [], ScheduleConfig().chosen_rules, SearchConfig())
+    search = BestOfSearch([], schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
+    planner = Planner(search, cost, cluster, 8)
     samples = [Sample(0, 94, 52), Sample(1, 59, 20)]
     planned_ms = planner.choose(samples).best.makespan_ms
     noisy = lower_bound_ms([], samples, cost, cluster, may_split=False)

@@ -19,8 +19,10 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
-from dynapipe_hpc.planner.schedule.config import RULES, SPLIT_RULES, RuleName, may_split
+from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.planner.schedule.lower_bound import replica_bound_ms
+from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline

@@ -9,9 +9,9 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.split import FrontPoint, split_front
-from dynapipe_hpc.planner.choice import Candidate, Choice
+from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.schedule.config import name_of
+from dynapipe_hpc.planner.from_config import name_of
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
@@ -22,16 +22,16 @@ def explain_choice(choice: Choice) -> Iterator[str]:
     for order, plans in choice.constructed.items():
         yield f"constructed, samples {order}: rules | makespan"
         yield from (f"  {plan} | {plan.makespan_ms:10,.1f} ms" for plan in plans)
-    width = max(len(candidate.way) for candidate in choice.candidates)
+    width = max(len(each.way) for each in choice.tried)
     yield "candidates: way to micro-batches | makespan | highest peak | schedule of each replica"
-    for candidate in choice.candidates:
-        mark = "*" if candidate is choice.best else " "
-        yield f"{mark} {candidate.way:<{width}} | {_outcome(candidate)}"
+    for each in choice.tried:
+        mark = "*" if each is choice.best else " "
+        yield f"{mark} {each.way:<{width}} | {_outcome(each)}"
 
 
-def _outcome(candidate: Candidate) -> str:
-    if isinstance(candidate.pipelines, InfeasibleScheduleError):
-        return f"infeasible: {candidate.pipelines}"
+def _outcome(candidate: Candidate | Infeasible) -> str:
+    if isinstance(candidate, Infeasible):
+        return f"infeasible: {candidate.reason}"
     peak_bytes = max(pipeline.timeline.peak_bytes.max() for pipeline in candidate.pipelines)
     rules = ", ".join(name_of(pipeline.rule) for pipeline in candidate.pipelines)
     return f"{candidate.makespan_ms:10,.1f} ms | {peak_bytes / 1e6:10,.1f} MB | {rules}"

@@ -14,7 +14,7 @@ from dynapipe_hpc.experiment.explain.explain_plan import explain_choice, explain
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
-from dynapipe_hpc.planner.choice import Choice
+from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.make_plans import Planner
 
 

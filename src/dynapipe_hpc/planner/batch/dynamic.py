@@ -9,6 +9,7 @@ import numpy.typing as npt
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.split import split, split_samples
 from dynapipe_hpc.planner.batch.window_table import WindowTable
@@ -39,3 +40,19 @@ class DynamicBatches:
         """Groups the samples of all replicas, see `BatchRule`."""
         ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
         return split_samples(ordered, cost, cluster, self.memory_share)
+
+
+def dynamic_rules(config: DynamicConfig, n_stages: int) -> list[DynamicBatches]:
+    """One rule per share of memory; the fastest plan decides between them.
+
+    Args:
+        config: The [planner.batch] table.
+        n_stages: Stages of the pipeline.
+    """
+    shares = config.memory_shares or _doubling_shares(n_stages)
+    return [DynamicBatches(share) for share in shares]
+
+
+def _doubling_shares(n_stages: int) -> list[float]:
+    """1 / n_stages, 2 / n_stages, ... and 1."""
+    return [2**k / n_stages for k in range((n_stages - 1).bit_length())] + [1.0]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.planner.batch.first_fit import first_fit_decreasing
+from dynapipe_hpc.planner.baselines.first_fit import first_fit_decreasing
 
 ITEMS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=8)
 

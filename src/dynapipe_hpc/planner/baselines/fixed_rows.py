@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.first_fit import first_fit_decreasing
+from dynapipe_hpc.planner.baselines.config import DensePackingConfig
+from dynapipe_hpc.planner.baselines.first_fit import first_fit_decreasing
+from dynapipe_hpc.planner.baselines.split_for_replicas import split_for_replicas
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
-from dynapipe_hpc.planner.batch.split_for_replicas import split_for_replicas
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 Rows = Sequence[tuple[int, ...]]
@@ -50,6 +52,25 @@ class DensePacking:
     row_tokens: int
     rows_per_microbatch: int
     target_tokens: int = 0
+
+    @classmethod
+    def of(cls, config: DensePackingConfig, max_tokens: int) -> Self:
+        """The rule that a [planner.batch] table asks for.
+
+        Args:
+            config: The table.
+            max_tokens: The longest row that costs are known of, data.max_tokens.
+
+        Raises:
+            InputError: Rows are to be longer.
+        """
+        for name in ("row_tokens", "target_tokens"):
+            if (tokens := getattr(config, name)) > max_tokens:
+                raise InputError(
+                    f"planner.batch.{name} ({tokens}) exceeds data.max_tokens ({max_tokens}), the "
+                    "longest row that there are costs of; lower the one or raise the other"
+                )
+        return cls(config.row_tokens, config.rows_per_microbatch, config.target_tokens)
 
     def __str__(self) -> str:
         """The rule and its settings."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.baselines import RowSize, check_fit
+from dynapipe_hpc.planner.baselines.fixed_rows import RowSize, check_fit
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 

@@ -11,11 +11,11 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.authors_search import AuthorsSearch
 from dynapipe_hpc.planner.batch.split import padded_microbatch
-from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
-from dynapipe_hpc.planner.search.authors_search import AuthorsSearch
 
 COST = LinearCost(launch_ms=(1.0,) * 3, token_ms=(0.02, 0.01, 0.03), recomputes=True)
 SMALLEST = 64 * (2 + 1)  # bytes that the longest sample needs alone without recomputation

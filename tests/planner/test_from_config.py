@@ -1,20 +1,30 @@
+"""What a [planner] table stands for."""
+
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.planner.batch.baselines import DensePacking, NaivePadding
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.config import AuthorsConfig, BatchConfig
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
-from dynapipe_hpc.planner.batch.rules import batch_rules
+from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
+from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
+from dynapipe_hpc.planner.from_config import chooser
 
 TABLE: TypeAdapter[BatchConfig] = TypeAdapter(BatchConfig)
 
 
 def rules_of(table: dict[str, object], n_stages: int) -> list[BatchRule]:
-    config = TABLE.validate_python(table)
-    assert not isinstance(config, AuthorsConfig)
-    return batch_rules(config, n_stages, max_tokens=64)
+    config = PlannerConfig.model_validate(
+        {"cost": {"kind": "analytic"}, "batch": table, "search": {"effort": 0}}
+    )
+    cluster = Cluster(n_stages=n_stages, device_memory_bytes=1000)
+    found = chooser(config, LinearCost(), cluster, max_tokens=64)
+    assert isinstance(found, BestOfRules)
+    return list(found.batch_rules)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +81,14 @@ def test_packed_rows_longer_than_any_that_has_a_cost_are_refused(name: str) -> N
     table = {"rule": "dense_packing", "rows_per_microbatch": 1, name: 65}
     with pytest.raises(InputError, match=rf"planner.batch.{name} \(65\) exceeds data.max_tokens"):
         rules_of(table, n_stages=1)
+
+
+def test_a_search_with_effort_to_spend_starts_from_the_dynamic_rules() -> None:
+    config = PlannerConfig.model_validate(
+        {"cost": {"kind": "analytic"}, "batch": {"rule": "dynamic", "memory_shares": [0.3]}}
+    )
+    cluster = Cluster(n_stages=2, device_memory_bytes=1000)
+    found = chooser(config, LinearCost(), cluster, max_tokens=64)
+    assert isinstance(found, BestOfSearch)
+    assert found.batch_rules == [DynamicBatches(0.3)]
+    assert found.config == config.search

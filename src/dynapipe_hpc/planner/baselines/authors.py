@@ -6,12 +6,12 @@ from typing import Self
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.authors import AuthorsBatches
-from dynapipe_hpc.planner.batch.config import AuthorsConfig
+from dynapipe_hpc.planner.baselines.authors_batches import AuthorsBatches
+from dynapipe_hpc.planner.baselines.authors_search import AuthorsSearch
+from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
-from dynapipe_hpc.planner.choice import Candidate, Choice
+from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.search.authors_search import AuthorsSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class AuthorsPlanner:
     Attributes:
         batches: Forms micro-batches.
         search: Schedules those of a replica.
+        cost: Predicts time and memory.
+        cluster: What the plans are for.
 
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, and its artifact.
@@ -31,14 +33,18 @@ class AuthorsPlanner:
 
     batches: AuthorsBatches
     search: AuthorsSearch
+    cost: CostModel
+    cluster: Cluster
 
     @classmethod
-    def of(cls, config: AuthorsConfig) -> Self:
-        """With the settings of a [planner.batch] table."""
-        return cls(AuthorsBatches(config.interval_ms), AuthorsSearch(config.seed))
+    def of(cls, config: AuthorsConfig, cost: CostModel, cluster: Cluster) -> Self:
+        """The planner with the settings of a [planner.batch] table."""
+        batches, search = AuthorsBatches(config.interval_ms), AuthorsSearch(config.seed)
+        return cls(batches, search, cost, cluster)
 
-    def choose(self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Choice:
-        """The one plan that is made, see `Planner.choose`."""
+    def choose(self, samples: Sequence[Sample]) -> Choice:
+        """The one plan that is made, see `Chooser`."""
+        cost, cluster = self.cost, self.cluster
         microbatches = self.batches(samples, cost, cluster)
         replicas = balance_replicas(microbatches, cost, cluster.n_replicas)
         chosen = [[microbatches[i] for i in replica] for replica in replicas]

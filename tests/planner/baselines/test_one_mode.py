@@ -8,33 +8,25 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.config import RecomputeChoice
-from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.choice import Choice
-from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.config import RULES
+from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.from_config import RULES, dynamic_chooser
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 LENGTHS = [96, 40, 40, 8, 8, 8]
 
 
-def planner_of(
-    choice: RecomputeChoice, memory_bytes: int, search: SearchConfig | None = None
-) -> Planner:
-    return Planner(
-        LinearCost(recomputes=True),  # a token keeps 2 bytes, and half a byte if recomputed
-        Cluster(n_stages=2, device_memory_bytes=memory_bytes),
-        8,
-        [DynamicBatches(0.5), DynamicBatches()],
-        [RULES["cyclic"]],
-        search,
-        choice,
-    )
+def chooser_of(choice: RecomputeChoice, memory_bytes: int, effort: int = 0) -> Chooser:
+    cost = LinearCost(recomputes=True)  # a token keeps 2 bytes, and half a byte if recomputed
+    cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
+    batch = DynamicConfig(memory_shares=(0.5, 1.0), recompute_choice=choice)
+    return dynamic_chooser(batch, SearchConfig(effort=effort), [RULES["cyclic"]], cost, cluster)
 
 
 def choose(choice: RecomputeChoice, memory_bytes: int, lengths: Sequence[int] = LENGTHS) -> Choice:
-    return planner_of(choice, memory_bytes).choose(samples_of(lengths))
+    return chooser_of(choice, memory_bytes).choose(samples_of(lengths))
 
 
 def modes_of(choice: Choice) -> set[Recompute]:
@@ -72,8 +64,8 @@ def test_candidates_name_their_mode_and_the_first_feasible_is_the_last_tried() -
 
 
 def test_the_search_keeps_to_the_mode() -> None:
-    planner = planner_of("per_iteration", 3 * 96 - 1, SearchConfig(effort=2_000))
-    assert modes_of(planner.choose(samples_of(LENGTHS))) == {Recompute.FULL}
+    chooser = chooser_of("per_iteration", 3 * 96 - 1, effort=2_000)
+    assert modes_of(chooser.choose(samples_of(LENGTHS))) == {Recompute.FULL}
 
 
 def test_if_no_mode_has_a_plan_the_error_is_of_the_one_that_keeps_least() -> None:

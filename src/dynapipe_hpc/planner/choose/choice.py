@@ -12,31 +12,40 @@ from dynapipe_hpc.planner.search.space import ConstructedPlan
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """One way to plan an iteration.
+    """A plan of an iteration.
 
     Attributes:
         way: How its micro-batches came about, for people.
-        pipelines: One per replica, or why there are none.
-        cost: By which they were scheduled.
+        pipelines: One per replica.
+        cost: The cost model by which they were scheduled.
     """
 
     way: str
-    pipelines: Sequence[Pipeline] | InfeasibleScheduleError
+    pipelines: Sequence[Pipeline]
     cost: CostModel
 
     @property
     def iteration_ms(self) -> float:
-        """When all weights are updated; infinite if the plan cannot run."""
-        if isinstance(self.pipelines, InfeasibleScheduleError):
-            return float("inf")
+        """When all weights are updated."""
         return iteration_ms([pipeline.timeline for pipeline in self.pipelines], self.cost)
 
     @property
     def makespan_ms(self) -> float:
-        """When the slowest replica ends; infinite if the plan cannot run."""
-        if isinstance(self.pipelines, InfeasibleScheduleError):
-            return float("inf")
+        """When the slowest replica ends."""
         return max(pipeline.timeline.makespan_ms for pipeline in self.pipelines)
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """Micro-batches that no schedule rule keeps within memory.
+
+    Attributes:
+        way: How they came about, for people.
+        reason: What every schedule rule says.
+    """
+
+    way: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,26 +53,36 @@ class Choice:
     """What an iteration's plan was chosen from.
 
     Attributes:
-        candidates: In the order in which they were tried, at least one.
+        tried: Plans, and attempts that gave none, in the order in which they were made; at least
+            one.
         constructed: By order of the samples, the plans that a search began with, best first.
     """
 
-    candidates: tuple[Candidate, ...]
+    tried: tuple[Candidate | Infeasible, ...]
     constructed: Mapping[str, Sequence[ConstructedPlan]] = field(default_factory=dict)
 
     @property
+    def candidates(self) -> list[Candidate]:
+        """The plans."""
+        return [each for each in self.tried if isinstance(each, Candidate)]
+
+    @property
     def best(self) -> Candidate:
-        """The one whose iteration ends first in the simulation; the first of equals."""
+        """The one whose iteration ends first in the simulation; the first of equals.
+
+        Raises:
+            InfeasibleScheduleError: There is no plan; the reason is that of the first attempt.
+        """
+        if not self.candidates:
+            reason, *_ = (each.reason for each in self.tried if isinstance(each, Infeasible))
+            raise InfeasibleScheduleError(reason)
         return min(self.candidates, key=lambda candidate: candidate.iteration_ms)
 
     @property
     def pipelines(self) -> Sequence[Pipeline]:
-        """Of the best candidate, one per replica.
+        """Those of the best plan, one per replica.
 
         Raises:
-            InfeasibleScheduleError: No candidate keeps within memory.
+            InfeasibleScheduleError: There is no plan.
         """
-        found = self.best.pipelines
-        if isinstance(found, InfeasibleScheduleError):
-            raise found
-        return found
+        return self.best.pipelines

@@ -7,7 +7,7 @@ import pytest
 from tests.examples.stage_costs import equal_stages, no_limit
 
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.schedule.gpipe import gpipe
+from dynapipe_hpc.planner.baselines.gpipe import gpipe
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import format_schedule

@@ -5,8 +5,8 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.batch.token_budget import TokenBudget
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 

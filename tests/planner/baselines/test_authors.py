@@ -19,8 +19,9 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.authors import AuthorsPlanner
-from dynapipe_hpc.planner.batch.config import AuthorsConfig
+from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.authors_batches import AuthorsBatches
+from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas
@@ -30,7 +31,7 @@ from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 
-BASELINE = AuthorsPlanner.of(AuthorsConfig(rule="authors"))
+BATCHES = AuthorsBatches()
 
 
 @pytest.fixture(scope="module", params=["gpt", "t5"])
@@ -51,7 +52,7 @@ def sizes(batch: Published, microbatches: Sequence[MicroBatch]) -> list[tuple[in
 def test_the_objective_is_the_published_one(published: list[Published]) -> None:
     for batch in published:
         ordered, *_ = orders(batch.samples, batch.cost.is_encoder_decoder).values()
-        found = BASELINE.batches.cut(ordered, batch.cost, batch.cluster)
+        found = BATCHES.cut(ordered, batch.cost, batch.cluster)
         assert found is not None
         assert found[0].objective_ms == pytest.approx(batch.plan["dp_objective_ms"], rel=2e-7)
 
@@ -59,7 +60,7 @@ def test_the_objective_is_the_published_one(published: list[Published]) -> None:
 def test_micro_batches_are_the_published_ones(published: list[Published]) -> None:
     different = 0
     for batch in published:
-        found = sizes(batch, BASELINE.batches(batch.samples, batch.cost, batch.cluster))
+        found = sizes(batch, BATCHES(batch.samples, batch.cost, batch.cluster))
         theirs = [tuple(shape) for replica in batch.replicas for shape in replica["shapes"]]
         assert len(found) == len(theirs)
         different += sorted(found) != sorted(theirs)
@@ -70,7 +71,7 @@ def test_replicas_have_the_published_work(published: list[Published]) -> None:
     # Micro-batches of equal time, which may be on either replica, differ a little where their
     # rows are a token shorter.
     for batch in published:
-        microbatches = BASELINE.batches(batch.samples, batch.cost, batch.cluster)
+        microbatches = BATCHES(batch.samples, batch.cost, batch.cluster)
         replicas = balance_replicas(microbatches, batch.cost, batch.cluster.n_replicas)
         shares = [[microbatches[i] for i in replica] for replica in replicas]
         assert any(
@@ -94,7 +95,8 @@ def has_work(
 def test_iterations_take_as_long_as_published(published: list[Published]) -> None:
     ratios = []
     for batch in published:
-        choice = BASELINE.choose(batch.samples, batch.cost, batch.cluster)
+        baseline = AuthorsPlanner.of(AuthorsConfig(rule="authors"), batch.cost, batch.cluster)
+        choice = baseline.choose(batch.samples)
         ratios.append(choice.best.makespan_ms / batch.plan["predicted_iteration_ms"])
     assert geometric_mean(ratios) == pytest.approx(1, abs=0.015)
     assert max(abs(ratio - 1) for ratio in ratios) < 0.04  # theirs is drawn without a seed
@@ -111,8 +113,8 @@ def test_plans_run_every_sample_once_within_memory(
 ) -> None:
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=memory_bytes)
     cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages, recomputes=True)
-    exact = AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=0))
-    planner = Planner(cost, cluster, 8, [], [], authors=exact)
+    exact = AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=0), cost, cluster)
+    planner = Planner(exact, cost, cluster, 8)
     samples = samples_of(lengths)
     try:
         plans = planner.make_plans(0, samples)

@@ -1,0 +1,1 @@
+"""The plan of an iteration, chosen among those that were made."""

@@ -1,0 +1,102 @@
+"""The best plan that a search finds."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.choose.schedule_replicas import schedule_replicas
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
+from dynapipe_hpc.planner.schedule.may_split import may_split
+from dynapipe_hpc.planner.schedule.pipeline import refine_pipeline
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.schedule.update import least_update_ms
+from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.find_plan import Found, FoundPlan, find_plan
+from dynapipe_hpc.planner.search.space import ConstructedPlan
+from dynapipe_hpc.planner.search.spaces import search_spaces
+
+NEAR = 1.001
+"""Over the best plan, up to where other rules than the adaptive one may make up for it."""
+
+REFINEMENT = 2
+"""Passes of refinement at most, for each pass that a search took until it found a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestOfSearch:
+    """Searches for micro-batches, their order, modes and replicas, and schedules what it finds.
+
+    The plans that less effort would have found are among those that more effort compares.
+
+    Attributes:
+        batch_rules: Rules whose plans are improved as well.
+        schedule_rules: Ways to order passes, all of which are tried.
+        config: How hard a plan is looked for.
+        cost: Predicts time and memory.
+        cluster: What the plans are for.
+    """
+
+    batch_rules: Sequence[DynamicBatches]
+    schedule_rules: Sequence[ScheduleRule]
+    config: SearchConfig
+    cost: CostModel
+    cluster: Cluster
+
+    def choose(self, samples: Sequence[Sample]) -> Choice:
+        """The plans that are found, see `Chooser`.
+
+        Spaces in which no plan can be better than those before are not searched.
+        """
+        tried: list[Candidate | Infeasible] = []
+        constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
+        n_replicas, splits = self.cluster.n_replicas, may_split(self.schedule_rules)
+        update_ms = least_update_ms(self.cost, may_split=splits)
+        for spaces in search_spaces(samples, self.cost, self.cluster, split_backward=splits):
+            candidates = Choice(tuple(tried)).candidates
+            best_ms = min((c.iteration_ms for c in candidates), default=math.inf) - update_ms
+            if any(space.may_beat(best_ms, n_replicas) for space in spaces.values()):
+                found = find_plan(spaces, n_replicas, self.config, self.batch_rules)
+                tried += self._promising(found)
+                constructed = constructed or found.constructed
+        return Choice(tuple(tried), constructed)
+
+    def _promising(self, found: Found) -> Iterator[Candidate | Infeasible]:
+        """Schedules by every rule the plans that may become the best of all.
+
+        They come in the order in which more and more effort finds them, and whether one is
+        promising depends on those before it alone: so all candidates of less effort are among
+        those of more.
+        """
+        plans = [*found.searched, *found.by_rules]
+        best_ms = math.inf
+        for plan in sorted(plans, key=lambda plan: (plan.effort, plan.makespan_ms)):
+            if plan.makespan_ms < NEAR * best_ms or not self._may_be_adaptive:
+                yield self._scheduled(plan)
+                best_ms = min(best_ms, plan.makespan_ms)
+
+    def _scheduled(self, plan: FoundPlan) -> Candidate | Infeasible:
+        costs = plan.space.costs(plan.replicas)
+        candidate = schedule_replicas(
+            plan.way, plan.microbatches, costs, self.cost, self.cluster, self.schedule_rules
+        )
+        if isinstance(candidate, Infeasible) or not self._may_be_adaptive:
+            return candidate
+        n_passes = min(self.config.refinement, REFINEMENT * plan.effort)
+        refine_one = partial(
+            refine_pipeline,
+            cost=self.cost,
+            cluster=self.cluster,
+            n_passes=n_passes // len(candidate.pipelines),
+            seed=self.config.seed,
+        )
+        return replace(candidate, pipelines=[refine_one(p) for p in candidate.pipelines])
+
+    @property
+    def _may_be_adaptive(self) -> bool:
+        return adaptive in self.schedule_rules or adaptive_split in self.schedule_rules

@@ -1,0 +1,135 @@
+"""From the [planner] table to rules and choosers: what names stand for, baselines included."""
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.config import (
+    AuthorsConfig,
+    DensePackingConfig,
+    NaivePaddingConfig,
+    TokenBudgetConfig,
+)
+from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.gpipe import gpipe
+from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
+from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.dynamic import dynamic_rules
+from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
+from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.config import PlannerConfig
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.one_mode import OneMode
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
+from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
+from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
+from dynapipe_hpc.planner.search.config import SearchConfig
+
+RULES: Mapping[RuleName, ScheduleRule] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "cyclic": cyclic,
+    "adaptive": adaptive,
+}
+"""Schedule rules that keep backward passes whole."""
+
+SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
+    "1f1b": one_f_one_b,
+    "zb_h1": zb_h1,
+    "adaptive": adaptive_split,
+}
+"""Schedule rules to choose from where backward passes may be split."""
+
+
+def name_of(rule: ScheduleRule) -> str:
+    """What a configuration calls a schedule rule."""
+    return next(
+        name for rules in (RULES, SPLIT_RULES) for name, known in rules.items() if known is rule
+    )
+
+
+def schedule_rules(config: ScheduleConfig) -> list[ScheduleRule]:
+    """The schedule rules that a [planner.schedule] table asks for."""
+    known = SPLIT_RULES if config.split_backward else RULES
+    return [known[name] for name in config.chosen_rules]
+
+
+def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens: int) -> Chooser:
+    """The chooser that a [planner] table asks for.
+
+    Args:
+        config: The table.
+        cost: Predicts time and memory.
+        cluster: What plans are for.
+        max_tokens: The longest row that costs are known of, data.max_tokens.
+
+    Raises:
+        InputError: Packed rows are to be longer.
+    """
+    rules = schedule_rules(config.schedule)
+    match config.batch:
+        case DynamicConfig() as batch:
+            return dynamic_chooser(batch, config.search, rules, cost, cluster)
+        case AuthorsConfig() as batch:
+            return AuthorsPlanner.of(batch, cost, cluster)
+        case batch:
+            return BestOfRules([baseline_rule(batch, max_tokens)], rules, cost, cluster)
+
+
+def dynamic_chooser(
+    batch: DynamicConfig,
+    search: SearchConfig,
+    rules: Sequence[ScheduleRule],
+    cost: CostModel,
+    cluster: Cluster,
+) -> Chooser:
+    """Dynamic micro-batches, searched for if there is any effort to spend.
+
+    Args:
+        batch: The [planner.batch] table.
+        search: The [planner.search] table.
+        rules: Schedule rules to try.
+        cost: Predicts time and memory.
+        cluster: What plans are for.
+    """
+    shares = dynamic_rules(batch, cluster.n_stages)
+
+    def choose_with(cost: CostModel) -> Chooser:
+        if search.effort == 0:
+            return BestOfRules(shares, rules, cost, cluster)
+        return BestOfSearch(shares, rules, search, cost, cluster)
+
+    if batch.recompute_choice == "per_microbatch":
+        return choose_with(cost)
+    of_modes = {mode: choose_with(OneMode(cost, mode)) for mode in cost.recompute_modes}
+    return OneModeForAll(of_modes, only_first=batch.recompute_choice == "first_feasible")
+
+
+def baseline_rule(
+    config: DensePackingConfig | NaivePaddingConfig | TokenBudgetConfig, max_tokens: int
+) -> BatchRule:
+    """The batch rule of a baseline.
+
+    Args:
+        config: The [planner.batch] table.
+        max_tokens: The longest row that costs are known of, data.max_tokens.
+
+    Raises:
+        InputError: Packed rows are to be longer.
+    """
+    match config:
+        case DensePackingConfig():
+            return DensePacking.of(config, max_tokens)
+        case NaivePaddingConfig():
+            return NaivePadding(config.rows_per_microbatch)
+        case TokenBudgetConfig():
+            return TokenBudget(config.tokens_per_microbatch)
+        case _:
+            assert_never(config)
