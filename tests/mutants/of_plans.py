@@ -16,6 +16,7 @@ HELD = ("tests/experiment/test_held_weights.py",)
 BUNDLES = ("tests/planner/batch/test_bundles.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 CHOICE = ("tests/planner/test_choice.py",)
+ONE_MODE = ("tests/planner/baselines/test_one_mode.py",)
 LESS = ("tests/planner/test_never_worse.py::"
         "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
 
@@ -25,6 +26,10 @@ PLAN = (
            "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
     Mutant("planner/choose/choice.py", "key=lambda candidate: candidate.iteration_ms",
            "key=lambda candidate: candidate.makespan_ms", "the update is left out", CHOICE),
+    Mutant("planner/baselines/one_mode.py", "if self.only_first and choice.candidates:",
+           "if choice.candidates:", "the first mode that fits is always taken", ONE_MODE),
+    Mutant("planner/choose/schedule_replicas.py", "return Infeasible(way, str(error))", "raise",
+           "one way that cannot run ends the choice", CHOICE),
     # plans as bytes
     Mutant("plan/codec.py", "digest_size=_HASH_BYTES).digest() != checksum",
            "digest_size=1) is None", "damage is not noticed", CODEC),

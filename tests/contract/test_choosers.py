@@ -1,0 +1,93 @@
+"""What every chooser promises, see `Chooser`."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.config import AuthorsConfig
+from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
+from dynapipe_hpc.planner.choose.choice import Candidate
+from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.cost.one_mode import OneMode
+from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.search.config import SearchConfig
+
+COST = LinearCost(recomputes=True)
+BATCH_RULES, SCHEDULE_RULES = [DynamicBatches(0.5), DynamicBatches()], [one_f_one_b, adaptive]
+
+
+def search(cluster: Cluster) -> Chooser:
+    config = SearchConfig(effort=7_000, refinement=7_000)
+    return BestOfSearch(BATCH_RULES, SCHEDULE_RULES, config, COST, cluster)
+
+
+def rules(cluster: Cluster) -> Chooser:
+    return BestOfRules(BATCH_RULES, SCHEDULE_RULES, COST, cluster)
+
+
+def one_mode(cluster: Cluster) -> Chooser:
+    of_modes = {
+        mode: BestOfRules(BATCH_RULES, SCHEDULE_RULES, OneMode(COST, mode), cluster)
+        for mode in COST.recompute_modes
+    }
+    return OneModeForAll(of_modes, only_first=False)
+
+
+def authors(cluster: Cluster) -> Chooser:
+    return AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=0), COST, cluster)
+
+
+every_chooser = pytest.mark.parametrize("chooser_for", [search, rules, one_mode, authors])
+
+
+def described(candidate: Candidate) -> object:
+    """All that a plan is made of."""
+    passes = [(p.microbatches, p.schedule.codes.tolist()) for p in candidate.pipelines]
+    return candidate.way, candidate.iteration_ms, passes
+
+
+@every_chooser
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=2, max_size=20),
+    n_replicas=st.integers(1, 2),
+    memory_bytes=st.integers(200, 3000),
+)
+@settings(max_examples=20)
+def test_every_plan_runs_every_sample_once_within_memory_or_there_is_a_reason(
+    chooser_for: Callable[[Cluster], Chooser],
+    lengths: list[int],
+    n_replicas: int,
+    memory_bytes: int,
+) -> None:
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=memory_bytes)
+    try:
+        choice = chooser_for(cluster).choose(samples_of(lengths))
+        assert choice.best in choice.candidates
+    except InputError:
+        return
+    for candidate in choice.candidates:
+        assert len(candidate.pipelines) == n_replicas
+        assert max(p.timeline.peak_bytes.max() for p in candidate.pipelines) <= memory_bytes
+        run = [i for p in candidate.pipelines for m in p.microbatches for i in m.sample_ids]
+        assert sorted(run) == list(range(len(lengths)))
+
+
+@every_chooser
+def test_the_same_samples_give_the_same_plans(
+    chooser_for: Callable[[Cluster], Chooser],
+) -> None:
+    cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=2000)
+    samples = samples_of([5, 100, 7, 64, 64, 9, 200, 30])
+    first, second = (chooser_for(cluster).choose(samples) for _ in range(2))
+    assert list(map(described, first.candidates)) == list(map(described, second.candidates))
