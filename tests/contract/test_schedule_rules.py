@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import format_schedule
 
-EVERY_RULE = {**RULES, **SPLIT_RULES}
+EVERY_RULE = {**RULES, **{f"{name}, split": rule for name, rule in SPLIT_RULES.items()}}
 
 pytestmark = pytest.mark.parametrize("rule", EVERY_RULE.values(), ids=EVERY_RULE.keys())
 
