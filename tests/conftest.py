@@ -4,9 +4,10 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says more about the machine; pytest-timeout catches what hangs.
+# How long an example takes says more about the machine; pytest-timeout catches what hangs. Every
+# run draws other examples, so that a few in each are soon many.
 settings.register_profile(
-    "any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "any_machine", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any_machine")
 
