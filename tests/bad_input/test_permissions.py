@@ -87,7 +87,7 @@ def test_a_checkpoint_that_may_not_be_read_is_not_taken_for_damaged(
 def test_a_folder_that_may_not_be_written_to_is_named(
     folder: Path, arguments: Sequence[str], name: str
 ) -> None:
-    assert_refused(folder, arguments, f"{name}: its folder '.' cannot be written", folder, 0o555)
+    assert_refused(folder, arguments, f"{name}: its folder '.' is not writable", folder, 0o555)
 
 
 def assert_refused(

@@ -32,10 +32,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains; the run folder holds the result."""
-    from dynapipe_hpc.experiment.run.start import start_experiment
     from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:
+        # After MPI, whose checks of the launcher come before anything large is loaded.
+        from dynapipe_hpc.experiment.run.start import start_experiment
+
         experiment = start_experiment(job, arguments.config, arguments.overrides)
         # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.run.run import run_experiment
