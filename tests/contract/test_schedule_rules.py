@@ -22,9 +22,14 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import format_schedule
 
-EVERY_RULE = {**RULES, **{f"{name}, split": rule for name, rule in SPLIT_RULES.items()}}
+EVERY_RULE: list[tuple[str, ScheduleRule]] = [
+    *RULES.items(),
+    *((f"{name}, split", rule) for name, rule in SPLIT_RULES.items()),
+]
 
-pytestmark = pytest.mark.parametrize("rule", EVERY_RULE.values(), ids=EVERY_RULE.keys())
+pytestmark = pytest.mark.parametrize(
+    "rule", [rule for _, rule in EVERY_RULE], ids=[name for name, _ in EVERY_RULE]
+)
 
 
 @st.composite
