@@ -61,7 +61,7 @@ def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
 
 
 def _pairs_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
-    """As `_rows_of` with a third axis, of targets."""
+    """Axes and positions like `_rows_of`, with a third axis for target lengths."""
     axes = (np.array(grid.rows), np.array(grid.row_tokens), np.array(grid.row_tokens))
     sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in grid.pairs()]
     return axes, _places(axes, sizes)

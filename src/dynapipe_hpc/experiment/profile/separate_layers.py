@@ -42,11 +42,11 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
 def separate_sides(
     encoder: FloatArray, decoder: FloatArray, boundary_bytes: FloatArray
 ) -> dict[str, FloatArray]:
-    """As `separate_layers`, for an encoder-decoder model, with a fixed cost per side.
+    """Costs of the parts of an encoder-decoder model, with a fixed cost per side.
 
-    The layers of a side share a relative bias, which grows with the square of a row's tokens, so
-    a stack of n layers costs stage + side + n x layer. The activations received from the previous
-    stage count with the side.
+    The method is that of `separate_layers`. The layers of a side share a relative bias, which
+    grows with the square of a row's tokens, so a stack of n layers costs stage + side + n x
+    layer. The activations received from the previous stage count with the side.
 
     Args:
         encoder: Costs of the `ENCODER_STACKS`, shape (n_points, 4, 5).

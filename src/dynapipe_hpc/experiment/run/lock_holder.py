@@ -22,7 +22,7 @@ class LockHolder:
 
     Attributes:
         host: Name of its host.
-        job: Its batch job; empty if there is none.
+        job: Identifier of its batch job; empty if there is none.
         since: Time at which the process took the lock, in UTC.
         process: The process; None if the file does not say.
     """

@@ -111,12 +111,12 @@ def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> Resume
 
 
 def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
-    """As `newest_undamaged`, and clears the folder for a run that is to continue.
+    """The newest undamaged checkpoint of a folder that is first cleared for a run to continue in.
 
     Unfinished checkpoints are removed, and damaged ones set aside if there is an undamaged one.
 
     Raises:
-        SystemExit: As `newest_undamaged`; the first rank has said so.
+        SystemExit: An error of `newest_undamaged`; the first rank has printed it.
     """
     with job.agreeing():
         if job.is_first:

@@ -112,7 +112,7 @@ def _restore(job: Job, point: ResumePoint, state: TrainingState) -> None:
 
 
 def _checking(job: Job, experiment: Experiment) -> AbstractContextManager[DatasetCheck | None]:
-    """On the first rank, the comparison of the dataset with its checksums."""
+    """The comparison of the dataset with its checksums, on the first rank only."""
     if not job.is_first:
         return nullcontext()
     return closing(DatasetCheck(experiment.dataset, wanted=experiment.config.data.verify))

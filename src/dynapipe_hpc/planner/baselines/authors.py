@@ -43,7 +43,7 @@ class AuthorsPlanner:
         return cls(batches, search, cost, cluster)
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
-        """The one plan that is made, see `Chooser`."""
+        """A choice of one plan, see `Chooser`."""
         cost, cluster = self.cost, self.cluster
         microbatches = self.batches(samples, cost, cluster)
         replicas = balance_replicas(microbatches, cost, cluster.n_replicas)

@@ -41,7 +41,8 @@ class TokenBudgetConfig(ConfigTable):
 
     Attributes:
         rule: Chooses this table.
-        tokens_per_microbatch: That number; halved where replicas would have no micro-batch.
+        tokens_per_microbatch: Limit on padded tokens; halved where replicas would have no
+            micro-batch.
     """
 
     rule: Literal["token_budget"]
@@ -57,7 +58,7 @@ class AuthorsConfig(ConfigTable):
     Attributes:
         rule: Chooses this table.
         interval_ms: Least distance between limits on the time of a micro-batch that are tried.
-        seed: Of the order of micro-batches of about the same time.
+        seed: Seed of the order of micro-batches that take about the same time.
     """
 
     rule: Literal["authors"]

@@ -60,7 +60,7 @@ def grid_split(
 
 
 def grid_limits(times_ms: SingleArray, interval_ms: float) -> SingleArray:
-    """Of all times, ascending, the first, and those that exceed the one kept before by more."""
+    """Sorted distinct times, thinned so that neighbours differ by more than `interval_ms`."""
     ascending = np.unique(times_ms[np.isfinite(times_ms)])
     limits: list[np.float32] = []
     at = 0
@@ -72,7 +72,7 @@ def grid_limits(times_ms: SingleArray, interval_ms: float) -> SingleArray:
 
 
 def _least_sums(times_ms: SingleArray, limits: SingleArray) -> SingleArray:
-    """Of the cuts of the first n samples, the least sum, shape (n_samples + 1, n_limits)."""
+    """Least sum of times over the cuts of the first n samples, shape (n_samples + 1, n_limits)."""
     sums = np.full((len(times_ms) + 1, len(limits)), np.inf, np.float32)
     sums[0] = 0
     for first, n_usable in enumerate(np.isfinite(times_ms).sum(axis=1)):

@@ -16,8 +16,8 @@ class TokenBudget:
     """Fills micro-batches with samples, longest first, up to a number of padded tokens.
 
     Attributes:
-        tokens_per_microbatch: That number; a longer sample has a micro-batch of its own. Halved
-            until every replica has a micro-batch.
+        tokens_per_microbatch: Limit on padded tokens; a longer sample has a micro-batch of its own.
+            The limit is halved until every replica has a micro-batch.
     """
 
     tokens_per_microbatch: int

@@ -22,11 +22,11 @@ def window_times_ms(
     """Times on the slowest stage of micro-batches that hold neighbouring samples.
 
     Args:
-        samples: In the order in which they are cut.
+        samples: Samples in the order in which they are cut.
         cost: Predicts time and memory.
         room_bytes: Shape (n_stages,): what a micro-batch may need while it runs alone.
-        memory_share: Of that, what it may keep.
-        recompute: Of all of them.
+        memory_share: Share of that room which its activations may take.
+        recompute: Recomputation mode of all of them.
 
     Returns:
         Shape (n_samples, max_samples); entry (i, k) is of samples i to i + k, forward and

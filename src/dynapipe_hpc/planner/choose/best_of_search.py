@@ -22,10 +22,10 @@ from dynapipe_hpc.planner.search.space import ConstructedPlan
 from dynapipe_hpc.planner.search.spaces import search_spaces
 
 NEAR = 1.001
-"""Over the best plan, up to where other rules than the adaptive one may make up for it."""
+"""Ratio to the shortest predicted time up to which a plan is still scheduled by every rule."""
 
 REFINEMENT = 2
-"""Passes of refinement at most, for each pass that a search took until it found a plan."""
+"""Greatest number of refinement passes per pass that the search took to find the plan."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Choice:
     Attributes:
         tried: Plans, and attempts that gave none, in the order in which they were made; at least
             one.
-        constructed: By order of the samples, the plans that a search began with, best first.
+        constructed: Plans that a search began with, best first, by order of the samples.
     """
 
     tried: tuple[Candidate | Infeasible, ...]
@@ -68,7 +68,7 @@ class Choice:
 
     @property
     def best(self) -> Candidate:
-        """The one whose iteration ends first in the simulation; the first of equals.
+        """The plan whose iteration ends first in the simulation; the first of equals.
 
         Raises:
             InfeasibleScheduleError: There is no plan; the reason is that of the first attempt.
@@ -80,7 +80,7 @@ class Choice:
 
     @property
     def pipelines(self) -> Sequence[Pipeline]:
-        """Those of the best plan, one per replica.
+        """The pipelines of the best plan, one per replica.
 
         Raises:
             InfeasibleScheduleError: There is no plan.

@@ -25,7 +25,7 @@ def schedule_replicas(
         replicas: Micro-batches of every replica, in the order in which they enter the pipeline.
         costs: Costs of the micro-batches of every replica.
         cost: Predicts what the model itself takes.
-        cluster: Its memory limits and its link slows a schedule.
+        cluster: Memory limits, and the link between stages.
         rules: Schedule rules to try.
     """
     try:

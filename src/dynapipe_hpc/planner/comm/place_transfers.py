@@ -22,7 +22,7 @@ def place_transfers(
 
     Args:
         schedule: The passes of every stage.
-        timeline: Their times; every pass except those for weight gradients takes time.
+        timeline: Times of the passes; all but weight-gradient passes take time.
         peers: Rank of each stage.
 
     Returns:
