@@ -1,4 +1,4 @@
-"""From the [planner] table to rules and choosers: what names stand for, baselines included."""
+"""The rules and choosers that the [planner] table names, baselines included."""
 
 from collections.abc import Mapping, Sequence
 from typing import assert_never

@@ -76,8 +76,8 @@ class Planner:
         """Plans one iteration: the best choice, written for every rank.
 
         Args:
-            iteration: Its number.
-            samples: Its global batch, in order of arrival.
+            iteration: Number of the iteration.
+            samples: Global batch, in order of arrival.
 
         Returns:
             The plans of all ranks by rank, checked.
@@ -112,8 +112,8 @@ class Planner:
         """A time that no plan like the chosen one can beat, see `lower_bound.lower_bound_ms`.
 
         Args:
-            choice: Of this planner, for the samples.
-            samples: A global batch, in any order.
+            choice: A choice of this planner for the samples.
+            samples: Global batch, in any order.
         """
         cost, splits = self.cost.monotone, self.split_backward
         return lower_bound_ms(choice.pipelines, samples, cost, self.cluster, may_split=splits)
