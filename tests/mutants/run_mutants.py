@@ -30,10 +30,10 @@ def main(words: str) -> int:
     """Prints a line per mutant; returns an exit code."""
     chosen = [mutant for mutant in MUTANTS if words in str(mutant)]
     started_s = time.monotonic()
-    check_tests(chosen)
-    sys.stdout.flush()
     with ProcessPoolExecutor(N_PROCESSES, mp_context=FORK) as processes:
-        n_noticed = sum(processes.map(is_noticed, chosen))
+        noticing = [test for test in processes.map(noticed_by, chosen) if test]
+    check_tests(noticing)
+    n_noticed = len(noticing)
     took_s = time.monotonic() - started_s
     used_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     sys.stdout.write(
@@ -43,17 +43,8 @@ def main(words: str) -> int:
     return 0 if n_noticed == len(chosen) else 1
 
 
-def check_tests(mutants: Sequence[Mutant]) -> None:
-    """Ends if the tests fail without any change: they would notice nothing."""
-    outcome = run_tests(
-        sorted({test for mutant in mutants for test in mutant.tests}), LIMIT_OF_ALL_S
-    )
-    if outcome.code != PASSED:
-        sys.exit(f"the tests fail without any change:\n{outcome.output}")
-
-
-def is_noticed(mutant: Mutant) -> bool:
-    """Whether a test fails; says which, or what happened instead."""
+def noticed_by(mutant: Mutant) -> str:
+    """The first test that fails, or nothing; prints it, or what happened instead."""
     finder = ChangedModule(mutant.module, mutant.path, mutant.changed_source())
     outcome = run_tests(mutant.tests, LIMIT_S, finder)
     said = {
@@ -63,7 +54,14 @@ def is_noticed(mutant: Mutant) -> bool:
     }.get(outcome.code, f"NOT TESTED, pytest ended with {outcome.code}:\n{outcome.output}")
     sys.stdout.write(f"{mutant}: {said}\n")
     sys.stdout.flush()
-    return outcome.code == FAILED
+    return outcome.first_failed if outcome.code == FAILED else ""
+
+
+def check_tests(noticing: Sequence[str]) -> None:
+    """Ends if a test that fails with a mutant fails without, too: it notices nothing."""
+    outcome = run_tests(sorted(set(noticing)), LIMIT_OF_ALL_S)
+    if noticing and outcome.code != PASSED:
+        sys.exit(f"a test fails without any change:\n{outcome.output}")
 
 
 if __name__ == "__main__":

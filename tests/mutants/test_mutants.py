@@ -1,8 +1,10 @@
 """The list of mutants is up to date, and who runs it tells what is noticed from what is not."""
 
+from pathlib import Path
+
 import pytest
 from tests.mutants.mutant import ROOT, Mutant, StaleMutantError
-from tests.mutants.run_mutants import MUTANTS, is_noticed
+from tests.mutants.run_mutants import MUTANTS, check_tests, noticed_by
 
 LOSS = ("tests/training/test_loss.py",)
 WEIGHT = "return {s.sample_id: 1 / total for s in samples}"
@@ -38,5 +40,15 @@ def test_a_mutant_of_text_that_is_gone_is_stale() -> None:
 def test_only_a_failing_test_notices_a_mutant(
     new: str, said: str, noticed: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert is_noticed(Mutant("training/loss.py", WEIGHT, new, "a mistake", LOSS)) == noticed
+    test = noticed_by(Mutant("training/loss.py", WEIGHT, new, "a mistake", LOSS))
+    assert bool(test) == noticed
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_without_any_change_notices_nothing(tmp_path: Path) -> None:
+    failing = tmp_path / "test_failing.py"
+    failing.write_text("def test_that_fails(): assert False\n")
+    with pytest.raises(SystemExit, match="a test fails without any change"):
+        check_tests([f"{failing}::test_that_fails"])
+    check_tests(LOSS)
