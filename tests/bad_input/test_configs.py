@@ -181,7 +181,7 @@ VALUES: dict[str, str] = {
     "planner.batch.memory_shares=[2]": "less than or equal to 1",
     "planner.batch.memory_shares=all": "memory_shares",
     "planner.batch.recompute_choice=none": "recompute_choice",
-    "planner.batch={rule='naive_padding'}": "rows_per_microbatch is missing",
+    "planner.batch={rule='naive_padding', rows_per_microbatch='tune'}": "did you mean 'tuned'?",
     "planner.batch={rule='naive_padding', rows_per_microbatch=-1}": "greater than or equal to 1",
     "planner.batch={rule='token_budget', tokens_per_microbatch=0}": "greater than or equal to 1",
     "planner.batch={rule='authors', interval_ms=-1}": "greater than or equal to 0",

@@ -9,6 +9,7 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.authors_batches import AuthorsBatches
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
@@ -20,6 +21,7 @@ RULES: dict[str, BatchRule] = {
     "authors": AuthorsBatches(interval_ms=0),  # coarse grids have an error of their own
     "dense packing": DensePacking(row_tokens=64, rows_per_microbatch=2),
     "naive padding": NaivePadding(rows_per_microbatch=3),
+    "length grouped": LengthGrouped(rows_per_microbatch=3),
     "token budget": TokenBudget(tokens_per_microbatch=128),
 }
 

@@ -17,6 +17,8 @@ BUNDLES = ("tests/planner/batch/test_bundles.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 CHOICE = ("tests/planner/test_choice.py",)
 ONE_MODE = ("tests/planner/baselines/test_one_mode.py",)
+TUNED = ("tests/planner/baselines/test_tuned.py",)
+GROUPED = ("tests/planner/baselines/test_length_grouped.py",)
 LESS = ("tests/planner/test_never_worse.py::"
         "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
 
@@ -28,6 +30,12 @@ PLAN = (
            "key=lambda candidate: candidate.makespan_ms", "the update is left out", CHOICE),
     Mutant("planner/baselines/one_mode.py", "if self.only_first and choice.candidates:",
            "if choice.candidates:", "the first mode that fits is always taken", ONE_MODE),
+    Mutant("planner/baselines/tuned.py", "yield min(n, most)", "yield n",
+           "more rows than a replica has samples", TUNED),
+    Mutant("planner/baselines/tuned.py", "longest * 2 ** (k / 2)", "longest * 4**k",
+           "coarse token budgets", TUNED),
+    Mutant("planner/baselines/length_grouped.py", "lambda i: (size_of[i], i), reverse=True",
+           "lambda i: (size_of[i], i)", "shortest first", GROUPED),
     Mutant("planner/choose/schedule_replicas.py", "return Infeasible(way, str(error))", "raise",
            "one way that cannot run ends the choice", CHOICE),
     # plans as bytes

@@ -7,6 +7,10 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
+from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
+from dynapipe_hpc.planner.baselines.tuned import Settings, Tuned, budgets, row_counts
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
@@ -43,6 +47,8 @@ def rules_of(table: dict[str, object], n_stages: int) -> list[BatchRule]:
             [DensePacking(64, 2, 16)],
         ),
         ({"rule": "naive_padding", "rows_per_microbatch": 3}, [NaivePadding(3)]),
+        ({"rule": "length_grouped", "rows_per_microbatch": 3}, [LengthGrouped(3)]),
+        ({"rule": "token_budget", "tokens_per_microbatch": 96}, [TokenBudget(96)]),
     ],
 )
 def test_a_table_gives_its_rules(table: dict[str, object], rules: list[BatchRule]) -> None:
@@ -61,10 +67,11 @@ def test_shares_double_up_to_all_memory(n_stages: int, shares: list[float]) -> N
     [
         (
             {"rule": "magic"},
-            "'dynamic', 'dense_packing', 'naive_padding', 'token_budget', 'authors'",
+            "'dynamic', 'dense_packing', 'naive_padding', 'length_grouped', 'token_budget', "
+            "'authors'",
         ),
-        ({"rule": "dense_packing"}, "rows_per_microbatch\n  Field required"),
         ({"rule": "naive_padding", "rows_per_microbatch": 0}, "greater than or equal to 1"),
+        ({"rule": "dense_packing", "rows_per_microbatch": "best"}, "should be 'tuned'"),
         ({"rule": "dynamic", "recompute_choice": "some"}, "'per_iteration' or 'first_feasible'"),
         ({"rule": "authors", "interval_ms": -1}, "greater than or equal to 0"),
         ({"rule": "dynamic", "memory_shares": [1.5]}, "less than or equal to 1"),
@@ -81,6 +88,28 @@ def test_packed_rows_longer_than_any_that_has_a_cost_are_refused(name: str) -> N
     table = {"rule": "dense_packing", "rows_per_microbatch": 1, name: 65}
     with pytest.raises(InputError, match=rf"planner.batch.{name} \(65\) exceeds data.max_tokens"):
         rules_of(table, n_stages=1)
+
+
+@pytest.mark.parametrize(
+    ("table", "rule", "settings"),
+    [
+        ({"rule": "dense_packing", "row_tokens": 64}, DensePacking(64, 5), row_counts),
+        ({"rule": "naive_padding", "rows_per_microbatch": "tuned"}, NaivePadding(5), row_counts),
+        ({"rule": "length_grouped"}, LengthGrouped(5), row_counts),
+        ({"rule": "token_budget"}, TokenBudget(5), budgets),
+    ],
+)
+def test_a_baseline_is_tuned_unless_a_setting_is_given(
+    table: dict[str, object], rule: BatchRule, settings: Settings
+) -> None:
+    config = PlannerConfig.model_validate({"cost": {"kind": "analytic"}, "batch": table})
+    cluster = Cluster(n_stages=2, device_memory_bytes=1000)
+    found = chooser(config, LinearCost(recomputes=True), cluster, max_tokens=64)
+    assert isinstance(found, OneModeForAll)
+    assert [mode.text for mode in found.of_modes] == ["none", "full"]
+    for tuned in found.of_modes.values():
+        assert isinstance(tuned, Tuned)
+        assert (tuned.rule_with(5), tuned.settings) == (rule, settings)
 
 
 def test_a_search_with_effort_to_spend_starts_from_the_dynamic_rules() -> None:

@@ -64,7 +64,8 @@ def explain(path: Path, sources: Sequence[Source], error: ValidationError) -> st
         error: The error of the merged values.
     """
     told = [each for each in error.errors() if not _follows(each)]
-    return "\n".join(_explain(path, sources, each) for each in told)
+    lines = [_explain(path, sources, each) for each in told]
+    return "\n".join(dict.fromkeys(lines))  # kinds to choose from have an error each
 
 
 def _follows(detail: ErrorDetails) -> bool:
@@ -116,6 +117,8 @@ def _find(location: Sequence[int | str]) -> _Place:
     place = _Place((), ValueKind(ExperimentConfig), None)
     for key in location:
         kind = place.kind
+        if kind.alternatives:  # the key is one of them
+            continue
         if key in kind.variants:
             place = _Place(place.keys, ValueKind(kind.variants[str(key)]), None)
             continue

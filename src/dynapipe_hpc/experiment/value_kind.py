@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -38,7 +38,8 @@ class ValueKind:
     Attributes:
         table: Type of the table, if the value is one; None otherwise.
         variants: Types of tables to choose from, by the value of `kind` or `rule`.
-        choices: Values of an enumeration; empty if there is none.
+        choices: Values of an enumeration, also of one among alternatives; empty if there is none.
+        alternatives: Kinds to choose from, if they are not tables.
     """
 
     def __init__(self, declared: Any) -> None:
@@ -51,8 +52,11 @@ class ValueKind:
         self.table = self._type if _is_table(self._type) else None
         tables = [each for each in members if _is_table(each)]
         self.variants: Mapping[str, type[BaseModel]] = {_tag(table): table for table in tables}
+        is_union = get_origin(self._type) in (Union, UnionType)
+        self.alternatives = [ValueKind(each) for each in members if is_union and not tables]
         is_choice = get_origin(self._type) is Literal
-        self.choices: tuple[Any, ...] = get_args(self._type) if is_choice else ()
+        of_alternatives = tuple(choice for each in self.alternatives for choice in each.choices)
+        self.choices: tuple[Any, ...] = get_args(self._type) if is_choice else of_alternatives
         self._may_be_infinite = any(getattr(note, "allow_inf_nan", 0) for note in self._metadata)
 
     def inside(self, key: int | str) -> "ValueKind":
@@ -68,6 +72,8 @@ class ValueKind:
         Args:
             key: Name of the key; its suffix is the unit.
         """
+        if self.alternatives:
+            return " or ".join(each.describe(key) for each in self.alternatives)
         if self.choices:
             return one_of(self.choices)
         if self.table or self.variants:

@@ -5,19 +5,14 @@ from typing import Annotated
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
-from dynapipe_hpc.planner.baselines.config import (
-    AuthorsConfig,
-    DensePackingConfig,
-    NaivePaddingConfig,
-    TokenBudgetConfig,
-)
+from dynapipe_hpc.planner.baselines.config import AuthorsConfig, BaselineConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.config import CostConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 BatchConfig = Annotated[
-    DynamicConfig | DensePackingConfig | NaivePaddingConfig | TokenBudgetConfig | AuthorsConfig,
+    DynamicConfig | BaselineConfig | AuthorsConfig,
     Field(discriminator="rule"),
 ]
 

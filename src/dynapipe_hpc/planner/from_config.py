@@ -1,20 +1,25 @@
 """The rules and choosers that the [planner] table names, baselines included."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import assert_never
 
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import (
     AuthorsConfig,
+    BaselineConfig,
     DensePackingConfig,
+    LengthGroupedConfig,
     NaivePaddingConfig,
     TokenBudgetConfig,
 )
-from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding, check_row_tokens
 from dynapipe_hpc.planner.baselines.gpipe import gpipe
+from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
+from dynapipe_hpc.planner.baselines.tuned import Settings, Tuned, budgets, row_counts
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.dynamic import dynamic_rules
@@ -80,7 +85,7 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
         case AuthorsConfig() as batch:
             return AuthorsPlanner.of(batch, cost, cluster)
         case batch:
-            return BestOfRules([baseline_rule(batch, max_tokens)], rules, cost, cluster)
+            return baseline_chooser(batch, rules, cost, cluster, max_tokens)
 
 
 def dynamic_chooser(
@@ -112,24 +117,44 @@ def dynamic_chooser(
     return OneModeForAll(of_modes, only_first=batch.recompute_choice == "first_feasible")
 
 
-def baseline_rule(
-    config: DensePackingConfig | NaivePaddingConfig | TokenBudgetConfig, max_tokens: int
-) -> BatchRule:
-    """The batch rule of a baseline.
+def baseline_chooser(
+    config: BaselineConfig,
+    rules: Sequence[ScheduleRule],
+    cost: CostModel,
+    cluster: Cluster,
+    max_tokens: int,
+) -> Chooser:
+    """The batch rule of a baseline, with its setting or, if that is "tuned", with the best one.
 
     Args:
         config: The [planner.batch] table.
+        rules: Schedule rules to try.
+        cost: Predicts time and memory.
+        cluster: What plans are for.
         max_tokens: The longest row that costs are known of, data.max_tokens.
 
     Raises:
         InputError: Packed rows are to be longer.
     """
+    rule_with: Callable[[int], BatchRule]
+    settings: Settings = row_counts
     match config:
         case DensePackingConfig():
-            return DensePacking.of(config, max_tokens)
+            check_row_tokens(config, max_tokens)
+            rule_with = partial(DensePacking, config.row_tokens, target_tokens=config.target_tokens)
+            setting = config.rows_per_microbatch
         case NaivePaddingConfig():
-            return NaivePadding(config.rows_per_microbatch)
+            rule_with, setting = NaivePadding, config.rows_per_microbatch
+        case LengthGroupedConfig():
+            rule_with, setting = LengthGrouped, config.rows_per_microbatch
         case TokenBudgetConfig():
-            return TokenBudget(config.tokens_per_microbatch)
+            rule_with, setting, settings = TokenBudget, config.tokens_per_microbatch, budgets
         case _:
             assert_never(config)
+    if setting != "tuned":
+        return BestOfRules([rule_with(setting)], rules, cost, cluster)
+    of_modes = {
+        mode: Tuned(rule_with, settings, rules, OneMode(cost, mode), cluster)
+        for mode in cost.recompute_modes
+    }
+    return OneModeForAll(of_modes, only_first=False)

@@ -1,10 +1,16 @@
 """The [planner.batch] tables of baselines."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
+
+RowCount = Annotated[int, Field(ge=1, le=2**24)] | Literal["tuned"]
+"""Number of rows; or "tuned": the number whose plan is predicted to be fastest, for each batch."""
+
+TokenCount = Annotated[int, Field(ge=1, le=2**40)] | Literal["tuned"]
+"""Number of tokens, or "tuned" in the same way."""
 
 
 class DensePackingConfig(ConfigTable):
@@ -19,7 +25,7 @@ class DensePackingConfig(ConfigTable):
     """
 
     rule: Literal["dense_packing"]
-    rows_per_microbatch: int = Field(ge=1, le=2**24)
+    rows_per_microbatch: RowCount = "tuned"
     row_tokens: int = Field(default=0, ge=0, le=2**24)
     target_tokens: int = Field(default=0, ge=0, le=2**24)
 
@@ -33,7 +39,19 @@ class NaivePaddingConfig(ConfigTable):
     """
 
     rule: Literal["naive_padding"]
-    rows_per_microbatch: int = Field(ge=1, le=2**24)
+    rows_per_microbatch: RowCount = "tuned"
+
+
+class LengthGroupedConfig(ConfigTable):
+    """Samples by length, a fixed number per micro-batch, padded to its longest.
+
+    Attributes:
+        rule: Chooses this table.
+        rows_per_microbatch: Samples of a micro-batch; fewer where replicas would have none.
+    """
+
+    rule: Literal["length_grouped"]
+    rows_per_microbatch: RowCount = "tuned"
 
 
 class TokenBudgetConfig(ConfigTable):
@@ -46,7 +64,7 @@ class TokenBudgetConfig(ConfigTable):
     """
 
     rule: Literal["token_budget"]
-    tokens_per_microbatch: int = Field(ge=1, le=2**40)
+    tokens_per_microbatch: TokenCount = "tuned"
 
 
 class AuthorsConfig(ConfigTable):
@@ -64,3 +82,7 @@ class AuthorsConfig(ConfigTable):
     rule: Literal["authors"]
     interval_ms: float = Field(default=5.0, ge=0, le=1e6)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
+
+
+BaselineConfig = DensePackingConfig | NaivePaddingConfig | LengthGroupedConfig | TokenBudgetConfig
+"""Tables of baselines that only form micro-batches."""

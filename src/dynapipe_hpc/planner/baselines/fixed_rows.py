@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 Rows = Sequence[tuple[int, ...]]
 
-_FEWER_ROWS = "lower planner.batch.rows_per_microbatch or data.max_tokens"
+FEWER_ROWS = "lower planner.batch.rows_per_microbatch or data.max_tokens"
 
 
 class RowSize(NamedTuple):
@@ -53,25 +53,6 @@ class DensePacking:
     rows_per_microbatch: int
     target_tokens: int = 0
 
-    @classmethod
-    def of(cls, config: DensePackingConfig, max_tokens: int) -> Self:
-        """The rule that a [planner.batch] table asks for.
-
-        Args:
-            config: The table.
-            max_tokens: The longest row that costs are known of, data.max_tokens.
-
-        Raises:
-            InputError: Rows are to be longer.
-        """
-        for name in ("row_tokens", "target_tokens"):
-            if (tokens := getattr(config, name)) > max_tokens:
-                raise InputError(
-                    f"planner.batch.{name} ({tokens}) exceeds data.max_tokens ({max_tokens}), the "
-                    "longest row that there are costs of; lower the one or raise the other"
-                )
-        return cls(config.row_tokens, config.rows_per_microbatch, config.target_tokens)
-
     def __str__(self) -> str:
         """The rule and its settings."""
         of = f" of {self.row_tokens} tokens" if self.row_tokens else ""
@@ -85,7 +66,7 @@ class DensePacking:
         size = self._size(samples, cost)
         rows, mode = self._rows(samples, cost, size), cost.recompute_modes[0]
         microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster)
-        check_fit(microbatches, cost, cluster, _FEWER_ROWS)
+        check_fit(microbatches, cost, cluster, FEWER_ROWS)
         return microbatches
 
     def _size(self, samples: Sequence[Sample], cost: CostModel) -> RowSize:
@@ -125,8 +106,26 @@ class NaivePadding:
         rows = [(sample.sample_id,) for sample in samples]
         size, mode = _longest_rows(samples, cost), cost.recompute_modes[0]
         microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster)
-        check_fit(microbatches, cost, cluster, _FEWER_ROWS)
+        check_fit(microbatches, cost, cluster, FEWER_ROWS)
         return microbatches
+
+
+def check_row_tokens(config: DensePackingConfig, max_tokens: int) -> None:
+    """Checks that packed rows are not longer than any that has a cost.
+
+    Args:
+        config: The table.
+        max_tokens: The longest row that costs are known of, data.max_tokens.
+
+    Raises:
+        InputError: Rows are to be longer.
+    """
+    for name in ("row_tokens", "target_tokens"):
+        if (tokens := getattr(config, name)) > max_tokens:
+            raise InputError(
+                f"planner.batch.{name} ({tokens}) exceeds data.max_tokens ({max_tokens}), the "
+                f"longest row that there are costs of; lower {name} or raise data.max_tokens"
+            )
 
 
 def _longest_rows(samples: Sequence[Sample], cost: CostModel) -> RowSize:
