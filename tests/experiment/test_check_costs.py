@@ -40,7 +40,7 @@ def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None
     assert check_costs(costs_of(config), configured(config)) == ""
 
 
-@pytest.mark.parametrize("name", ["ranks", "threads", "zero_stage", "processor", "torch"])
+@pytest.mark.parametrize("name", ["ranks", "threads", "zero_stage", "processor", "torch", "attention"])
 def test_what_was_different_is_a_warning(tmp_path: Path, name: str) -> None:
     config = experiment(tmp_path, **{name: "77"})
     here = circumstances(config, 2)

@@ -8,6 +8,7 @@ BIAS = ("tests/models/test_relative_bias.py", *T5)
 COLLATE = ("tests/models/test_collate.py",)
 LINEAR = ("tests/models/test_sharded_linear.py",)
 VOCABULARY = ("tests/models/test_sharded_vocabulary.py",)
+ATTENTION = ("tests/models/test_attention.py",)
 STAGE = ("tests/training/test_module_stage.py",)
 UNEVEN = ("tests/end_to_end/test_uneven_vocabulary.py",)
 UNEVEN_COSTS = ("tests/experiment/test_model_configs.py",)
@@ -29,6 +30,11 @@ MODELS = (
            "unscaled attention", GPT),
     Mutant("models/transformer.py", "is_causal=True", "is_causal=False",
            "attention to what comes later", GPT),
+    Mutant("models/attention.py", "enable_cudnn_sdp(False)", "enable_cudnn_sdp(True)",
+           "a kernel that builds a plan for every shape", ATTENTION),
+    Mutant("models/attention.py", ", scale=scale", "", "one scale for all scores", ATTENTION),
+    Mutant("models/family.py", "        choose_kernels()", "        pass",
+           "stages leave the choice of kernels to torch", ATTENTION),
     Mutant("models/transformer.py", "query, key, value = proj", "key, query, value = proj",
            "keys before queries", GPT),
     Mutant("models/transformer.py", "query, key, value = proj", "query, value, key = proj",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.collate import TokenReader
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
@@ -48,6 +49,7 @@ class StageOfFamily(nn.Module, ABC):
         device: torch.device = CPU,
     ) -> None:
         super().__init__()
+        choose_kernels()
         self.is_first, self.is_last = first, last
         with torch.device("meta"):  # allocated and set once, below
             self.build(shape, layers, shards)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.attention import attention
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.shards import Shards
@@ -45,7 +46,7 @@ class Attention(nn.Module):
         query = self.query(hidden).view(rows, tokens, self.n_heads, -1).transpose(1, 2)
         both = self.key_value(source).view(rows, source.shape[1], 2, self.n_heads, -1)
         key, value = both.permute(2, 0, 3, 1, 4)  # each (rows, heads, source tokens, head size)
-        mixed = functional.scaled_dot_product_attention(query, key, value, mask, scale=1.0)
+        mixed = attention(query, key, value, bias=mask, scale=1.0)
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return output
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.attention import attention
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.shards import Shards
@@ -30,7 +31,7 @@ class CausalAttention(nn.Module):
         rows, tokens, _ = hidden.shape
         projected = self.query_key_value(hidden).view(rows, tokens, 3, self.n_heads, -1)
         query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (rows, heads, tokens, d)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = attention(query, key, value, is_causal=True)
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return output
 

@@ -160,7 +160,7 @@ def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: Prof
 
 
 def test_a_table_says_where_it_was_made(table: ProfileTable) -> None:
-    assert {"host", "torch", "created", "threads", "ranks", "zero_stage"} <= table.provenance.keys()
+    assert {"host", "torch", "created", "threads", "ranks", "zero_stage", "attention"} <= table.provenance.keys()
     assert table.provenance["device"] == "cpu"
     assert table.link is None
 

@@ -1,8 +1,12 @@
 """Circumstances in which layers are measured or run, for the provenance of a cost table."""
 
+import torch
+
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.rank.assemble import dtype_of
 from dynapipe_hpc.experiment.rank.devices import gpu_name
 from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.models.attention import kernels_of
 
 
 def circumstances(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
@@ -15,4 +19,11 @@ def circumstances(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
         "threads": str(config.training.threads),
         "dtype": config.training.dtype,
         "zero_stage": str(config.cluster.zero_stage),
+        "attention": attention_kernels(config),
     }
+
+
+def attention_kernels(config: ExperimentConfig) -> str:
+    """Names of the kernels that attention runs on this host's devices; see `kernels_of`."""
+    device = torch.device("cuda" if gpu_name(config) else "cpu")
+    return kernels_of(config.model, dtype_of(config), device)

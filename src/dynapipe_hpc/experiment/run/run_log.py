@@ -6,6 +6,7 @@ from pathlib import Path
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
 from dynapipe_hpc.experiment.rank.devices import gpu_name
 from dynapipe_hpc.experiment.run.record import Execution, line_of
 from dynapipe_hpc.experiment.run.resume import n_repeatable
@@ -24,7 +25,10 @@ class RunLog:
     ) -> None:
         """Creates a run folder, or continues one in which `n_done` iterations are done."""
         self._lock = lock
-        machine = machine_facts(n_ranks) | {"device": gpu_name(config) or "cpu"}
+        machine = machine_facts(n_ranks) | {
+            "device": gpu_name(config) or "cpu",
+            "attention": attention_kernels(config),
+        }
         facts = (output, to_toml(config), machine)
         if n_done:
             told = f"{output}: continues after {n_done} iterations"

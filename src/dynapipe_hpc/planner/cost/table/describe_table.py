@@ -18,7 +18,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 _SHOWN = (
     ("source", "created"),
     ("ranks", "threads", "device", "processor", "dtype", "zero_stage", "host"),
-    ("torch", "dynapipe-hpc"),
+    ("attention", "torch", "dynapipe-hpc"),
 )
 
 
