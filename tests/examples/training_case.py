@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, pairwise
 from typing import Any
 
@@ -139,19 +140,26 @@ def make_rank(
     shape: ModelShape = SHAPE,
     device: torch.device = CPU,
 ) -> Rank:
-    """A rank of the small model; `loading` may tamper with what is loaded."""
-    layers = shape.layers_of_stage(stage, cluster.n_stages)
-    first, last = stage == 0, stage == cluster.n_stages - 1
-    module = family_of(shape)(
+    """A rank of the small model; `loading` may tamper with what is loaded.
+
+    A shard begins with its part of the weights of the unsplit stage, not with those that it would
+    draw, so that its training can be compared.
+    """
+    make = partial(
+        family_of(shape),
         shape,
-        layers,
-        first=first,
-        last=last,
-        shards=collectives,
+        shape.layers_of_stage(stage, cluster.n_stages),
+        first=stage == 0,
+        last=stage == cluster.n_stages - 1,
         seed=7,
         dtype=dtype,
         device=device,
     )
+    module = make(shards=collectives)
+    if cluster.n_shards > 1:
+        splits, unsplit = splits_of(module), make().state_dict()
+        parts = {name: splits.get(name, WHOLE).part_of(whole) for name, whole in unsplit.items()}
+        module.load_state_dict(parts)
     collate: Collate[Any] = module.collate
     tokens = TokenLoader(RandomTokens(), START_ID, weighting, collate)
     tied = tied_weights(shape, cluster.n_stages)

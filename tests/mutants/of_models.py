@@ -9,6 +9,7 @@ COLLATE = ("tests/models/test_collate.py",)
 LINEAR = ("tests/models/test_sharded_linear.py",)
 VOCABULARY = ("tests/models/test_sharded_vocabulary.py",)
 ATTENTION = ("tests/models/test_attention.py",)
+DRAWN = ("tests/models/test_initialize.py",)
 STAGE = ("tests/training/test_module_stage.py",)
 UNEVEN = ("tests/end_to_end/test_uneven_vocabulary.py",)
 UNEVEN_COSTS = ("tests/experiment/test_model_configs.py",)
@@ -62,8 +63,15 @@ MODELS = (
            "smaller weights", GPT),
     Mutant("models/initialize.py", "math.sqrt(2 * n_layers)", "1",
            "what writes to the residual stream is not scaled down", GPT),
-    Mutant("models/initialize.py", 'f"{seed}/{name}"', "name", "seed ignored", GPT),
-    Mutant("models/initialize.py", 'f"{seed}/{name}"', 'f"{seed}"', "one stream for all", GPT),
+    Mutant("models/initialize.py", 'f"{seed}/{name}', 'f"{name}', "seed ignored", GPT),
+    Mutant("models/initialize.py", 'f"{seed}/{name}', 'f"{seed}', "one stream for all", GPT),
+    Mutant("models/initialize.py", "/{split.shard}/", "/", "all shards draw the same", DRAWN),
+    Mutant("models/initialize.py", " if split.n_shards > 1 else", " if True else",
+           "one shard draws other numbers than before", DRAWN),
+    Mutant("models/initialize.py", "split.whole_shape(parameter.shape)", "parameter.shape",
+           "a shard's weights are larger", DRAWN),
+    Mutant("models/split.py", "min(size, max(0, whole_size - self.shard * size))", "size",
+           "what fills a vocabulary up is drawn", DRAWN),
     # T5
     Mutant("models/t5_layers.py", "mask, scale=1.0)", "mask)", "scores are divided", T5),
     Mutant("models/t5_layers.py", "key, value = both", "value, key = both",

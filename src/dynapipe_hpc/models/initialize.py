@@ -1,4 +1,4 @@
-"""Initial weights that do not depend on how a model is split."""
+"""Initial weights, of which every rank draws its own part only."""
 
 import hashlib
 import math
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.split import WHOLE, splits_of
+from dynapipe_hpc.models.split import WHOLE, Split, splits_of
 
 STANDARD_DEVIATION = 0.02
 
@@ -17,9 +17,9 @@ Deviation = Callable[[str, torch.Size], float]  # of a weight's name and shape
 def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
     """Sets every weight from its own random stream, which its name and the seed choose.
 
-    A weight with the same name starts with the same bits on any number of stages and shards: it
-    is drawn whole, and a shard takes its part. Weights are normal; biases start at zero, scales
-    of norms at one.
+    A weight with the same name starts with the same bits on any number of stages. If it is cut
+    over shards, each of them draws its part from a stream of its own, so that no rank draws what
+    another one holds. Weights are normal; biases start at zero, scales of norms at one.
 
     Args:
         module: Its parameter names are those of the unsplit model.
@@ -29,9 +29,14 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
     splits = splits_of(module)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            split = splits.get(name, WHOLE)
-            shape = split.whole_shape(parameter.shape)
-            parameter.copy_(split.part_of(_initial_value(name, shape, seed, deviation_of)))
+            if name.endswith("norm.weight"):
+                parameter.fill_(1)
+            elif name.endswith("bias"):
+                parameter.zero_()
+            else:
+                split = splits.get(name, WHOLE)
+                deviation = deviation_of(name, split.whole_shape(parameter.shape))
+                _draw(parameter, split, _stream(seed, name, split), deviation)
 
 
 def gpt_deviation(n_layers: int) -> Deviation:
@@ -47,15 +52,15 @@ def gpt_deviation(n_layers: int) -> Deviation:
     return deviation_of
 
 
-def _initial_value(name: str, shape: torch.Size, seed: int, deviation_of: Deviation) -> Tensor:
-    if name.endswith("norm.weight"):
-        return torch.ones(shape)
-    if name.endswith("bias"):
-        return torch.zeros(shape)
-    drawn = torch.randn(shape, generator=_stream(seed, name), dtype=torch.float32)
-    return drawn * deviation_of(name, shape)
+def _draw(parameter: Tensor, split: Split, stream: torch.Generator, deviation: float) -> None:
+    """Draws a shard of a weight; what fills it up beyond the end of the weight is zero."""
+    own = split.own_part(parameter)
+    drawn = torch.randn(own.shape, generator=stream, dtype=torch.float32)
+    parameter.zero_()
+    own.copy_(drawn * deviation)
 
 
-def _stream(seed: int, name: str) -> torch.Generator:
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+def _stream(seed: int, name: str, split: Split) -> torch.Generator:
+    of_shard = f"/{split.shard}/{split.n_shards}" if split.n_shards > 1 else ""
+    digest = hashlib.sha256(f"{seed}/{name}{of_shard}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))

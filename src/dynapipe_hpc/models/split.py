@@ -34,6 +34,12 @@ class Split:
         sizes[self.dimension] = self.whole_size or self.n_shards * sizes[self.dimension]
         return torch.Size(sizes)
 
+    def own_part(self, shard: Tensor) -> Tensor:
+        """View of the shard held, without what fills it up beyond the end of the weight."""
+        size = shard.shape[self.dimension]
+        whole_size = self.whole_size or self.n_shards * size
+        return shard.narrow(self.dimension, 0, min(size, max(0, whole_size - self.shard * size)))
+
     def part_of(self, whole: Tensor) -> Tensor:
         """The shard of a whole weight."""
         if n_padding := -whole.shape[self.dimension] % self.n_shards if self.whole_size else 0:

@@ -1,0 +1,111 @@
+"""Initial weights: every rank draws what it holds, and nothing else."""
+
+import hashlib
+import math
+
+import pytest
+import torch
+from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
+from torch import Tensor
+
+from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.models.shards import OneShard
+from dynapipe_hpc.models.split import WHOLE, splits_of
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+SHAPES = pytest.mark.parametrize(
+    "shape", [SHAPE, UNEVEN_SHAPE, T5_SHAPE, UNEVEN_T5_SHAPE], ids=lambda s: f"{s.family}-{s.n_heads}"
+)
+
+
+class ShardOf(OneShard):
+    """One of a number of shards, none of which waits for another."""
+
+    def __init__(self, shard: int, n_shards: int) -> None:
+        self.shard, self.n_shards = shard, n_shards
+
+
+def made(shape: ModelShape, shard: int = 0, n_shards: int = 1) -> StageOfFamily:
+    return family_of(shape)(
+        shape,
+        range(shape.n_all_layers),
+        first=True,
+        last=True,
+        shards=ShardOf(shard, n_shards),
+        seed=11,
+    )
+
+
+def drawn(weight: Tensor, name: str) -> Tensor:
+    """What the documents say that a weight is, but for its scale."""
+    digest = hashlib.sha256(f"11/{name}".encode()).digest()
+    stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+    return torch.randn(weight.shape, generator=stream)
+
+
+def assert_scaled(weight: Tensor, numbers: Tensor, deviation: float) -> None:
+    torch.testing.assert_close(weight.detach(), numbers * deviation, rtol=1e-6, atol=1e-12)
+
+
+def test_one_shard_draws_what_it_always_did() -> None:
+    weights = dict(made(SHAPE).named_parameters())
+    small = 0.02 / math.sqrt(2 * SHAPE.n_layers)
+    for name, deviation in (
+        ("embedding.tokens.weight", 0.02),
+        ("embedding.positions.weight", 0.02),
+        ("layers.2.attention.query_key_value.weight", 0.02),
+        ("layers.1.feed_forward.output.weight", small),
+    ):
+        assert_scaled(weights[name], drawn(weights[name], name), deviation)
+
+
+@pytest.mark.parametrize("shard", [0, 1, 2])
+def test_a_shard_draws_its_part_from_its_own_stream(shard: int) -> None:
+    weights = dict(made(UNEVEN_T5_SHAPE, shard, 3).named_parameters())
+    name = "encoder.1.attention.query.weight"
+    deviation = 1 / math.sqrt(12 * 5)
+    assert_scaled(weights[name], drawn(weights[name], f"{name}/{shard}/3"), deviation)
+    name = "decoder.0.feed_forward.output.weight"
+    deviation = 1 / math.sqrt(UNEVEN_T5_SHAPE.ffn_size)  # of all shards together
+    assert_scaled(weights[name], drawn(weights[name], f"{name}/{shard}/3"), deviation)
+    vectors = weights["embedding.weight"]  # 31 ids: the last shard has 9 of 11
+    n_real = 9 if shard == 2 else 11
+    assert_scaled(vectors[:n_real], drawn(vectors[:n_real], f"embedding.weight/{shard}/3"), 1.0)
+    assert not vectors[n_real:].any()
+
+
+@SHAPES
+@pytest.mark.parametrize("n_shards", [1, 2, 3])
+def test_shards_draw_as_many_numbers_as_there_are(
+    shape: ModelShape, n_shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shape.n_heads % n_shards or shape.ffn_size % n_shards:
+        pytest.skip("shards do not divide it")
+    count, randn = 0, torch.randn
+
+    def counting(size: torch.Size, **options: object) -> Tensor:
+        nonlocal count
+        count += size.numel()
+        return randn(size, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(torch, "randn", counting)
+    shards = [made(shape, shard, n_shards) for shard in range(n_shards)]
+    splits = splits_of(shards[0])
+    expected = 0
+    for name, weight in shards[0].named_parameters():
+        if not name.endswith(("norm.weight", "bias")):
+            split = splits.get(name, WHOLE)
+            size = split.whole_shape(weight.shape).numel()
+            expected += size if name in splits else size * n_shards
+    assert count == expected
+
+
+@SHAPES
+def test_no_two_shards_draw_the_same(shape: ModelShape) -> None:
+    one, two = (dict(made(shape, shard, 2).named_parameters()) for shard in (0, 1))
+    for name in splits_of(made(shape, 0, 2)):
+        if not name.endswith(".bias"):
+            assert not torch.isclose(one[name], two[name], atol=1e-7).any(), name
+    whole = set(one) - set(splits_of(made(shape, 0, 2)))
+    assert whole
+    assert all(torch.equal(one[name], two[name]) for name in whole)
