@@ -1,5 +1,7 @@
 """Sums over replicas that start before the backward pass ends, and give the same bits."""
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -100,6 +102,22 @@ def test_a_layer_without_a_gradient_is_added_up_at_the_end() -> None:
     before = own.gradients.clone()
     sums.finish()
     assert torch.equal(own.gradients, 2 * before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_nothing_outlives_a_stage_that_is_no_longer_used(dtype: torch.dtype) -> None:
+    module, collectives = layers(dtype), TwoAlike()
+    collectives.n_replicas, collectives.sums_beside_work = 2, True
+    optimizer = Optimizer(module, CONFIG, collectives)
+    optimizer.expect_last_backward()
+    backward(module)
+    optimizer.reduce_gradients()
+    assert "wait" in collectives.events  # sums have started early
+    flat = optimizer.parameters
+    held = [weakref.ref(each) for each in (*module.parameters(), flat.weights, flat.gradients)]
+    del module, optimizer, flat
+    gc.collect()
+    assert [each() for each in held if each() is not None] == []
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1])

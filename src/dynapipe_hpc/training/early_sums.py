@@ -20,14 +20,14 @@ class _Bucket:
     Attributes:
         start: Index of their first number in the buffer of all gradients.
         gradients: Gradients of all of them, shape (n,).
-        n_missing: Number of matrices whose gradient of the last backward pass is missing.
-        parameters: The matrices.
+        n_matrices: Number of matrices.
+        n_missing: Number of those whose gradient of the last backward pass is missing.
     """
 
     start: int
     gradients: Tensor
-    n_missing: int
-    parameters: list[nn.Parameter]
+    n_matrices: int
+    n_missing: int = 0
 
 
 class EarlySums:
@@ -37,6 +37,9 @@ class EarlySums:
     start their sums in the same order, each as soon as its gradients are complete. Weights without
     decay are contiguous and small, so they wait for the end, as do tied weights, to whose
     gradients other stages add.
+
+    A parameter holds this object through its hook, and torch's collector of cycles does not see
+    hooks. So this object holds gradients, but no parameter.
     """
 
     def __init__(
@@ -55,20 +58,21 @@ class EarlySums:
             bucket_bytes: Smallest bucket in bytes.
         """
         self._collectives = collectives
-        self._buckets = _buckets(own, tied, bucket_bytes)
+        matrices_of = _buckets(own, tied, bucket_bytes)
+        self._buckets = [bucket for bucket, _ in matrices_of]
         first = self._buckets[-1].start if self._buckets else own.n_decaying
         self._late = [g for g in (own.gradients[:first], own.gradients[own.n_decaying :]) if len(g)]
         self._is_last = False
         self._pending: list[Callable[[], None]] = []
-        for bucket in self._buckets:
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(self._arrived(bucket))  # type: ignore[no-untyped-call]
+        for bucket, matrices in matrices_of:
+            for matrix in matrices:
+                matrix.register_post_accumulate_grad_hook(self._arrived(bucket))  # type: ignore[no-untyped-call]
 
     def expect_last_backward(self) -> None:
         """Announces that the next backward pass completes the gradients."""
         self._is_last = True
         for bucket in self._buckets:
-            bucket.n_missing = len(bucket.parameters)
+            bucket.n_missing = bucket.n_matrices
 
     def finish(self) -> None:
         """Starts the remaining sums and waits for all of them."""
@@ -95,9 +99,9 @@ class EarlySums:
 
 def _buckets(
     own: FlatParameters, tied: Collection[nn.Parameter], bucket_bytes: int
-) -> list[_Bucket]:
-    """Buckets from the end of the matrices back to the last tied one."""
-    buckets: list[_Bucket] = []
+) -> list[tuple[_Bucket, list[nn.Parameter]]]:
+    """Buckets and their matrices, from the end of the matrices back to the last tied one."""
+    buckets: list[tuple[_Bucket, list[nn.Parameter]]] = []
     parameters: list[nn.Parameter] = []
     end = own.n_decaying
     matrices = [p for p, g in own.gradient_of.items() if g.storage_offset() < own.n_decaying]
@@ -107,6 +111,7 @@ def _buckets(
         parameters.append(parameter)
         start = int(own.gradient_of[parameter].storage_offset())
         if (end - start) * own.gradients.itemsize >= bucket_bytes or parameter is matrices[0]:
-            buckets.append(_Bucket(start, own.gradients[start:end], 0, parameters))
+            bucket = _Bucket(start, own.gradients[start:end], len(parameters))
+            buckets.append((bucket, parameters))
             parameters, end = [], start
     return buckets
