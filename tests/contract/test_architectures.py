@@ -222,13 +222,22 @@ def test_parameters_are_those_of_the_module(case: Case) -> None:
 @pytest.mark.parametrize("n_stages", [1, 2, 3, 4])
 def test_tied_weights_are_those_that_several_stages_hold(shape: ModelShape, n_stages: int) -> None:
     holders: dict[str, list[int]] = {}
+    sizes: dict[str, int] = {}
     for stage in range(n_stages):
         layers, last = shape.layers_of_stage(stage, n_stages), stage == n_stages - 1
         module = family_of(shape)(shape, layers, first=stage == 0, last=last)
-        for name, _ in module.named_parameters():
+        for name, weight in module.named_parameters():
             holders.setdefault(name, []).append(stage)
+            sizes[name] = weight.numel()
     copies = {name: tuple(stages) for name, stages in holders.items() if len(stages) > 1}
-    assert tied_weights(shape, n_stages) == copies
+    tied = tied_weights(shape, n_stages, n_shards=1)
+    assert {name: weight.stages for name, weight in tied.items()} == copies
+    assert {name: weight.n_numbers for name, weight in tied.items()} == {
+        name: sizes[name] for name in copies
+    }
+    assert {name for name in tied if tied[name].in_pairs} == {
+        name for name in tied if "bias" not in name
+    }
 
 
 @every_run

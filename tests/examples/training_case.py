@@ -162,7 +162,7 @@ def make_rank(
         module.load_state_dict(parts)
     collate: Collate[Any] = module.collate
     tokens = TokenLoader(RandomTokens(), START_ID, weighting, collate)
-    tied = tied_weights(shape, cluster.n_stages)
+    tied = tied_weights(shape, cluster.n_stages, cluster.n_shards)
     shares_state = cluster.zero_stage == 1
     optimizer = Optimizer(module, CONFIG, collectives, shares_state=shares_state, tied=tied)
     return Rank(module, tokens, optimizer, ModuleStage(module, loading(tokens), optimizer))

@@ -31,7 +31,7 @@ from dynapipe_hpc.experiment.rank.channels import (
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.split import Split
-from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.schedule.config import RuleName
@@ -112,7 +112,7 @@ def test_three_steps_give_the_unsplit_weights(
 @pytest.mark.parametrize("cluster", SOME, ids=name_of)
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 def test_so_do_they_over_process_groups(shape: ModelShape, cluster: Cluster) -> None:
-    holders = tuple(tied_weights(shape, cluster.n_stages).values())
+    holders = paired_stages(tied_weights(shape, cluster.n_stages, cluster.n_shards))
     channels = open_torch_channels(
         "gloo", Job(WORLD), cluster, CPU, torch.float64, holders, LIMIT_S
     )

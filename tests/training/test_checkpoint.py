@@ -84,7 +84,7 @@ class Rank:
             seed=5,
             dtype=dtype,
         )
-        tied = tied_weights(shape, layout.n_stages)
+        tied = tied_weights(shape, layout.n_stages, layout.n_shards)
         config = TrainingConfig(iterations=100, learning_rate=1e-2)
         shares_state = layout.zero_stage == 1
         optimizer = Optimizer(module, config, collectives, shares_state=shares_state, tied=tied)
@@ -101,8 +101,7 @@ class Rank:
                 split = splits.get(name, WHOLE)
                 held = split.part_of(torch.ones(split.whole_shape(parameter.shape)))
                 gradients[parameter].copy_(value * parameter.detach().cos() * held)
-        self.optimizer.step()
-        self.optimizer.read_step()
+        self.optimizer.step().read()
 
 
 def on_ranks(

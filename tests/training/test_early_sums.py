@@ -138,8 +138,7 @@ def test_a_step_gives_the_same_bits_whether_sums_start_early_or_not(zero_stage: 
                 optimizer.expect_last_backward()
                 backward(module, 100 * step + rank)
                 optimizer.reduce_gradients()
-                optimizer.step()
-                optimizer.read_step()
+                optimizer.step().read()
             return optimizer.parameters.weights
 
         return world.run(train)

@@ -20,7 +20,8 @@ from dynapipe_hpc.training.loss_scale import (
     DivergedError,
     LossScale,
 )
-from dynapipe_hpc.training.optimizer import Optimizer, Step, state_factor
+from dynapipe_hpc.training.optimizer import Optimizer, state_factor
+from dynapipe_hpc.training.step import Step
 
 CONFIG = TrainingConfig(
     iterations=10,
@@ -71,8 +72,7 @@ def test_steps_are_those_of_clipped_adamw() -> None:
             group["lr"] = learning_rate(step, CONFIG)
         adamw.step()
         adamw.zero_grad()
-        optimizer.step()
-        done = optimizer.read_step()
+        done = optimizer.step().read()
         assert done.gradient_norm == pytest.approx(norm)
         assert done.learning_rate == learning_rate(step, CONFIG)
     torch.testing.assert_close(module.weight, reference.weight, rtol=1e-5, atol=1e-6)
@@ -83,8 +83,7 @@ def test_steps_are_those_of_clipped_adamw() -> None:
 def test_matrices_decay_but_neither_biases_nor_norms(shape: ModelShape) -> None:
     rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives(), shape=shape)
     before = rank.weights()
-    rank.optimizer.step()  # all gradients are zero
-    left = 1 - 0.1 * rank.optimizer.read_step().learning_rate
+    left = 1 - 0.1 * rank.optimizer.step().read().learning_rate  # all gradients are zero
     assert left < 1
     for name, weight in rank.weights().items():
         stays = "norm" in name or "bias" in name
@@ -100,8 +99,7 @@ def test_a_gradient_is_scaled_down_to_the_largest_norm_unless_that_is_0(
     module = nn.Linear(4, 4, bias=False, dtype=torch.float64)
     optimizer = Optimizer(module, config, SingleRankCollectives())
     optimizer.parameters.gradients[:16] = 25.0  # of norm 100
-    optimizer.step()
-    assert optimizer.read_step().gradient_norm == pytest.approx(100)
+    assert optimizer.step().read().gradient_norm == pytest.approx(100)
     [average] = optimizer.state()["first_moment"]
     assert average.values[:16].tolist() == pytest.approx([0.1 * 25 * share] * 16)
 
@@ -112,9 +110,9 @@ def test_a_gradient_that_is_no_number_ends_training(value: float) -> None:
     optimizer = Optimizer(module, CONFIG, SingleRankCollectives())
     optimizer.parameters.gradients[3] = value
     before = module.weight.tolist()
-    optimizer.step()
+    started = optimizer.step()
     with pytest.raises(DivergedError, match=r"norm is (nan|inf) in step 0: training diverged; low"):
-        optimizer.read_step()
+        started.read()
     assert module.weight.tolist() == before
 
 
@@ -125,8 +123,7 @@ def test_updates_may_be_skipped_until_too_many_in_a_row_were() -> None:
 
     def step(gradient: float) -> Step:
         optimizer.parameters.gradients.fill_(gradient)
-        optimizer.step()
-        return optimizer.read_step()
+        return optimizer.step().read()
 
     before = module.weight.tolist()
     assert [step(math.nan).learning_rate for _ in range(2)] == [0, 0]
@@ -141,8 +138,7 @@ def one_step(dtype: torch.dtype, gradient: float) -> tuple[nn.Linear, Optimizer,
     module = small_module().to(dtype)
     optimizer = Optimizer(module, CONFIG, SingleRankCollectives())
     optimizer.parameters.gradients.fill_(gradient * optimizer.loss_scale.value)
-    optimizer.step()
-    return module, optimizer, optimizer.read_step()
+    return module, optimizer, optimizer.step().read()
 
 
 def test_a_step_in_16_bits_is_the_float32_step_rounded() -> None:
@@ -173,8 +169,7 @@ def test_a_gradient_that_overflows_in_float16_costs_a_step_and_half_the_scale() 
     assert optimizer.loss_scale.value == FIRST_SCALE / 2
     assert not optimizer.parameters.gradients.any()
     optimizer.parameters.gradients.fill_(0.1 * optimizer.loss_scale.value)
-    optimizer.step()
-    assert optimizer.read_step().gradient_norm == pytest.approx(0.1 * 128**0.5, rel=1e-6)
+    assert optimizer.step().read().gradient_norm == pytest.approx(0.1 * 128**0.5, rel=1e-6)
 
 
 def test_averages_are_of_gradients_without_the_loss_scale() -> None:
@@ -191,8 +186,7 @@ def test_a_gradient_that_is_no_number_at_any_scale_ends_training_in_float16_too(
     with pytest.raises(DivergedError, match="norm is nan in step 16: training diverged"):
         for _ in range(100):
             optimizer.parameters.gradients.fill_(math.nan)
-            optimizer.step()
-            optimizer.read_step()
+            optimizer.step().read()
 
 
 def test_the_loss_scale_grows_after_many_steps() -> None:

@@ -1,15 +1,46 @@
 """Weights of which several stages hold a copy."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from dynapipe_hpc.architecture.part import EMBEDDING
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 
-def tied_weights(shape: ModelShape, n_stages: int) -> Mapping[str, tuple[int, ...]]:
-    """By name, the stages that hold a copy of a weight that is on more than one, ascending."""
-    parts = [shape.parts_of_stage(stage, n_stages) for stage in range(n_stages)]
-    holders = {
-        name: tuple(stage for stage, held in enumerate(parts) if any(held[k] for k in kinds))
+class TiedWeight(NamedTuple):
+    """A weight of which several stages hold a copy.
+
+    Attributes:
+        stages: Stages that hold it, ascending.
+        n_numbers: Size on one shard.
+        in_pairs: Whether the stages exchange it in pairs: the embedding, which is large and on few
+            stages. Otherwise it is small, and all stages of a replica sum it.
+    """
+
+    stages: tuple[int, ...]
+    n_numbers: int
+    in_pairs: bool
+
+
+Tied = Mapping[str, TiedWeight]
+"""Tied weights by name."""
+
+
+def tied_weights(shape: ModelShape, n_stages: int, n_shards: int) -> Tied:
+    """The weights that are on more than one stage."""
+    held = [shape.parts_of_stage(stage, n_stages) for stage in range(n_stages)]
+    parts = shape.architecture.parts(n_shards)
+    tied = {
+        name: TiedWeight(
+            stages=tuple(s for s, held_by in enumerate(held) if any(held_by[k] for k in kinds)),
+            n_numbers=parts[kinds[0]].parameters,
+            in_pairs=EMBEDDING in kinds,
+        )
         for name, kinds in shape.architecture.tied.items()
     }
-    return {name: held_by for name, held_by in holders.items() if len(held_by) > 1}
+    return {name: weight for name, weight in tied.items() if len(weight.stages) > 1}
+
+
+def paired_stages(tied: Tied) -> tuple[tuple[int, ...], ...]:
+    """Stages of each weight that is exchanged in pairs."""
+    return tuple(weight.stages for weight in tied.values() if weight.in_pairs)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAccount
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
-from dynapipe_hpc.training.optimizer import Optimizer, Step
+from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.step import StartedStep, Step
 
 
 class Batch(Protocol):
@@ -97,7 +98,12 @@ class ModuleStage(Generic[BatchT]):
         self._loaded: dict[int, BatchT] = {}
         self._kept: dict[int, _Kept] = {}
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
-        self._has_stepped = False
+        self._step: StartedStep | None = None
+
+    @property
+    def loads(self) -> bool:
+        """Whether the stage reads tokens."""
+        return self._module.loads
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
         """Records the recompute mode, and reads the tokens if the module needs them."""
@@ -141,8 +147,7 @@ class ModuleStage(Generic[BatchT]):
 
     def step_optimizer(self) -> None:
         """Clips gradients by their norm over all stages, updates the weights, clears gradients."""
-        self._optimizer.step()
-        self._has_stepped = True
+        self._step = self._optimizer.step()
 
     def finish_iteration(self) -> ModuleReport:
         """Reports an iteration and starts the next account; waits for the device.
@@ -150,7 +155,7 @@ class ModuleStage(Generic[BatchT]):
         Raises:
             DivergedError: A gradient is not a finite number, and no smaller loss scale can help.
         """
-        step = self._optimizer.read_step() if self._has_stepped else NO_STEP
+        step = self._step.read() if self._step else NO_STEP
         report = ModuleReport(
             loss=self._loss.item(),
             gradient_norm=step.gradient_norm,
@@ -159,6 +164,6 @@ class ModuleStage(Generic[BatchT]):
             peak_has_transient=self._memory.has_transient,
         )
         self._loss.zero_()
-        self._has_stepped = False
+        self._step = None
         self._memory.restart()
         return report

@@ -1,16 +1,17 @@
 """AdamW optimizer of a stage, with clipping and ZeRO-1."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.models.tied_weights import Tied
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.early_sums import EarlySums
 from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.gradient_norm import square_sum
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
 from dynapipe_hpc.training.optimizer_state import (
@@ -19,23 +20,9 @@ from dynapipe_hpc.training.optimizer_state import (
     flat_state,
     set_updates,
 )
-from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, borrowed
-
-_PIECE = 1 << 24  # numbers whose norm is computed at once
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Result of an optimizer step.
-
-    Attributes:
-        gradient_norm: Norm of the complete model's gradient, before clipping; infinite or NaN if a
-            gradient overflowed and the update was skipped.
-        learning_rate: Learning rate of the update; 0 if it was skipped.
-    """
-
-    gradient_norm: float
-    learning_rate: float
+from dynapipe_hpc.training.share import Share
+from dynapipe_hpc.training.step import StartedStep
+from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
 
 
 class Optimizer:
@@ -48,9 +35,6 @@ class Optimizer:
     Attributes:
         parameters: Weights and their gradients.
         loss_scale: Loss scale, by which gradients are multiplied.
-
-    Source:
-        Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
     """
 
     def __init__(
@@ -71,20 +55,19 @@ class Optimizer:
             shares_state: Whether replicas divide the optimizer's state among them (ZeRO-1).
             tied: Weights of which several stages hold a copy.
         """
-        self._n_shares, self._shares_state = collectives.n_replicas, shares_state
+        self._share = Share(collectives, is_part=shares_state)
         not_own = borrowed(tied, collectives.stage)
-        self.parameters = FlatParameters(module, self._n_shares, not_own)
+        self.parameters = FlatParameters(module, self._share.n_parts, not_own)
         self._copies = TiedCopies(module, tied, self.parameters, collectives)
         self.loss_scale = LossScale(self.parameters.weights.dtype, config.max_skipped_updates)
         self._config = config
         self._collectives = collectives
-        self._early = _early_sums(module, self.parameters, collectives, tied, shares_state)
-        self._weights = self._own(self.parameters.weights)
-        self._gradients = self._own(self.parameters.gradients)
+        self._early = _early_sums(module, self.parameters, collectives, tied, self._share)
+        self._weights = self._share.of(self.parameters.weights)
+        self._gradients = self._share.of(self.parameters.gradients)
         # The same memory, unless the weights have 16 bits.
         self._exact_weights = self._weights.to(self._gradients.dtype)
         self._adamw = torch.optim.AdamW(self._groups(), betas=config.betas, fused=True)
-        self._norm = self._gradients.new_zeros((), dtype=torch.float64)
         self._n_steps = 0
 
     @property
@@ -105,36 +88,24 @@ class Optimizer:
         self._copies.collect_gradients()
         if self._early:
             self._early.finish()
-        elif self._shares_state:
-            self._collectives.sum_share_over_replicas(self.parameters.gradients)
         else:
-            self._collectives.sum_over_replicas(self.parameters.gradients)
+            self._share.sum_gradients(self.parameters.gradients)
 
-    def step(self) -> None:
-        """Clips gradients, updates the weights, clears gradients; `read_step` returns the result.
+    def step(self) -> StartedStep:
+        """Starts a step: clips gradients, updates the weights, clears gradients.
 
         The update is skipped if a gradient overflowed on any rank. The device decides that, and
         the host does not wait for it.
         """
-        self._norm = self._square_sum().sqrt() / self.loss_scale.value
-        self._update()
+        norm = square_sum(self.parameters, self._share, self._collectives).sqrt()
+        norm /= self.loss_scale.value
+        rate = learning_rate(self._n_steps, self._config)
+        self._update(norm, rate)
         self.parameters.gradients.zero_()
         self._copies.clear_gradients()
+        started = StartedStep(self._n_steps, norm, rate, self.loss_scale)
         self._n_steps += 1
-
-    def read_step(self) -> Step:
-        """Result of the last step, for which it waits; called once after each step.
-
-        Raises:
-            DivergedError: A gradient is not a finite number, no smaller loss scale can help, and
-                no further update may be skipped.
-        """
-        norm, step = self._norm.item(), self._n_steps - 1
-        if not math.isfinite(norm):
-            self.loss_scale.shrink(norm, step)
-            return Step(norm, 0.0)
-        self.loss_scale.count_step()
-        return Step(norm, learning_rate(step, self._config))
+        return started
 
     def state(self) -> FlatState:
         """Weights, in the precision in which they are kept, and moments that this rank updates."""
@@ -156,13 +127,13 @@ class Optimizer:
         set_updates(self._adamw, counters.n_updates)
         self._spread_weights()
 
-    def _update(self) -> None:
+    def _update(self, norm: Tensor, rate: float) -> None:
         limit = self._config.clip_norm or math.inf
-        self._gradients.mul_((limit / self._norm).clamp(max=1) / self.loss_scale.value)
+        self._gradients.mul_((limit / norm).clamp(max=1) / self.loss_scale.value)
         for group in self._adamw.param_groups:
-            group["lr"] = learning_rate(self._n_steps, self._config)
+            group["lr"] = rate
         # As in torch's own loss scaler, the kernel checks this flag and skips the update.
-        self._adamw.found_inf = (~self._norm.isfinite()).float()  # type: ignore[attr-defined]
+        self._adamw.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         self._adamw.step()
         self._spread_weights()
 
@@ -170,44 +141,13 @@ class Optimizer:
         """Distributes updated weights to all ranks that compute with them."""
         if self._weights is not self._exact_weights:
             self._weights.copy_(self._exact_weights)
-        if self._shares_state:
-            self._collectives.gather_shares(self.parameters.weights)
+        self._share.gather(self.parameters.weights)
         self._copies.spread_weights()
-
-    def _square_sum(self) -> Tensor:
-        """Squared norm of the model's gradients (float64), summed per ZeRO share.
-
-        The order of the sum is the same with and without ZeRO, so sharding changes no bit.
-        """
-        n = len(self.parameters.gradients) // self._n_shares
-        own = [self._collectives.replica] if self._shares_state else range(self._n_shares)
-        sums = torch.zeros(self._n_shares, dtype=torch.float64, device=self._gradients.device)
-        for share in own:
-            sums[share] = self._square_sum_of(slice(share * n, (share + 1) * n))
-        if self._shares_state:
-            self._collectives.sum_over_replicas(sums)
-        total = sums.sum(dim=0, keepdim=True)
-        self._collectives.sum_within_replica(total)
-        return total[0]
-
-    def _square_sum_of(self, extent: slice) -> Tensor:
-        """Squared norm of some gradients; weights that all shards hold count on the first only."""
-        gradients, unsplit = self.parameters.gradients, self.parameters.unsplit
-        if self._collectives.shard == 0:
-            return _square_sum(gradients[extent])
-        before = gradients[extent.start : max(extent.start, min(extent.stop, unsplit.start))]
-        after = gradients[min(extent.stop, max(extent.start, unsplit.stop)) : extent.stop]
-        return _square_sum(before) + _square_sum(after)
 
     @property
     def _first(self) -> int:
         """Index in a flat buffer of the first number that this rank updates."""
-        return self._collectives.replica * len(self._gradients) if self._shares_state else 0
-
-    def _own(self, values: Tensor) -> Tensor:
-        """Part of a flat buffer that this rank updates."""
-        is_share = self._shares_state
-        return values.chunk(self._n_shares)[self._collectives.replica] if is_share else values
+        return self._share.first(self.parameters.gradients)
 
     def _groups(self) -> list[dict[str, object]]:
         """Parameter groups of AdamW, with and without decay, as pieces of flat buffers."""
@@ -230,14 +170,14 @@ def _early_sums(
     own: FlatParameters,
     collectives: Collectives,
     tied: Tied,
-    shares_state: bool,
+    share: Share,
 ) -> EarlySums | None:
     """Overlapped all-reduce if the collectives support it and gradients are not shared; or None.
 
     ZeRO shares do not end at layer boundaries. With tensor-parallel shards, backward passes sum
     activations, and NCCL may deadlock if operations of overlapping groups start in another order.
     """
-    is_simple = not shares_state and collectives.n_shards == 1
+    is_simple = not share.is_part and collectives.n_shards == 1
     if collectives.n_replicas == 1 or not (is_simple and collectives.sums_beside_work):
         return None
     held = dict(module.named_parameters())
@@ -252,12 +192,3 @@ def state_factor(dtype: torch.dtype) -> float:
     wide = torch.promote_types(dtype, torch.float32)
     extra = 0 if wide == dtype else dtype.itemsize
     return (4 * wide.itemsize + extra) / dtype.itemsize
-
-
-def _square_sum(values: Tensor) -> Tensor:
-    """Squared norm in float64, computed in pieces because torch copies its input to float64."""
-    total = torch.zeros((), dtype=torch.float64, device=values.device)
-    for start in range(0, len(values), _PIECE):
-        norm = torch.linalg.vector_norm(values[start : start + _PIECE], dtype=torch.float64)
-        total += norm.square()
-    return total

@@ -1,14 +1,15 @@
 """Tied weights, of which several stages hold a copy."""
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from dynapipe_hpc.models.tied_weights import Tied
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 
-Tied = Mapping[str, tuple[int, ...]]  # by a weight's name, the stages that hold it, ascending
 NOTHING_TIED: Tied = {}
 
 
@@ -24,7 +25,8 @@ class TiedCopies:
     """Copies of tied weights; a tied weight belongs to the first stage that holds it.
 
     This way it is counted, clipped and updated once, and has one optimizer state. Gradients of
-    copies are sent to the owner, and its new values are sent back.
+    copies are sent to the owner, and its new values are sent back: in pairs of stages, or with one
+    all-reduce for all small weights of a replica, which needs no communicators of its own.
     """
 
     def __init__(
@@ -32,16 +34,19 @@ class TiedCopies:
     ) -> None:
         """Takes over the copies in `module`, whose other parameters are in `own`."""
         self._collectives = collectives
-        left_out = set(dict(module.named_parameters())) - set(borrowed(tied, collectives.stage))
         held = dict(module.named_parameters())
+        left_out = set(held) - set(borrowed(tied, collectives.stage))
         copies = None if left_out == held.keys() else FlatParameters(module, left_out=left_out)
         gradient_of = own.gradient_of | ({} if copies is None else copies.gradient_of)
         self._flat = copies
-        self._tied = [
-            _Copy(stages, held[name].data.view(-1), gradient_of[held[name]].view(-1))
-            for name, stages in tied.items()
-            if collectives.stage in stages
-        ]
+        found = {
+            name: _Copy(weight.stages, held[name].data.view(-1), gradient_of[held[name]].view(-1))
+            for name, weight in tied.items()
+            if collectives.stage in weight.stages
+        }
+        self._pairs = [copy for name, copy in found.items() if tied[name].in_pairs]
+        small = {name: weight.n_numbers for name, weight in tied.items() if not weight.in_pairs}
+        self._small = _SmallCopies(small, found, own, collectives) if small else None
 
     @property
     def kept_bytes(self) -> int:
@@ -51,13 +56,17 @@ class TiedCopies:
 
     def collect_gradients(self) -> None:
         """Sums the gradients of all copies on the owner."""
-        for tied in self._tied:
-            self._collectives.sum_over_copies(tied.gradient, tied.stages)
+        if self._small:
+            self._small.collect_gradients()
+        for copy in self._pairs:
+            self._collectives.sum_over_copies(copy.gradient, copy.stages)
 
     def spread_weights(self) -> None:
         """Copies the owner's weights, bit by bit, to all stages that hold copies."""
-        for tied in self._tied:
-            self._collectives.copy_from_first(tied.weight, tied.stages)
+        if self._small:
+            self._small.spread_weights()
+        for copy in self._pairs:
+            self._collectives.copy_from_first(copy.weight, copy.stages)
 
     def clear_gradients(self) -> None:
         """Sets the gradients of copies to zero."""
@@ -65,6 +74,55 @@ class TiedCopies:
             self._flat.gradients.zero_()
 
 
+class _SmallCopies:
+    """Copies of small tied weights, in one buffer with room for all weights of all shards.
+
+    The ranks of a replica sum it; who does not hold a weight adds zeros.
+    """
+
+    def __init__(
+        self,
+        n_numbers: Mapping[str, int],
+        found: Mapping[str, _Copy],
+        own: FlatParameters,
+        collectives: Collectives,
+    ) -> None:
+        """Takes the sizes of all small weights, and the copies that this stage holds."""
+        self._collectives = collectives
+        n_shards, n_all = collectives.n_shards, sum(n_numbers.values())
+        self._buffer = own.gradients.new_zeros(n_shards, n_all)
+        mine, ends = self._buffer[collectives.shard], accumulate(n_numbers.values())
+        self._held = [
+            (mine[end - n : end], found[name])
+            for (name, n), end in zip(n_numbers.items(), ends, strict=True)
+            if name in found
+        ]
+
+    def collect_gradients(self) -> None:
+        """Sums the gradients of all copies on the owner."""
+        self._buffer.zero_()
+        for room, copy in self._held:
+            room.copy_(copy.gradient)
+        self._collectives.sum_within_replica(self._buffer.view(-1))
+        for room, copy in self._held:
+            if self._owns(copy):
+                copy.gradient.copy_(room)
+
+    def spread_weights(self) -> None:
+        """Copies the owner's weights to all copies."""
+        self._buffer.zero_()
+        for room, copy in self._held:
+            if self._owns(copy):
+                room.copy_(copy.weight)
+        self._collectives.sum_within_replica(self._buffer.view(-1))
+        for room, copy in self._held:
+            if not self._owns(copy):
+                copy.weight.copy_(room)
+
+    def _owns(self, copy: _Copy) -> bool:
+        return self._collectives.stage == copy.stages[0]
+
+
 def borrowed(tied: Tied, stage: int) -> list[str]:
     """Names of the weights of which a stage holds a copy but which belong to another stage."""
-    return [name for name, stages in tied.items() if stage in stages[1:]]
+    return [name for name, weight in tied.items() if stage in weight.stages[1:]]

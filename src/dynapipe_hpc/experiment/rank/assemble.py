@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, reserve_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.shards import Shards
-from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -67,9 +67,9 @@ def connect(config: ExperimentConfig, job: Job, on: RankDevice) -> Channels:
     """Opens the channels of a job with all ranks, or those of one stage only (collective)."""
     one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
     cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
-    holders = tuple(tied_weights(config.model, cluster.n_stages).values())
+    tied = tied_weights(config.model, cluster.n_stages, cluster.n_shards)
     timeout_s = config.executor.timeout_s
-    return open_channels(job, cluster, on, dtype_of(config), holders, timeout_s)
+    return open_channels(job, cluster, on, dtype_of(config), paired_stages(tied), timeout_s)
 
 
 def build_optimizer(
@@ -77,7 +77,7 @@ def build_optimizer(
 ) -> Optimizer:
     """The optimizer of a stage's weights, together with the other ranks of `collectives`."""
     shares_state = config.cluster.zero_stage == 1
-    tied = tied_weights(config.model, collectives.n_stages)
+    tied = tied_weights(config.model, collectives.n_stages, collectives.n_shards)
     return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
 
 
