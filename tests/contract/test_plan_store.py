@@ -60,7 +60,7 @@ def test_plans_of_every_size_fit(store: PlanStore, n_bytes: int) -> None:
     assert store.take(0, 0, timeout_s=1) == plan
 
 
-def test_a_short_plan_after_a_long_one_in_its_slot_is_not_mixed_with_it(store: PlanStore) -> None:
+def test_a_short_plan_after_a_long_one_in_its_entry_is_not_mixed_with_it(store: PlanStore) -> None:
     plans = [b"long" * 50, b"long" * 60, b"s", b""]
     for iteration, plan in enumerate(plans):
         store.put(iteration, 0, plan, timeout_s=1)
@@ -78,7 +78,7 @@ def test_put_waits_for_room(store: PlanStore) -> None:
     with pytest.raises(
         PlanStoreTimeoutError,
         match=r"no room for iteration 2 of rank 0 at planner 0 within 0.01 s: "
-        r"all 2 slots are full, and rank 0 last took nothing",
+        r"all 2 entries are full, and rank 0 last took nothing",
     ):
         store.put(2, 0, b"c", timeout_s=0.01)
 
@@ -167,7 +167,7 @@ def test_a_long_reason_is_cut_between_letters(store: PlanStore) -> None:
         store.take(0, 0, timeout_s=1)
 
 
-def test_a_plan_larger_than_a_slot_is_refused(store: PlanStore) -> None:
+def test_a_plan_larger_than_an_entry_is_refused(store: PlanStore) -> None:
     with pytest.raises(
         PlanStoreError,
         match=r"plan of iteration 0 for rank 0 has 1002 bytes, but store.plan_bytes is 1001; raise",

@@ -6,17 +6,17 @@ from dynapipe_hpc.store.ring_layout import HEADER, RingLayout
 
 @given(st.integers(1, 4), st.integers(1, 40), st.integers(1, 5))
 def test_fields_are_aligned_and_do_not_overlap(
-    n_slots: int, message_bytes: int, n_ranks: int
+    n_entries: int, message_bytes: int, n_ranks: int
 ) -> None:
-    layout = RingLayout(n_slots, message_bytes)
+    layout = RingLayout(n_entries, message_bytes)
     fields = [
         field
         for rank in range(n_ranks)
         for field in [
             (layout.n_put(rank), 8),
             (layout.n_taken(rank), 8),
-            *((layout.header(rank, i), HEADER.size) for i in range(n_slots)),
-            *((layout.message(rank, i), message_bytes) for i in range(n_slots)),
+            *((layout.header(rank, i), HEADER.size) for i in range(n_entries)),
+            *((layout.message(rank, i), message_bytes) for i in range(n_entries)),
         ]
     ]
     ends = [start + size for start, size in sorted(fields)]
@@ -25,6 +25,6 @@ def test_fields_are_aligned_and_do_not_overlap(
     assert all(end <= start for end, start in zip(ends, next_starts, strict=True))
 
 
-def test_positions_share_slots_in_turn() -> None:
-    layout = RingLayout(n_slots=3, message_bytes=100)
+def test_messages_share_entries_in_turn() -> None:
+    layout = RingLayout(n_entries=3, message_bytes=100)
     assert layout.message(1, 7) == layout.message(1, 1) != layout.message(1, 2)

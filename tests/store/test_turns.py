@@ -11,13 +11,13 @@ TURNS = st.builds(
 def test_every_rank_plans_if_the_look_ahead_covers_all() -> None:
     turns = Turns(n_ranks=4, look_ahead=6)
     assert [turns.planner_of(k) for k in range(6)] == [0, 1, 2, 3, 0, 1]
-    assert (turns.n_slots, turns.capacity) == (2, 8)
+    assert (turns.n_entries, turns.capacity) == (2, 8)
 
 
 def test_few_planners_are_spread_over_the_ranks() -> None:
     turns = Turns(n_ranks=1000, look_ahead=4)
     assert turns.planners == [0, 250, 500, 750]
-    assert (turns.n_slots, turns.capacity) == (1, 4)
+    assert (turns.n_entries, turns.capacity) == (1, 4)
 
 
 @given(TURNS)
@@ -33,12 +33,12 @@ def test_planners_are_different_ranks_of_the_job(turns: Turns) -> None:
 
 
 @given(TURNS, st.integers(0, 1000))
-def test_a_planners_positions_count_its_iterations(turns: Turns, number: int) -> None:
+def test_a_planners_numbers_count_its_iterations(turns: Turns, number: int) -> None:
     iteration = turns.first + number
     own = [
         k
         for k in range(turns.first, iteration)
         if turns.planner_of(k) == turns.planner_of(iteration)
     ]
-    assert turns.position_of(iteration) == len(own)
+    assert turns.number_of(iteration) == len(own)
     assert turns.iteration_at(len(own), like=iteration) == iteration

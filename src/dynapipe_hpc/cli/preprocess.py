@@ -59,7 +59,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         type=int,
         default=0,
         metavar="N",
-        help="number of processes that tokenize, per rank; default: one per core",
+        help="number of worker processes per rank, which tokenize; default: one per core",
     )
     parser.set_defaults(run=run)
 

@@ -45,9 +45,9 @@ class Gantt:
         width: Width of the drawing.
         height: Height of the drawing.
         lanes: (rank, upper edge, "planned" or "measured") of every lane, two per rank.
-        ticks: Positions on the time axis, with labels in ms.
+        ticks: Coordinates on the time axis, with labels in ms.
         boxes: Bars of the chart.
-        planned_end: Position of the end of the planned iteration.
+        planned_end: Coordinate of the end of the planned iteration.
         n_hidden_ranks: Number of ranks without room in the chart.
     """
 

@@ -18,7 +18,7 @@ class StoreConfig(ConfigTable):
             take turns to plan; beyond the number of ranks of the job, it is rounded up to a
             multiple of it.
         plan_bytes: Largest plan of one rank, in bytes. A planning rank keeps look_ahead / planners
-            slots of this size for every rank of the job.
+            entries of this size for every rank of the job.
         timeout_s: Longest wait for a plan, in seconds.
         progress: Mechanism that answers a rank that fetches its plan while the planner computes.
             rma: MPI and the network, without the planner's help. thread: a thread of the planner.

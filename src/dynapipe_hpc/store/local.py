@@ -75,14 +75,14 @@ class LocalPlanStore:
 
     def _publish(self, iteration: int, rank: int, message: _Message, timeout_s: float) -> None:
         turns, ring = self._turns, (self.planner_of(iteration), rank)
-        position = turns.position_of(iteration)
+        number = turns.number_of(iteration)
         with self._changed:
             self._check_use(rank)
-            if position != self._n_put[ring]:
+            if number != self._n_put[ring]:
                 expected = turns.iteration_at(self._n_put[ring], like=iteration)
                 raise reasons.out_of_order("put", iteration, rank, expected)
             if not self._changed.wait_for(
-                lambda: position - self._n_taken[ring] < turns.n_slots, timeout_s
+                lambda: number - self._n_taken[ring] < turns.n_entries, timeout_s
             ):
                 raise reasons.no_room(turns, iteration, rank, timeout_s, self._n_taken[ring])
             self._waiting[iteration, rank] = message

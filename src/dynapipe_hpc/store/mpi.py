@@ -26,7 +26,7 @@ class _Kind(IntEnum):
 class MpiPlanStore:
     """A plan store in which plans stay with the rank that made them until they are taken.
 
-    A planner fills a free slot in its own memory and then raises the count of plans put. The
+    A planner fills a free entry in its own memory and then raises the count of plans put. The
     executing rank sees that, fetches its bytes and raises the count of plans taken. Each count has
     one writer and is accessed atomically. Neither rank waits for the other to call MPI: if the
     network needs that, a thread of the planner does it.
@@ -59,7 +59,7 @@ class MpiPlanStore:
             PlanStoreError: MPI does not allow several threads to communicate.
         """
         self._turns = Turns(comm.Get_size(), capacity, first_iteration)
-        self._layout = RingLayout(self._turns.n_slots, plan_bytes)
+        self._layout = RingLayout(self._turns.n_entries, plan_bytes)
         self._rank = comm.Get_rank()
         self._n_put = [0] * self._turns.n_ranks
         self._next_take = first_iteration
@@ -144,29 +144,29 @@ class MpiPlanStore:
         if not poll(lambda: self._has_room(rank), timeout_s, _LONGEST_PAUSE_FOR_ROOM_S):
             n_taken = self._read_n_taken(rank)
             raise reasons.no_room(self._turns, iteration, rank, timeout_s, n_taken)
-        position = self._n_put[rank]
-        slot = HEADER.pack(len(message), kind) + message
-        self._memory.write(self._rank, self._layout.header(rank, position), slot)
-        self._memory.write_word(self._rank, self._layout.n_put(rank), position + 1)
+        number = self._n_put[rank]
+        entry = HEADER.pack(len(message), kind) + message
+        self._memory.write(self._rank, self._layout.header(rank, number), entry)
+        self._memory.write_word(self._rank, self._layout.n_put(rank), number + 1)
         self._n_put[rank] += 1
 
     def _receive(self, iteration: int) -> tuple[_Kind, bytes]:
-        planner, position = self.planner_of(iteration), self._turns.position_of(iteration)
+        planner, number = self.planner_of(iteration), self._turns.number_of(iteration)
         layout, rank = self._layout, self._rank
-        header = self._memory.read(planner, layout.header(rank, position), HEADER.size)
+        header = self._memory.read(planner, layout.header(rank, number), HEADER.size)
         n_bytes, kind = HEADER.unpack(header)
         if not 0 <= n_bytes <= layout.message_bytes or kind not in set(_Kind):
             raise reasons.damaged(iteration, rank, planner, n_bytes, layout.message_bytes)
-        message = self._memory.read(planner, layout.message(rank, position), n_bytes)
-        self._memory.write_word(planner, layout.n_taken(rank), position + 1)
+        message = self._memory.read(planner, layout.message(rank, number), n_bytes)
+        self._memory.write_word(planner, layout.n_taken(rank), number + 1)
         self._next_take += 1
         return _Kind(kind), message
 
     def _is_ready(self, iteration: int) -> bool:
-        return self._read_n_put(iteration) > self._turns.position_of(iteration)
+        return self._read_n_put(iteration) > self._turns.number_of(iteration)
 
     def _has_room(self, rank: int) -> bool:
-        return self._n_put[rank] - self._read_n_taken(rank) < self._turns.n_slots
+        return self._n_put[rank] - self._read_n_taken(rank) < self._turns.n_entries
 
     def _read_n_put(self, iteration: int) -> int:
         return self._memory.read_word(self.planner_of(iteration), self._layout.n_put(self._rank))
@@ -178,7 +178,7 @@ class MpiPlanStore:
         self._check_rank(rank)
         if self.planner_of(iteration) != self._rank:
             raise reasons.not_the_planner(iteration, self._rank, self.planner_of(iteration))
-        if self._turns.position_of(iteration) != self._n_put[rank]:
+        if self._turns.number_of(iteration) != self._n_put[rank]:
             expected = self._turns.iteration_at(self._n_put[rank], like=iteration)
             raise reasons.out_of_order("put", iteration, rank, expected)
 

@@ -12,7 +12,7 @@ from dynapipe_hpc.store.plan_store import PlanStoreError
 class MpiMemory:
     """A passive-target MPI window: the owner of the memory takes no part in an access.
 
-    The access epoch lasts as long as the window, and each access is complete when its method
+    The access epoch lasts as long as the MPI window, and each access is complete when its method
     returns. Words are 8-byte integers, accessed atomically. Access to plain bytes is not atomic
     and needs a word that says whose turn it is. Threads may share the object.
     """

@@ -40,7 +40,7 @@ class PlanStore(Protocol):
 
         Raises:
             PlanStoreTimeoutError: There was no room within `timeout_s`.
-            PlanStoreError: The plan is larger than the store's slots, or out of order (a
+            PlanStoreError: The plan is larger than the store's entries, or out of order (a
                 planner puts its own iterations in order, each once), or the caller is not
                 the iteration's planner.
         """

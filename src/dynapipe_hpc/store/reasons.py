@@ -69,7 +69,7 @@ def no_room(
     planner = turns.planner_of(iteration)
     return PlanStoreTimeoutError(
         f"no room for iteration {iteration} of rank {rank} at planner {planner} within "
-        f"{timeout_s:g} s: all {turns.n_slots} slots are full, and rank {rank} last took "
+        f"{timeout_s:g} s: all {turns.n_entries} entries are full, and rank {rank} last took "
         f"{_last(turns, n_taken, iteration)} from there"
     )
 

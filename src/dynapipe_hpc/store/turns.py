@@ -38,24 +38,24 @@ class Turns:
         return [self.planner_of(turn) for turn in range(self.n_planners)]
 
     @property
-    def n_slots(self) -> int:
+    def n_entries(self) -> int:
         """Number of plans of one rank that a planner keeps."""
         return -(-self.look_ahead // self.n_planners)
 
     @property
     def capacity(self) -> int:
         """Number of plans of one rank that all planners keep: `look_ahead`, rounded up."""
-        return self.n_planners * self.n_slots
+        return self.n_planners * self.n_entries
 
     def planner_of(self, iteration: int) -> int:
         """The rank that plans an iteration."""
         return iteration % self.n_planners * self.n_ranks // self.n_planners
 
-    def position_of(self, iteration: int) -> int:
+    def number_of(self, iteration: int) -> int:
         """Number of iterations that the same planner plans before this one."""
         return (iteration - self.first) // self.n_planners
 
-    def iteration_at(self, position: int, like: int) -> int:
-        """The iteration number `position` of the planner that also plans iteration `like`."""
+    def iteration_at(self, number: int, like: int) -> int:
+        """The iteration with this number among those of the planner that plans iteration `like`."""
         earliest = self.first + (like - self.first) % self.n_planners
-        return earliest + position * self.n_planners
+        return earliest + number * self.n_planners

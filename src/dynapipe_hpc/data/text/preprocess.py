@@ -25,7 +25,7 @@ class PreprocessOptions:
     Attributes:
         skip_bad: Whether to leave out bad lines instead of stopping at the first.
         force: Whether to replace the output if it is a dataset.
-        n_workers: Number of processes that tokenize; 0 for one per core.
+        n_workers: Number of worker processes, which tokenize; 0 for one per core.
     """
 
     skip_bad: bool = False
@@ -33,7 +33,7 @@ class PreprocessOptions:
     n_workers: int = 0
 
     def __post_init__(self) -> None:
-        """Checks the number of workers."""
+        """Checks the number of worker processes."""
         if self.n_workers < 0:
             raise InputError(f"--workers {self.n_workers}: must be >= 0 (0 means one per core)")
 
@@ -88,7 +88,7 @@ def preprocess(
     """Tokenizes the lines of all sources, in order, into one dataset.
 
     Memory does not grow with the sources: a few blocks of about 128 KiB are under way at a
-    time. The samples do not depend on the number of workers.
+    time. The samples do not depend on the number of worker processes.
 
     Args:
         sources: JSONL files of objects with `inputs`, `targets` and, optionally, `task`.
@@ -133,7 +133,7 @@ def write_parts(
 
     Raises:
         InputError: A part cannot be read, or a line is bad and `skip_bad` is not set.
-        RunError: The dataset cannot be written, or a worker died.
+        RunError: The dataset cannot be written, or a worker process died.
     """
     totals = PreprocessTotals()
     for tokenized in pool.tokenize(lines for part in parts for lines in read_blocks(part)):

@@ -92,16 +92,16 @@ def read_blocks(part: TextPart) -> Iterator[Lines]:
 
 
 def _lines(part: TextPart) -> Iterator[bytes]:
-    position = part.start
+    offset = part.start
     with part.path.open("rb") as file:
         if part.start:
             file.seek(part.start - 1)  # the line end before, if a line begins at `start`
-            position += _next_line(file)[1] - 1
-        while part.end is None or position < part.end:
+            offset += _next_line(file)[1] - 1
+        while part.end is None or offset < part.end:
             line, n_bytes = _next_line(file)
             if not line:
                 return
-            position += n_bytes
+            offset += n_bytes
             yield line
 
 

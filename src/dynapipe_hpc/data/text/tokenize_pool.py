@@ -1,4 +1,4 @@
-"""The processes that tokenize: this one, or several workers, one per core."""
+"""The processes that tokenize: this one, or several worker processes, one per core."""
 
 import os
 import signal
@@ -27,12 +27,12 @@ class TokenizePool(Protocol):
 
 @contextmanager
 def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
-    """Starts the workers, and ends them when the block ends, even by an exception.
+    """Starts the worker processes, and ends them when the block ends, even by an exception.
 
-    With one worker this process does the work itself: on one core two would only compete.
+    With one worker, this process does the work itself: on one core two would only compete.
 
     Raises:
-        RunError: A worker died.
+        RunError: A worker process died.
     """
     if n_workers == 1:
         _tokenize_with_one_thread()
@@ -79,7 +79,7 @@ class _Workers:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Blocks signals: a worker that is not yet registered would be waited for forever.
+    """Blocks signals: a process that is not yet registered would be waited for forever.
 
     Processes that start inside keep them blocked. Ctrl-C reaches every process of the terminal,
     but only the first one handles it and ends the others.
@@ -91,7 +91,8 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_before)
 
 
-# The only state of a worker, set when it starts: sending the vocabulary with each block is slow.
+# The only state of a worker process, set when it starts: it would be slow to send the vocabulary
+# with each block.
 _tokenizer: list[Tokenizer] = []
 
 
@@ -107,7 +108,7 @@ def _tokenize_with_one_thread() -> None:
 
 
 def _end_with_the_first_process() -> None:
-    """Ends this worker when the first process ends, which cannot end it if it is killed."""
+    """Ends this worker process when the first process ends, which cannot end it if it is killed."""
     first = parent_process()
     if first is not None:
         first.join()

@@ -65,7 +65,7 @@ def _shared_memory(case: Case, host: str, ranks: list[int]) -> Finding:
         free_bytes = shutil.disk_usage(_SHARED).free
     except OSError as error:
         return Finding(subject, f"cannot be used: {error.strerror}; mount it", Level.PROBLEM)
-    needed = _window_bytes(case, ranks)
+    needed = _store_bytes(case, ranks)
     text = f"{free_bytes / 1e6:,.0f} MB free, of which plans take up to {needed / 1e6:,.0f} MB"
     if needed <= free_bytes or "OMPI_MCA_osc_sm_backing_directory" in os.environ:
         return Finding(subject, text)
@@ -77,12 +77,12 @@ def _shared_memory(case: Case, host: str, ranks: list[int]) -> Finding:
     )
 
 
-def _window_bytes(case: Case, ranks: list[int]) -> int:
+def _store_bytes(case: Case, ranks: list[int]) -> int:
     """Memory that the plan store of a run allocates on this host."""
     store = case.config.store if case.config else StoreConfig()
     n_ranks = case.config.cluster.n_ranks if case.config else case.job.size
     turns = Turns(n_ranks, store.look_ahead)
-    ring_bytes = RingLayout(turns.n_slots, store.plan_bytes).ring_bytes
+    ring_bytes = RingLayout(turns.n_entries, store.plan_bytes).ring_bytes
     return len(set(turns.planners) & set(ranks)) * n_ranks * ring_bytes
 
 

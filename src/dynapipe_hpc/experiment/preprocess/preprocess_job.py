@@ -59,7 +59,7 @@ def preprocess_together(
         sources: JSONL files, as `preprocess` takes them.
         output: The index to write. It appears when all shards are complete; they are beside it.
         tokenizer: The tokenizer, the same on all ranks.
-        options: Options as for `preprocess`, with the number of workers per rank.
+        options: Options as for `preprocess`, with the number of worker processes per rank.
         on_share: Callback that takes the share of this rank's text that is done.
 
     Returns:
@@ -67,8 +67,8 @@ def preprocess_together(
 
     Raises:
         SystemExit: The output exists, a source cannot be read or changed, a line is bad, no line
-            is left, a file cannot be written, a worker died, or a rank was asked to stop; the
-            first rank has said so.
+            is left, a file cannot be written, a worker process died, or a rank was asked to stop;
+            the first rank has said so.
     """
     with job.stop.observed():
         return _preprocess(job, sources, output, tokenizer, options, on_share)

@@ -30,7 +30,7 @@ class ShardMaker:
         folder: Folder of the shards.
         tokenizer: The tokenizer.
         skip_bad: Whether to skip bad lines instead of stopping at the first.
-        n_workers: Number of processes that tokenize.
+        n_workers: Number of worker processes, which tokenize.
     """
 
     folder: Path
@@ -50,7 +50,7 @@ class ShardMaker:
 
         Raises:
             InputError: A text cannot be read or changed, or a line is bad.
-            RunError: A shard cannot be written, or a worker died.
+            RunError: A shard cannot be written, or a worker process died.
         """
         made: Made = {}
         n_bytes = sum(shard.n_bytes for shard in shards)
@@ -77,7 +77,7 @@ class ShardMaker:
 
 
 def workers_of(job: Job, n_workers: int) -> int:
-    """Number of processes that tokenize on this rank; all ranks together.
+    """Number of worker processes on this rank; all ranks together.
 
     Args:
         job: The ranks.

@@ -55,7 +55,7 @@ def _separate(
 
 
 def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
-    """Axes of a grid, and the positions of its micro-batches on them, shape (2, n)."""
+    """Axes of a grid, and the indices of its micro-batches on them, shape (2, n)."""
     axes = (np.array(grid.rows), np.array(grid.row_tokens))
     return axes, _places(axes, [(m.n_rows, m.row_tokens) for m in grid.microbatches()])
 
