@@ -1,1 +1,1 @@
-"""In: sizes of a model. Out: what its parts hold, compute and keep, family by family."""
+"""In: sizes of a model. Out: what its parts hold, compute and keep for backward, per family."""

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 
 class Amount(NamedTuple):
-    """Coefficients of a quantity: operations, numbers or bytes.
+    """Coefficients of a quantity (operations, numbers or bytes) that depends on numbers of tokens.
 
     Attributes:
-        per_own: For every token that passes through the part.
-        per_source: For every token of the other side, which those attend to.
-        per_pair: For every pair of a token and one that it attends to.
+        per_own: Amount for every token that passes through the part.
+        per_source: Amount for every token of the other side, which own tokens attend to.
+        per_pair: Amount for every pair of an own token and a token that it attends to.
     """
 
     per_own: int = 0
@@ -17,7 +17,7 @@ class Amount(NamedTuple):
     per_pair: int = 0
 
     def times(self, factor: int) -> "Amount":
-        """A multiple."""
+        """The amount multiplied by a factor."""
         return Amount(*(factor * each for each in self))
 
 

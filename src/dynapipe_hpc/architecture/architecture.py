@@ -1,4 +1,4 @@
-"""What a family of models says about itself."""
+"""Architecture of a family of models: facts that need no torch."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,10 +9,10 @@ from dynapipe_hpc.architecture.sizes import Sizes
 
 
 class Architecture(Protocol):
-    """A family of models, with the sizes of one of them; see `FAMILIES`.
+    """Architecture of a model: a family and sizes; `FAMILIES` lists the families.
 
-    Contract: what it says of parameters, operations and kept bytes is what the torch modules of
-    the family in `models` hold, run and keep.
+    Contract: the numbers of parameters, operations and kept bytes are those of the torch modules
+    of the family in `models`.
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -21,54 +21,54 @@ class Architecture(Protocol):
 
     @property
     def layer_kinds(self) -> tuple[str, ...]:
-        """Kinds of layers in the order in which rows pass them; `n_layers` of each."""
+        """Kinds of layers, in the order in which rows pass them; there are `n_layers` of each."""
         ...
 
     @property
     def has_target_rows(self) -> bool:
-        """Whether targets have rows of their own, beside those of inputs."""
+        """Whether targets have rows of their own, separate from those of inputs."""
         ...
 
     @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
-        """Kinds of parts that use a weight, by its name, where several stages may hold a copy.
+        """Tied weights, of which several stages may hold a copy: kinds of parts that use each.
 
-        The first kind has no other parameters.
+        The keys are the names of the weights. The first kind has no other parameters.
         """
         ...
 
     @property
     def fingerprint(self) -> tuple[str, ...]:
-        """Names of the sizes that costs of a part depend on; the number of layers is not one."""
+        """Names of the sizes on which costs of a part depend; the number of layers is not one."""
         ...
 
     @property
     def divisible_by_shards(self) -> tuple[str, ...]:
-        """Names of the sizes of which every shard takes an equal part."""
+        """Names of the sizes that tensor-parallel shards divide equally."""
         ...
 
     def check(self) -> None:
-        """Refuses sizes that do not go together.
+        """Refuses sizes that contradict each other.
 
         Raises:
-            ValueError: Names them and their values.
+            ValueError: Sizes contradict each other; names them and their values.
         """
         ...
 
     def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
-        """Parts of the model by kind, each as one shard holds it."""
+        """Parts of the model by kind, as one of `n_shards` tensor-parallel shards holds them."""
         ...
 
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
-        """Parts of every kind that a pipeline stage holds.
+        """Number of parts of each kind on a pipeline stage.
 
         Args:
-            layers: Indices of its layers, over all kinds.
-            first: Whether rows enter the model there.
-            last: Whether it computes the loss.
+            layers: Indices of the layers on the stage, counted over all kinds.
+            first: Whether it is the first stage.
+            last: Whether it is the last stage.
         """
         ...
 
     def boundary(self, layers: range) -> Boundary:
-        """What a stage with these layers hands to the next one."""
+        """Boundary between a stage that holds these layers and the next one."""
         ...

@@ -8,7 +8,10 @@ from dynapipe_hpc.architecture.gpt import Gpt
 from dynapipe_hpc.architecture.t5 import T5
 
 FAMILIES: Mapping[str, type[Architecture]] = {"gpt": Gpt, "t5": T5}
-"""By name in configurations; the torch modules of one are in `models`, in the file of its name."""
+"""Families by their names in configurations.
+
+The torch modules of a family are in the file of `models` that has its name.
+"""
 
 if TYPE_CHECKING:
     FamilyName = str

@@ -1,14 +1,14 @@
-"""The sizes that a family of models is asked about."""
+"""Sizes of a model, as architectures need them."""
 
 from typing import Protocol
 
 
 class Sizes(Protocol):
-    """Sizes of one model, see `ModelShape`, whose `[model]` table gives them."""
+    """Sizes of a model; `ModelShape`, made from the [model] table, has them."""
 
     @property
     def n_layers(self) -> int:
-        """Layers of every kind."""
+        """Number of layers of each kind."""
         ...
 
     @property
@@ -18,17 +18,17 @@ class Sizes(Protocol):
 
     @property
     def n_heads(self) -> int:
-        """Attention heads."""
+        """Number of attention heads."""
         ...
 
     @property
     def head_size(self) -> int | None:
-        """Width of one; None if the table leaves it out."""
+        """Width of one head; None if the table leaves it out."""
         ...
 
     @property
     def attention_size(self) -> int:
-        """Width of all heads together."""
+        """Total width of all heads."""
         ...
 
     @property
@@ -38,9 +38,9 @@ class Sizes(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Longest row."""
+        """Longest row in tokens."""
         ...
 
     def ids_per_shard(self, n_shards: int) -> int:
-        """Token ids on every shard, padding included."""
+        """Number of token ids on each tensor-parallel shard, padding included."""
         ...
