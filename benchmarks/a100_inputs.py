@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -42,12 +43,19 @@ def a100_cluster(n_replicas: int) -> Cluster:
     return Cluster(n_replicas=n_replicas, n_stages=4, device_memory_bytes=40_000_000_000)
 
 
+def equal_shares(shape: ModelShape, cluster: Cluster) -> Placement:
+    """As many layers on every stage, remainder aside."""
+    return Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
+
+
 def a100_cost(
     folder: Path, cluster: Cluster, recompute: tuple[Mode, ...] = ("none",)
 ) -> ProfiledCost:
     """The cost of the 16-layer model."""
     config = ProfiledConfig(path=folder, recompute=recompute)
-    return ProfiledCost(a100_table(folder / "profiles"), GPT, cluster, config)
+    return ProfiledCost(
+        a100_table(folder / "profiles"), GPT, equal_shares(GPT, cluster), cluster, config
+    )
 
 
 def batches(folder: Path, name: str) -> list[list[Sample]]:

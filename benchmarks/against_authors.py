@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from a100_inputs import MODELS, a100_table, batches, in_authors_rows
+from a100_inputs import MODELS, a100_table, batches, equal_shares, in_authors_rows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -66,10 +66,12 @@ def planner_of(
         accounting="authors",
     )
     table = a100_table(folder / "profiles", family)
-    cost = ProfiledCost(table, shape, cluster, config_of_costs)
+    placement = equal_shares(shape, cluster)
+    cost = ProfiledCost(table, shape, placement, cluster, config_of_costs)
     rules = schedule_rules(ScheduleConfig(split_backward=split))
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(effort=effort), rules, cost, cluster)
-    return Planner(chooser, cost, cluster, shape.hidden_size, split_backward=split)
+    boundaries = placement.boundaries(shape.architecture)
+    return Planner(chooser, cost, cluster, shape.hidden_size, boundaries, split_backward=split)
 
 
 def measure(planner: Planner, samples: list[Sample], authors_ms: float) -> dict[str, float]:

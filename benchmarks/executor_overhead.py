@@ -21,6 +21,7 @@ import torch
 from mpi4py import MPI
 from torch import Tensor
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
@@ -95,10 +96,12 @@ class EmptyStage:
 
 def own_plan() -> RankPlan:
     cluster = Cluster(n_stages=COMM.Get_size(), device_memory_bytes=10**9)
-    cost = AnalyticCost(SHAPE, cluster, AnalyticConfig())
+    placement = Placement.equal_shares(SHAPE.n_layers, cluster.n_stages)
+    cost = AnalyticCost(SHAPE, placement, cluster, AnalyticConfig())
     microbatches = [MicroBatch(((i,),), TOKENS) for i in range(N_MICROBATCHES)]
     pipeline = schedule_pipeline(microbatches, cost, cluster, [one_f_one_b])
-    return rank_plans(0, [pipeline], cluster, cost, WIDTH)[COMM.Get_rank()]
+    boundaries = placement.boundaries(SHAPE.architecture)
+    return rank_plans(0, [pipeline], cluster, cost, WIDTH, boundaries)[COMM.Get_rank()]
 
 
 def own_transport() -> Transport[Tensor]:

@@ -28,7 +28,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from a100_inputs import GPT, T5, Mode, a100_cost, a100_table, batches
+from a100_inputs import GPT, T5, Mode, a100_cost, a100_table, batches, equal_shares
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
@@ -105,17 +105,19 @@ def planner_of(
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=40_000_000_000)
     cost, rules = a100_cost(folder, cluster, modes), schedule_rules(ScheduleConfig())
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
-    return Planner(chooser, cost, cluster, GPT.hidden_size)
+    boundaries = equal_shares(GPT, cluster).boundaries(GPT.architecture)
+    return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
 
 
 def planner_of_pairs(folder: Path) -> Planner:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=36_000_000_000)
+    placement = equal_shares(T5, cluster)
     config = ProfiledConfig(path=folder, recompute=THREE_MODES)
-    cost = ProfiledCost(a100_table(folder / "profiles", "t5"), T5, cluster, config)
+    cost = ProfiledCost(a100_table(folder / "profiles", "t5"), T5, placement, cluster, config)
     rules = schedule_rules(ScheduleConfig())
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
-    first = T5.first_decoder_stage(cluster.n_stages)
-    return Planner(chooser, cost, cluster, T5.hidden_size, first)
+    boundaries = placement.boundaries(T5.architecture)
+    return Planner(chooser, cost, cluster, T5.hidden_size, boundaries)
 
 
 def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
@@ -131,7 +133,9 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     plans = timed(
         times,
         "transfers",
-        lambda: rank_plans(0, choice.pipelines, cluster, cost, planner.hidden_size),
+        lambda: rank_plans(
+            0, choice.pipelines, cluster, cost, planner.hidden_size, planner.boundaries
+        ),
     )
     timed(times, "check", lambda: check_plans(plans))
     timed(times, "encode", lambda: encode_plans(plans))

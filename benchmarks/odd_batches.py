@@ -29,7 +29,7 @@ from statistics import median
 
 import numpy as np
 
-from a100_inputs import MODELS, a100_table
+from a100_inputs import MODELS, a100_table, equal_shares
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
@@ -128,7 +128,8 @@ def cost_of(name: str, folder: Path, cluster: Cluster) -> CostModel:
     _, shape = MODELS[family_of(name)]
     table = a100_table(folder / "profiles", family_of(name))
     config = ProfiledConfig(path=folder, recompute=("none", "selective", "full"))
-    return ProfiledCost(noisy(table) if "noisy" in name else table, shape, cluster, config)
+    used = noisy(table) if "noisy" in name else table
+    return ProfiledCost(used, shape, equal_shares(shape, cluster), cluster, config)
 
 
 def noisy(table: ProfileTable) -> ProfileTable:
@@ -211,7 +212,8 @@ def one_f_one_b_ms(planner: Planner, choice: Choice) -> float:
 def planner_of(name: str, cost: CostModel, cluster: Cluster) -> Planner:
     _, shape = MODELS[family_of(name)]
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), RULES, cost, cluster)
-    return Planner(chooser, cost, cluster, shape.hidden_size)
+    boundaries = equal_shares(shape, cluster).boundaries(shape.architecture)
+    return Planner(chooser, cost, cluster, shape.hidden_size, boundaries)
 
 
 def planner_with(

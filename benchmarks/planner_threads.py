@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
 
-from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches
+from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches, equal_shares
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
@@ -36,7 +36,8 @@ def planner_of(folder: Path, n_replicas: int) -> Planner:
     cluster = a100_cluster(n_replicas)
     cost, rules = a100_cost(folder, cluster), schedule_rules(ScheduleConfig())
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
-    return Planner(chooser, cost, cluster, GPT.hidden_size)
+    boundaries = equal_shares(GPT, cluster).boundaries(GPT.architecture)
+    return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
 
 
 def plan_for(plan: Callable[[int], object], run_s: float) -> int:

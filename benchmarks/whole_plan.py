@@ -10,7 +10,7 @@ is the iteration that it plans, `constructed` that of the plan the local search 
 
 from pathlib import Path
 
-from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches
+from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches, equal_shares
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.codec import encode_plans
@@ -64,7 +64,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     *_, found = space.improve(starts, CONFIG.effort, CONFIG.seed)
     replicas = space.microbatches(found.replicas)
     pipelines = [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]
-    plans = rank_plans(0, pipelines, cluster, cost, planner.hidden_size)
+    plans = rank_plans(0, pipelines, cluster, cost, planner.hidden_size, planner.boundaries)
     return {
         "samples": len(samples),
         "micro-batches": sum(map(len, replicas)),
@@ -79,7 +79,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
             lambda: [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]
         ),
         "transfers": median_ms(
-            lambda: rank_plans(0, pipelines, cluster, cost, planner.hidden_size)
+            lambda: rank_plans(0, pipelines, cluster, cost, planner.hidden_size, planner.boundaries)
         ),
         "check": median_ms(lambda: check_plans(plans)),
         "encode": median_ms(lambda: encode_plans(plans)),
@@ -96,7 +96,8 @@ def measure_all(folder: Path) -> dict[str, dict[str, float]]:
             cluster = a100_cluster(n_replicas)
             cost = a100_cost(folder, cluster)
             chooser = dynamic_chooser(DynamicConfig(), CONFIG, RULES, cost, cluster)
-            planner = Planner(chooser, cost, cluster, GPT.hidden_size)
+            boundaries = equal_shares(GPT, cluster).boundaries(GPT.architecture)
+            planner = Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
             measured = [measure(planner, samples) for samples in batches(folder, name)]
             results[f"{name} x{n_replicas}"] = medians(measured, COLUMNS)
     return results

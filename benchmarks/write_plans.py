@@ -9,6 +9,7 @@ about 25,000 samples. Median time of one thread in ms.
 import argparse
 from pathlib import Path
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
@@ -37,7 +38,9 @@ COLUMNS = {
 def measure(n_stages: int, n_replicas: int) -> dict[str, float]:
     """Times the steps for one iteration."""
     cluster = Cluster(n_stages=n_stages, n_replicas=n_replicas, device_memory_bytes=10**15)
-    cost, _ = costs_of(AnalyticConfig(), SHAPE, cluster)
+    placement = Placement.equal_shares(SHAPE.n_layers, n_stages)
+    boundaries = placement.boundaries(SHAPE.architecture)
+    cost, _ = costs_of(AnalyticConfig(), SHAPE, placement, cluster)
     microbatches = [
         MicroBatch(tuple((24 * k + row,) for row in range(24)), row_tokens=168) for k in range(130)
     ]
@@ -45,12 +48,14 @@ def measure(n_stages: int, n_replicas: int) -> dict[str, float]:
         schedule_pipeline(list(microbatches), cost, cluster, [one_f_one_b])
         for _ in range(n_replicas)
     ]
-    plans = rank_plans(0, pipelines, cluster, cost, SHAPE.hidden_size)
+    plans = rank_plans(0, pipelines, cluster, cost, SHAPE.hidden_size, boundaries)
     return {
         "ranks": len(plans),
         "instructions": sum(len(plan.instructions) for plan in plans),
         "megabytes": sum(map(len, encode_plans(plans))) / 1e6,
-        "write": median_ms(lambda: rank_plans(0, pipelines, cluster, cost, SHAPE.hidden_size)),
+        "write": median_ms(
+            lambda: rank_plans(0, pipelines, cluster, cost, SHAPE.hidden_size, boundaries)
+        ),
         "check": median_ms(lambda: check_plans(plans)),
         "encode": median_ms(lambda: encode_plans(plans)),
     }

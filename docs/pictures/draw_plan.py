@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc import AnalyticConfig, Cluster, ModelShape, plan_iteration
+from dynapipe_hpc import AnalyticConfig, Cluster, ModelShape, Placement, plan_iteration
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.instruction import Backward, Forward
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -29,11 +29,11 @@ def example() -> list[RankPlan]:
         ffn_size=8192,
         vocab_size=50304,
         max_tokens=2048,
-        layers_per_stage=(7, 7, 6, 4),  # the last stage also has the head
     )
     cluster = Cluster(n_stages=4, device_memory_bytes="16GB")
     rates = AnalyticConfig(flops_per_ms=1e11, memory_bytes_per_ms=1e9, element_bytes=2)
-    return plan_iteration(lengths, shape, cluster, rates)
+    placement = Placement((7, 7, 6, 4))  # the last stage also has the head
+    return plan_iteration(lengths, shape, cluster, rates, placement=placement)
 
 
 def drawing(plans: Sequence[RankPlan]) -> str:

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dynapipe_hpc.architecture.placement import Placement
     from dynapipe_hpc.data.microbatch import MicroBatch
     from dynapipe_hpc.data.sample import Sample
     from dynapipe_hpc.plan.check import check_plans
@@ -42,6 +43,7 @@ __all__ = [
     "Cluster",
     "MicroBatch",
     "ModelShape",
+    "Placement",
     "Planner",
     "RunFolder",
     "Sample",
@@ -58,6 +60,7 @@ _HOME = {
     "Cluster": "plan.cluster",
     "MicroBatch": "data.microbatch",
     "ModelShape": "plan.model_shape",
+    "Placement": "architecture.placement",
     "Planner": "planner.make_plans",
     "RunFolder": "report.run_folder",
     "Sample": "data.sample",

@@ -15,6 +15,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.planner.cost.from_config import costs_of, read_costs
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
@@ -88,7 +89,7 @@ def test_every_sample_is_in_a_row_that_holds_it(tmp_path: Path, config: str, len
 
 def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: str) -> None:
     source = read_costs(EXPERIMENT.planner.cost, EXPERIMENT.model)
-    cost, link = costs_of(source, EXPERIMENT.model, EXPERIMENT.cluster)
+    cost, link = costs_of(source, EXPERIMENT.model, any_placement(EXPERIMENT), EXPERIMENT.cluster)
     for batch in planned(tmp_path, config, lengths):
         timelines = []
         for replica in batch["replicas"]:

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dynapipe_hpc.architecture.amount import Amount
 from dynapipe_hpc.architecture.families import FAMILIES
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models import gpt
@@ -223,14 +224,15 @@ def test_parameters_are_those_of_the_module(case: Case) -> None:
 def test_tied_weights_are_those_that_several_stages_hold(shape: ModelShape, n_stages: int) -> None:
     holders: dict[str, list[int]] = {}
     sizes: dict[str, int] = {}
-    for stage in range(n_stages):
-        layers, last = shape.layers_of_stage(stage, n_stages), stage == n_stages - 1
+    placement = Placement.equal_shares(shape.n_all_layers, n_stages)
+    for stage, layers in enumerate(placement.layers):
+        last = stage == n_stages - 1
         module = family_of(shape)(shape, layers, first=stage == 0, last=last)
         for name, weight in module.named_parameters():
             holders.setdefault(name, []).append(stage)
             sizes[name] = weight.numel()
     copies = {name: tuple(stages) for name, stages in holders.items() if len(stages) > 1}
-    tied = tied_weights(shape, n_stages, n_shards=1)
+    tied = tied_weights(shape, placement, n_shards=1)
     assert {name: weight.stages for name, weight in tied.items()} == copies
     assert {name: weight.n_numbers for name, weight in tied.items()} == {
         name: sizes[name] for name in copies

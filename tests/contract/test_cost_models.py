@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
 from dynapipe_hpc.data.microbatch import Recompute
@@ -18,23 +19,30 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
+EQUAL = equal_shares(SHAPE, CLUSTER)  # a T5 of half the layers per side has as many
 MODELS: dict[str, Callable[[], CostModel]] = {
-    "analytic": lambda: AnalyticCost(SHAPE, CLUSTER, AnalyticConfig()),
+    "analytic": lambda: AnalyticCost(SHAPE, EQUAL, CLUSTER, AnalyticConfig()),
     "analytic in a mode": lambda: AnalyticCost(
-        SHAPE, CLUSTER, AnalyticConfig(recompute=("none", "selective"))
+        SHAPE, EQUAL, CLUSTER, AnalyticConfig(recompute=("none", "selective"))
     ),
-    "analytic T5": lambda: AnalyticCost(T5_SHAPE, CLUSTER, AnalyticConfig(recompute=("full",))),
+    "analytic T5": lambda: AnalyticCost(
+        T5_SHAPE, EQUAL, CLUSTER, AnalyticConfig(recompute=("full",))
+    ),
     "analytic T5 in a mode": lambda: AnalyticCost(
-        T5_SHAPE, CLUSTER, AnalyticConfig(recompute=("selective",))
+        T5_SHAPE, EQUAL, CLUSTER, AnalyticConfig(recompute=("selective",))
     ),
     "profiled": lambda: ProfiledCost(
-        linear_table(), SHAPE, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
+        linear_table(), SHAPE, EQUAL, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
     ),
     "profiled in a mode": lambda: ProfiledCost(
-        linear_table("full"), SHAPE, CLUSTER, ProfiledConfig(path=Path("t.h5"), recompute=("full",))
+        linear_table("full"),
+        SHAPE,
+        EQUAL,
+        CLUSTER,
+        ProfiledConfig(path=Path("t.h5"), recompute=("full",)),
     ),
     "profiled T5": lambda: ProfiledCost(
-        linear_t5_table(), T5_SHAPE, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
+        linear_t5_table(), T5_SHAPE, EQUAL, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
     ),
 }
 Size = tuple[int, int, int]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch
@@ -28,7 +29,7 @@ def planned_iteration(
         token_ms=tuple(0.01 * (1 + stage) for stage in range(cluster.n_stages)),
     )
     pipelines = [schedule_pipeline(m, cost, cluster, [RULES[schedule]]) for m in microbatches]
-    first_decoder = shape.first_decoder_stage(cluster.n_stages)
-    plans = rank_plans(iteration, pipelines, cluster, cost, shape.hidden_size, first_decoder)
+    boundaries = equal_shares(shape, cluster).boundaries(shape.architecture)
+    plans = rank_plans(iteration, pipelines, cluster, cost, shape.hidden_size, boundaries)
     check_plans(plans)
     return plans

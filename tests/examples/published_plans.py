@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.examples.a100_tables import SHAPES, Family, a100_table
+from tests.examples.equal_shares import equal_shares
 from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
@@ -58,7 +59,7 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
         link=LINK,
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
-    cost = ProfiledCost(a100_table(family), shape, cluster, COSTS)
+    cost = ProfiledCost(a100_table(family), shape, equal_shares(shape, cluster), cluster, COSTS)
     markers = TARGET_MARKERS if shape.is_encoder_decoder else 0
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")
     for batch, plan in zip(lengths, entry["batches"], strict=True):

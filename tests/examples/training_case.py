@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from tests.examples.equal_shares import equal_shares
 from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
@@ -145,10 +146,11 @@ def make_rank(
     A shard begins with its part of the weights of the unsplit stage, not with those that it would
     draw, so that its training can be compared.
     """
+    placement = equal_shares(shape, cluster)
     make = partial(
         family_of(shape),
         shape,
-        shape.layers_of_stage(stage, cluster.n_stages),
+        placement.layers[stage],
         first=stage == 0,
         last=stage == cluster.n_stages - 1,
         seed=7,
@@ -162,7 +164,7 @@ def make_rank(
         module.load_state_dict(parts)
     collate: Collate[Any] = module.collate
     tokens = TokenLoader(RandomTokens(), START_ID, weighting, collate)
-    tied = tied_weights(shape, cluster.n_stages, cluster.n_shards)
+    tied = tied_weights(shape, placement, cluster.n_shards)
     shares_state = cluster.zero_stage == 1
     optimizer = Optimizer(module, CONFIG, collectives, shares_state=shares_state, tied=tied)
     return Rank(module, tokens, optimizer, ModuleStage(module, loading(tokens), optimizer))

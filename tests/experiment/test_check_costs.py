@@ -11,6 +11,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import with_cost_table
+from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.experiment.profile.begun_table import measured_with
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
@@ -19,11 +20,12 @@ from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 CPU = tiny_experiment(n_stages=2)
 CPU = CPU.model_copy(update={"training": CPU.training.model_copy(update={"device": "cpu"})})
+MODEL = ModelConfig.model_validate(SHAPE.model_dump())
 
 
 def experiment(folder: Path, **changes: str) -> ExperimentConfig:
     """Two ranks whose costs were measured as they run, but for `changes`."""
-    config = CPU.model_copy(update={"model": SHAPE})
+    config = CPU.model_copy(update={"model": MODEL})
     measured = measured_with(config, ProfileGrid.of(config), 2) | changes
     path = folder / "costs.h5"
     write_table(replace(linear_table(), provenance=measured), path)
@@ -40,7 +42,9 @@ def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None
     assert check_costs(costs_of(config), configured(config)) == ""
 
 
-@pytest.mark.parametrize("name", ["ranks", "threads", "zero_stage", "processor", "torch", "attention"])
+@pytest.mark.parametrize(
+    "name", ["ranks", "threads", "zero_stage", "processor", "torch", "attention"]
+)
 def test_what_was_different_is_a_warning(tmp_path: Path, name: str) -> None:
     config = experiment(tmp_path, **{name: "77"})
     here = circumstances(config, 2)

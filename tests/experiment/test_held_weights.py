@@ -6,7 +6,9 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, dtype_of
+from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT
@@ -26,11 +28,13 @@ def kept_bytes(config: ExperimentConfig) -> list[int]:
     """By rank, after a step."""
     world = LocalWorld(config.cluster.n_ranks)
     sums = LocalSums(world, config.cluster)
+    placement = any_placement(config)
+    tied = tied_weights(config.model, placement, config.cluster.n_shards)
 
     def kept_on(rank: int) -> int:
         collectives = LocalCollectives(sums, rank)
-        module = build_module(config, config.cluster.stage_of(rank), collectives)
-        optimizer = build_optimizer(config, module, collectives)
+        module = build_module(config, placement, config.cluster.stage_of(rank), collectives)
+        optimizer = build_optimizer(config, tied, module, collectives)
         optimizer.step()
         return optimizer.kept_bytes
 
@@ -50,7 +54,9 @@ def test_static_memory_is_what_a_rank_keeps(
     rates = AnalyticConfig(
         element_bytes=dtype_of(config).itemsize, state_factor=state_factor(dtype_of(config))
     )
-    predicted = AnalyticCost(config.model, config.cluster, rates).static_bytes
+    predicted = AnalyticCost(
+        config.model, any_placement(config), config.cluster, rates
+    ).static_bytes
     for rank, kept in enumerate(kept_bytes(config)):
         assert abs(kept - predicted[config.cluster.stage_of(rank)]) <= _rounding_bytes(config)
 

@@ -6,12 +6,13 @@ import pytest
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.place_layers import place_layers, place_layers_for, with_layers
+from dynapipe_hpc.experiment.place_layers import any_placement, place_layers, place_layers_for
 
 
 def with_large_head(folder: Path) -> ExperimentConfig:
@@ -23,33 +24,46 @@ def with_large_head(folder: Path) -> ExperimentConfig:
     return config.model_copy(update={"data": data, "model": model})
 
 
+def with_placement(config: ExperimentConfig, placement: Placement) -> ExperimentConfig:
+    """The configuration, as if it named these layers."""
+    model = config.model.model_copy(update={"layers_per_stage": placement.layers_per_stage})
+    return config.model_copy(update={"model": model})
+
+
 def test_a_large_head_leaves_its_stage_fewer_layers(tmp_path: Path) -> None:
     files = ExperimentFiles(with_large_head(tmp_path))
-    counts = place_layers(files)
-    assert counts[0] > counts[1]
-    assert place_layers_for(files, [[(20, 1)] * 12] * 2) == counts
-    shown = show_plan(open_experiment(files, counts), iteration=0)
-    assert f"\nlayers per stage {counts[0]}, {counts[1]}\n" in shown
+    placement = place_layers(files)
+    first, last = placement.layers_per_stage
+    assert first > last
+    assert place_layers_for(files, [[(20, 1)] * 12] * 2) == placement
+    shown = show_plan(open_experiment(files, placement), iteration=0)
+    assert f"\nlayers per stage {first}, {last}\n" in shown
 
 
-def test_the_chosen_layers_are_a_part_of_the_configuration(tmp_path: Path) -> None:
-    files = ExperimentFiles(with_large_head(tmp_path))
-    chosen = open_experiment(files, place_layers(files)).config
+def test_a_file_of_the_configuration_names_the_chosen_layers(tmp_path: Path) -> None:
+    config = with_large_head(tmp_path)
+    placement = place_layers(ExperimentFiles(config))
     path = tmp_path / "resolved.toml"
-    path.write_text(to_toml(chosen))
-    assert load_config(path) == chosen
-    assert place_layers(ExperimentFiles(load_config(path))) == chosen.model.layers_per_stage
+    path.write_text(to_toml(config, placement))
+    assert load_config(path) == with_placement(config, placement)
+    assert place_layers(ExperimentFiles(load_config(path))) == placement
+
+
+def test_a_file_looks_the_same_whether_layers_were_named_or_chosen(tmp_path: Path) -> None:
+    config, placement = with_large_head(tmp_path), Placement((5, 3))
+    assert to_toml(config, placement) == to_toml(with_placement(config, placement))
 
 
 @pytest.mark.parametrize("counts", [(2, 6), (7, 1)])
 def test_named_layers_stay_where_they_are(tmp_path: Path, counts: tuple[int, ...]) -> None:
-    files = ExperimentFiles(with_layers(with_large_head(tmp_path), counts))
-    assert place_layers(files) == counts
-    assert place_layers_for(files, [[(20, 1)]]) == counts
+    files = ExperimentFiles(with_placement(with_large_head(tmp_path), Placement(counts)))
+    assert place_layers(files) == Placement(counts)
+    assert place_layers_for(files, [[(20, 1)]]) == Placement(counts)
+    assert any_placement(files.config) == Placement(counts)
 
 
 def test_layers_that_no_placement_can_run_have_equal_shares(tmp_path: Path) -> None:
     config = with_large_head(tmp_path)
     cluster = config.cluster.model_copy(update={"device_memory_bytes": 1000})
     config = config.model_copy(update={"cluster": cluster})
-    assert place_layers(ExperimentFiles(config)) == (4, 4)
+    assert place_layers(ExperimentFiles(config)) == Placement((4, 4))

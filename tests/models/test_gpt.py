@@ -5,6 +5,7 @@ import torch
 from tests.examples.training_case import RandomTokens
 from tests.oracles.plain_gpt import losses
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
@@ -14,10 +15,11 @@ SHAPE = ModelShape(n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_siz
 
 
 def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[GptStage]:
+    placement = Placement.equal_shares(SHAPE.n_layers, n_stages)
     return [
         GptStage(
             SHAPE,
-            SHAPE.layers_of_stage(stage, n_stages),
+            placement.layers[stage],
             first=stage == 0,
             last=stage == n_stages - 1,
             seed=3,

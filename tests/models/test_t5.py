@@ -4,6 +4,7 @@ import pytest
 import torch
 from tests.oracles.plain_t5 import losses
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate_pairs import PairBatch
@@ -38,10 +39,11 @@ class RandomTokens:
 
 
 def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[T5Stage]:
+    placement = Placement.equal_shares(SHAPE.n_all_layers, n_stages)
     return [
         T5Stage(
             SHAPE,
-            SHAPE.layers_of_stage(stage, n_stages),
+            placement.layers[stage],
             first=stage == 0,
             last=stage == n_stages - 1,
             seed=3,
@@ -95,17 +97,19 @@ def test_every_split_starts_with_the_bits_of_the_whole_model(n_stages: int) -> N
     for name, weight in whole.state_dict().items():
         assert torch.equal(parts[name], weight), name
     copies = {name: tuple(at) for name, at in held.items() if len(at) > 1}
-    tied = tied_weights(SHAPE, n_stages, n_shards=1)
+    placement = Placement.equal_shares(SHAPE.n_all_layers, n_stages)
+    tied = tied_weights(SHAPE, placement, n_shards=1)
     assert {name: weight.stages for name, weight in tied.items()} == copies
 
 
 @pytest.mark.parametrize("n_stages", [2, 3, 4, 6])
 def test_stages_hand_over_the_encoders_side_and_then_both(n_stages: int) -> None:
     activation, n_encoded = None, 0
+    placement = Placement.equal_shares(SHAPE.n_all_layers, n_stages)
     pipeline = stages(n_stages)
     for number, stage in enumerate(pipeline[:-1]):
         activation = stage.run(activation, load(stage, PADDED), Recompute.NONE)
-        n_encoded = SHAPE.layers_of_stage(number, n_stages).stop
+        n_encoded = placement.layers[number].stop
         assert activation.shape == (3, 144 + (16 if n_encoded > 3 else 0), 12)
     loss = pipeline[-1].run(activation, load(pipeline[-1], PADDED), Recompute.NONE)
     assert loss.item() == pytest.approx(loss_of(stages(1), PADDED).item(), rel=1e-12)

@@ -15,6 +15,7 @@ from torch.nn.modules.module import (
     register_module_full_backward_hook,
 )
 
+from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.job.job import Job
@@ -38,7 +39,13 @@ def test_ranks_measure_together_and_the_first_has_the_table(n_stages: int, n_sha
     if table is not None:
         assert (table.link is not None) == (job.size > n_shards)
         assert {key.tensor_parallel for key in table.layers} == {n_shards}
-        ProfiledCost(table, config.model, config.cluster, ProfiledConfig(path=Path("t.h5")))
+        ProfiledCost(
+            table,
+            config.model,
+            any_placement(config),
+            config.cluster,
+            ProfiledConfig(path=Path("t.h5")),
+        )
         assert table.update.optimizer_ms_per_byte > 0
         assert table.provenance["ranks"] == str(job.size)
 

@@ -6,6 +6,7 @@ from typing import Literal
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.equal_shares import equal_shares
 from tests.examples.planned_iteration import planned_iteration
 from tests.examples.training_case import (
     SHAPE,
@@ -112,7 +113,8 @@ def test_three_steps_give_the_unsplit_weights(
 @pytest.mark.parametrize("cluster", SOME, ids=name_of)
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 def test_so_do_they_over_process_groups(shape: ModelShape, cluster: Cluster) -> None:
-    holders = paired_stages(tied_weights(shape, cluster.n_stages, cluster.n_shards))
+    tied = tied_weights(shape, equal_shares(shape, cluster), cluster.n_shards)
+    holders = paired_stages(tied)
     channels = open_torch_channels(
         "gloo", Job(WORLD), cluster, CPU, torch.float64, holders, LIMIT_S
     )

@@ -10,6 +10,7 @@ KEPT = (f"{CONTRACT}::test_a_layer_keeps_what_is_said",)
 ENDS = (f"{CONTRACT}::test_embedding_and_head_keep_what_is_said_but_for_few_numbers_per_token",)
 TIED = ("tests/models/test_t5.py::test_every_split_starts_with_the_bits_of_the_whole_model",)
 HELD = ("tests/planner/cost/test_encoder_decoder.py",)
+PLACEMENT = ("tests/architecture/test_placement.py",)
 
 ARCHITECTURES = (
     Mutant("architecture/gpt.py", "norm + 3 * heads + width", "norm + 4 * heads + width",
@@ -44,4 +45,8 @@ ARCHITECTURES = (
            "layers.start >= self.sizes.n_layers", "one side is handed over", HELD),
     Mutant("architecture/t5.py", "DECODER_BIAS: (DECODER_SIDE,)", "DECODER_BIAS: (HEAD,)",
            "copies of the decoder's bias are forgotten", TIED),
+    Mutant("architecture/placement.py", "s in (0, n_stages - 1)", "s == 0",
+           "the stage with the head takes the remainder", PLACEMENT),
+    Mutant("architecture/placement.py", "first=stage == 0", "first=False",
+           "no stage has the embedding", PLACEMENT),
 )  # fmt: skip

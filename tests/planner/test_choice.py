@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
@@ -34,7 +35,9 @@ def planner_of(memory_bytes: int) -> Planner:
     """Tries three ways, all scheduled by 1F1B."""
     cost, cluster = LinearCost(), Cluster(n_stages=2, device_memory_bytes=memory_bytes)
     ways: list[BatchRule] = [NaivePadding(1), DensePacking(96, 1), *DYNAMIC]
-    return Planner(BestOfRules(ways, [RULES["1f1b"]], cost, cluster), cost, cluster, 8)
+    return Planner(
+        BestOfRules(ways, [RULES["1f1b"]], cost, cluster), cost, cluster, 8, rows_only(cluster)
+    )
 
 
 def test_every_way_is_a_candidate_and_those_that_agree_are_one() -> None:

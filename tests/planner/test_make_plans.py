@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
@@ -42,7 +43,9 @@ def planner_with(
     batch_rules: Sequence[BatchRule],
     schedules: Sequence[ScheduleRule],
 ) -> Planner:
-    return Planner(BestOfRules(batch_rules, schedules, cost, cluster), cost, cluster, 8)
+    return Planner(
+        BestOfRules(batch_rules, schedules, cost, cluster), cost, cluster, 8, rows_only(cluster)
+    )
 
 
 def iteration_ms(planner: Planner, lengths: Sequence[int]) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples.equal_shares import equal_shares, rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
@@ -65,7 +66,7 @@ class Case:
         return self.planner_with(BestOfRules([rule], rules, self.cost, self.cluster))
 
     def planner_with(self, chooser: Chooser) -> Planner:
-        return Planner(chooser, self.cost, self.cluster, 8)
+        return Planner(chooser, self.cost, self.cluster, 8, rows_only(self.cluster))
 
 
 def linear(n_stages: int) -> LinearCost:
@@ -93,7 +94,7 @@ def noisy(shape: ModelShape, n_stages: int, seed: int) -> ProfiledCost:
     table = replace(table_of(), layers=layers, update=UpdateProfile())
     cluster = Cluster(n_stages=n_stages, device_memory_bytes=AMPLE_BYTES)
     config = ProfiledConfig(path=Path("unused.h5"), recompute=("none", "full"))
-    return ProfiledCost(table, shape, cluster, config)
+    return ProfiledCost(table, shape, equal_shares(shape, cluster), cluster, config)
 
 
 RANDOM = np.random.default_rng(5)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples.equal_shares import equal_shares
 from tests.examples.length_samples import samples_of
 from tests.examples.measured_layers import SHAPE, linear_table
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster, Link
@@ -28,13 +30,14 @@ GPT = ModelShape(
 )
 T5 = GPT.model_copy(update={"family": "t5", "head_size": 16})
 CLUSTER = Cluster(n_replicas=2, n_stages=2, device_memory_bytes="1GB")
+EQUAL = equal_shares(GPT, CLUSTER)
 LENGTHS = [12, 512, 37, 90, 33, 250, 8, 61]
 
 
 def test_the_plans_are_those_of_a_configuration() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
     config = PlannerConfig(cost=cost, batch=DynamicConfig())
-    planner = Planner.of(config, cost, GPT, CLUSTER, GPT.max_tokens)
+    planner = Planner.of(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
     expected = planner.make_plans(0, samples_of(LENGTHS))
     assert plan_iteration(LENGTHS, GPT, CLUSTER) == expected
 
@@ -50,7 +53,7 @@ def test_every_rank_has_a_plan_and_every_sample_a_place() -> None:
 def test_without_effort_the_best_batch_rule_is_taken() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
     config = PlannerConfig(cost=cost, batch=DynamicConfig(), search=SearchConfig(effort=0))
-    planner = Planner.of(config, cost, GPT, CLUSTER, GPT.max_tokens)
+    planner = Planner.of(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
     many = range(5, 500, 9)
     found = plan_iteration(many, GPT, CLUSTER, effort=0)
     assert found == planner.make_plans(0, samples_of(many))
@@ -87,6 +90,20 @@ def test_lengths_that_no_plan_can_hold_are_refused(
         plan_iteration(lengths, shape, CLUSTER)
 
 
+def test_the_default_placement_is_equal_shares_and_another_changes_the_plan() -> None:
+    found = plan_iteration(LENGTHS, GPT, CLUSTER)
+    assert plan_iteration(LENGTHS, GPT, CLUSTER, placement=EQUAL) == found
+    moved = plan_iteration(LENGTHS, GPT, CLUSTER, placement=Placement((3, 1)))
+    assert moved[0].memory.static > found[0].memory.static
+    assert moved[1].memory.static < found[1].memory.static
+
+
+@pytest.mark.parametrize("counts", [(4,), (2, 1), (2, 3), (4, 0), (1, 1, 2)])
+def test_a_placement_of_other_layers_or_stages_is_refused(counts: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"layers per stage are \(.*4 layers for 2 stages"):
+        plan_iteration(LENGTHS, GPT, CLUSTER, placement=Placement(counts))
+
+
 def test_a_cost_table_brings_its_link_and_the_modes_of_as_many_shards(tmp_path: Path) -> None:
     layers = {**linear_table("none").layers, **linear_table("full").layers}
     other = {key._replace(tensor_parallel=2, recompute="selective"): v for key, v in layers.items()}
@@ -99,6 +116,7 @@ def test_a_cost_table_brings_its_link_and_the_modes_of_as_many_shards(tmp_path: 
         PlannerConfig(cost=config, batch=DynamicConfig()),
         read_costs(config, SHAPE),
         SHAPE,
+        equal_shares(SHAPE, cluster),
         cluster.model_copy(update={"link": table.link}),
         SHAPE.max_tokens,
     )

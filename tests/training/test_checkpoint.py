@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.equal_shares import equal_shares
 from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 from torch import Tensor
 
@@ -74,17 +75,17 @@ class Rank:
     def of(
         cls, shape: ModelShape, layout: Cluster, collectives: LocalCollectives, dtype: torch.dtype
     ) -> "Rank":
-        stage = collectives.stage
+        stage, placement = collectives.stage, equal_shares(shape, layout)
         module = family_of(shape)(
             shape,
-            shape.layers_of_stage(stage, layout.n_stages),
+            placement.layers[stage],
             first=stage == 0,
             last=stage == layout.n_stages - 1,
             shards=collectives,
             seed=5,
             dtype=dtype,
         )
-        tied = tied_weights(shape, layout.n_stages, layout.n_shards)
+        tied = tied_weights(shape, placement, layout.n_shards)
         config = TrainingConfig(iterations=100, learning_rate=1e-2)
         shares_state = layout.zero_stage == 1
         optimizer = Optimizer(module, config, collectives, shares_state=shares_state, tied=tied)

@@ -10,6 +10,7 @@ from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.job.open_mpi.settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.from_config import costs_of
@@ -86,9 +87,9 @@ def _dataset(files: ExperimentFiles, _: int) -> str:
 
 
 def _costs(files: ExperimentFiles, _: int) -> str:
-    check_costs(files.costs, configured(files.config))
-    cost, _link = costs_of(files.costs, files.config.model, files.config.cluster)
-    return cost.description
+    config = files.config
+    check_costs(files.costs, configured(config))
+    return costs_of(files.costs, config.model, any_placement(config), config.cluster)[0].description
 
 
 Check = Callable[[ExperimentFiles, int], str]

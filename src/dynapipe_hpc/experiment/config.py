@@ -7,8 +7,8 @@ from pydantic import model_validator
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.executor.config import ExecutorConfig
+from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.report.config import ReportConfig
@@ -21,7 +21,7 @@ class ExperimentConfig(ConfigTable):
     """Everything a run depends on; each attribute is the table of the same name."""
 
     data: DataConfig
-    model: ModelShape
+    model: ModelConfig
     cluster: Cluster
     planner: PlannerConfig
     training: TrainingConfig
@@ -45,7 +45,7 @@ class ExperimentConfig(ConfigTable):
     @model_validator(mode="after")
     def _every_stage_has_a_layer(self) -> Self:
         if self.cluster.n_stages > self.model.n_all_layers:
-            sides = " on two sides" if self.model.is_encoder_decoder else ""
+            sides = " on two sides" if len(self.model.architecture.layer_kinds) == 2 else ""
             raise ValueError(
                 f"cluster.n_stages ({self.cluster.n_stages}) exceeds model.n_layers "
                 f"({self.model.n_layers}{sides}); a stage needs at least one layer"
@@ -54,11 +54,11 @@ class ExperimentConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _every_stage_has_its_layers(self) -> Self:
-        counts = self.model.layers_per_stage
-        if counts and len(counts) != self.cluster.n_stages:
+        placement = self.model.placement
+        if placement and placement.n_stages != self.cluster.n_stages:
             raise ValueError(
-                f"model.layers_per_stage names {len(counts)} stages, but cluster.n_stages is "
-                f"{self.cluster.n_stages}; change either, or leave layers_per_stage out"
+                f"model.layers_per_stage names {placement.n_stages} stages, but cluster.n_stages "
+                f"is {self.cluster.n_stages}; change either, or leave layers_per_stage out"
             )
         return self
 

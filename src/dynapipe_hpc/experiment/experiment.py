@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.place_layers import LayersPerStage, place_layers, with_layers
+from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.make_plans import Planner
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Experiment:
-    """A configuration with its layers placed on stages and its files open.
+    """A configuration with its files open and its layers placed on stages.
 
     Attributes:
-        config: The configuration, with `model.layers_per_stage`.
+        config: The configuration.
         dataset: The dataset.
         sampler: Sampler of the global batches.
         costs: Costs of micro-batches: estimates, or the cost table.
+        placement: The layers of every stage.
         planner: Planner of the iterations.
     """
 
@@ -32,23 +34,20 @@ class Experiment:
     dataset: DatasetFile
     sampler: TokenBudgetSampler
     costs: CostSource
+    placement: Placement
     planner: Planner
 
 
-def open_experiment(
-    files: ExperimentFiles, layers_per_stage: LayersPerStage | None = None
-) -> Experiment:
+def open_experiment(files: ExperimentFiles, placement: Placement | None = None) -> Experiment:
     """Opens the remaining files, and makes the planner.
 
     Args:
         files: The files.
-        layers_per_stage: Result of `place_layers` from another rank; None to call it here.
+        placement: Result of `place_layers` from another rank; None to call it here.
 
     Raises:
         InputError: A file cannot be used, or does not suit the model.
     """
-    config = with_layers(files.config, layers_per_stage or place_layers(files))
-    planner = Planner.of(
-        config.planner, files.costs, config.model, config.cluster, config.data.max_tokens
-    )
-    return Experiment(config, files.dataset, files.sampler, files.costs, planner)
+    config, placement = files.config, placement or place_layers(files)
+    planner = files.planner(placement)
+    return Experiment(config, files.dataset, files.sampler, files.costs, placement, planner)

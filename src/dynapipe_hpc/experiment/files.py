@@ -6,12 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.dataset.long_samples import used_tokens
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.from_config import CostSource, read_costs
+from dynapipe_hpc.planner.make_plans import Planner
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
@@ -57,6 +59,18 @@ class ExperimentFiles:
     def costs(self) -> CostSource:
         """Costs of micro-batches: estimates, or the cost table."""
         return read_costs(self.config.planner.cost, self.config.model)
+
+    def planner(self, placement: Placement) -> Planner:
+        """Planner of the iterations, for layers that are placed in this way."""
+        config = self.config
+        return Planner.of(
+            config.planner,
+            self.costs,
+            config.model,
+            placement,
+            config.cluster,
+            config.data.max_tokens,
+        )
 
 
 def check_vocabulary(config: ExperimentConfig, dataset: DatasetFile) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -60,9 +61,17 @@ def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
     return config.model_copy(update={"planner": planner})
 
 
-def to_toml(config: ExperimentConfig) -> str:
-    """The configuration with every default filled in, as a file that loads to the same."""
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str:
+    """The configuration with every default filled in, as a file that loads to the same.
+
+    Args:
+        config: The configuration.
+        placement: The layers that were placed on every stage, which the file then names.
+    """
+    tables = config.model_dump(mode="json", exclude_none=True)
+    if placement is not None:
+        tables["model"]["layers_per_stage"] = list(placement.layers_per_stage)
+    return tomli_w.dumps(tables)
 
 
 def _read(path: Path, seen: tuple[Path, ...] = ()) -> list[Source]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dynapipe_hpc.architecture.part import EMBEDDING
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 
@@ -26,10 +27,9 @@ Tied = Mapping[str, TiedWeight]
 """Tied weights by name."""
 
 
-def tied_weights(shape: ModelShape, n_stages: int, n_shards: int) -> Tied:
+def tied_weights(shape: ModelShape, placement: Placement, n_shards: int) -> Tied:
     """The weights that are on more than one stage."""
-    held = [shape.parts_of_stage(stage, n_stages) for stage in range(n_stages)]
-    parts = shape.architecture.parts(n_shards)
+    held, parts = placement.parts(shape.architecture), shape.architecture.parts(n_shards)
     tied = {
         name: TiedWeight(
             stages=tuple(s for s, held_by in enumerate(held) if any(held_by[k] for k in kinds)),

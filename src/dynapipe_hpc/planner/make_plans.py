@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
@@ -29,7 +31,7 @@ class Planner:
         cost: Predicts time and memory of a micro-batch.
         cluster: What the plans are for.
         hidden_size: Width of the tensors between stages.
-        first_decoder_stage: Of an encoder-decoder model, see `ModelShape`.
+        boundaries: What each stage hands to the next one, see `Placement.boundaries`.
         split_backward: Whether plans may split backward passes.
     """
 
@@ -37,7 +39,7 @@ class Planner:
     cost: CostModel
     cluster: Cluster
     hidden_size: int
-    first_decoder_stage: int | None = None
+    boundaries: Sequence[Boundary]
     split_backward: bool = False
 
     @classmethod
@@ -46,6 +48,7 @@ class Planner:
         config: PlannerConfig,
         costs: CostSource,
         shape: ModelShape,
+        placement: Placement,
         cluster: Cluster,
         max_tokens: int,
     ) -> Self:
@@ -55,20 +58,21 @@ class Planner:
             config: Rules and search.
             costs: What `read_costs` makes of `config.cost`.
             shape: The model.
+            placement: The layers of every stage.
             cluster: What plans are for.
             max_tokens: Longest row, data.max_tokens.
 
         Raises:
             InputError: The costs are those of another model, or packed rows too long.
         """
-        cost, link = costs_of(costs, shape, cluster)
+        cost, link = costs_of(costs, shape, placement, cluster)
         cluster = cluster.model_copy(update={"link": link})
         return cls(
             chooser(config, cost, cluster, max_tokens),
             cost,
             cluster,
             shape.hidden_size,
-            shape.first_decoder_stage(cluster.n_stages),
+            placement.boundaries(shape.architecture),
             may_split(schedule_rules(config.schedule)),
         )
 
@@ -103,7 +107,7 @@ class Planner:
             self.cluster,
             self.cost,
             self.hidden_size,
-            self.first_decoder_stage,
+            self.boundaries,
         )
         check_plans(plans)
         return plans

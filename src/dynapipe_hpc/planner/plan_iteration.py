@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.plan.cluster import Cluster
@@ -27,12 +28,12 @@ def plan_iteration(
     cluster: Cluster,
     costs: CostSource = EVERY_MODE,
     *,
+    placement: Placement | None = None,
     effort: int = 100_000,
 ) -> list[RankPlan]:
     """Checked plans of all ranks for one iteration over samples of the given lengths.
 
-    The same arguments give the same plans on every machine. Layers are divided over the stages as
-    `shape.layers_per_stage` says, or else in equal shares.
+    The same arguments give the same plans on every machine.
 
     Args:
         lengths: Tokens of every sample; or pairs of input and target tokens, which a t5 needs.
@@ -41,6 +42,8 @@ def plan_iteration(
             replaces `cluster.link`.
         costs: Peak rates of a rank (`AnalyticConfig`), from which time and memory are estimated,
             or what `read_cost_table` returns. The default is one CPU core per rank.
+        placement: Number of layers on every stage. The default is equal shares; runs choose a
+            placement by cost instead.
         effort: How hard to search, see `planner.search.effort`; 0 takes the best batch rule.
 
     Returns:
@@ -48,21 +51,34 @@ def plan_iteration(
         instructions, its memory account, and the predicted times in ms.
 
     Raises:
-        InputError: A length is no positive number or exceeds `shape.max_tokens`, the samples
-            cannot be planned within the memory of `cluster`, or the costs are those of another
-            model.
+        InputError: A length is no positive number or exceeds `shape.max_tokens`, the placement
+            is one of other layers or stages, the samples cannot be planned within the memory of
+            `cluster`, or the costs are those of another model.
     """
     pairs = [_pair(i, length, shape) for i, length in enumerate(lengths)]
     if not pairs:
         raise InputError("lengths is empty; an iteration needs at least one sample")
     samples = samples_of_lengths(pairs)
+    placement = placement or Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
+    _check_placement(placement, shape, cluster)
     check_rows(samples, shape)
     config = PlannerConfig(
         cost=costs.config if isinstance(costs, MeasuredCosts) else costs,
         batch=DynamicConfig(),
         search=SearchConfig(effort=effort),
     )
-    return Planner.of(config, costs, shape, cluster, shape.max_tokens).make_plans(0, samples)
+    planner = Planner.of(config, costs, shape, placement, cluster, shape.max_tokens)
+    return planner.make_plans(0, samples)
+
+
+def _check_placement(placement: Placement, shape: ModelShape, cluster: Cluster) -> None:
+    counts, n_layers, n_stages = placement.layers_per_stage, shape.n_all_layers, cluster.n_stages
+    if placement.n_layers != n_layers or placement.n_stages != n_stages or min(counts) < 1:
+        raise InputError(
+            f"layers per stage are {counts}, but shape has {n_layers} layers for {n_stages} stages "
+            "of cluster, each of which needs one; change placement, shape.n_layers or "
+            "cluster.n_stages"
+        )
 
 
 def _pair(i: int, length: int | tuple[int, int], shape: ModelShape) -> tuple[int, int]:

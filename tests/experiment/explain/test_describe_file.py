@@ -12,10 +12,13 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for, verify_file
 from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.experiment.profile.rounds import StackRounds
 from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
+
+MODEL = ModelConfig.model_validate(SHAPE.model_dump())
 
 
 def test_a_dataset_is_described_as_one(tmp_path: Path) -> None:
@@ -37,7 +40,7 @@ def test_a_cost_table_is_described_as_one(
 def test_a_cost_table_is_verified_and_goes_with_an_experiment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tiny_experiment().model_copy(update={"model": SHAPE})
+    config = tiny_experiment().model_copy(update={"model": MODEL})
     (tmp_path / "config.toml").write_text(to_toml(config))
     path = tmp_path / "x.h5"
     write_table(replace(linear_table(), provenance={"threads": "9"}), path)
@@ -63,7 +66,7 @@ def test_an_interrupted_cost_table_says_how_to_go_on(tmp_path: Path) -> None:
     told = "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc prof"
     assert f"\n  {told}" in describe_file(path)
     with pytest.raises(InputError, match=f"x.h5: {told}"):
-        describe_for(tiny_experiment().model_copy(update={"model": SHAPE}), path)
+        describe_for(tiny_experiment().model_copy(update={"model": MODEL}), path)
 
 
 def test_what_an_interrupted_profile_keeps_says_how_to_go_on(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
 from dynapipe_hpc.experiment.profile.begun_table import begun_table
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
@@ -63,7 +64,13 @@ def table() -> ProfileTable:
 
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
-    cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, ProfiledConfig(path=Path("t.h5")))
+    cost = ProfiledCost(
+        table,
+        CONFIG.model,
+        any_placement(CONFIG),
+        CONFIG.cluster,
+        ProfiledConfig(path=Path("t.h5")),
+    )
     costs = cost.stage_costs(decoder_shapes(np.array([1, 3, 5]), np.array([24, 16, 16])))
     assert (costs.work_ms[:2] > 0).all()
     assert np.isfinite(costs.work_ms[:2]).all()
@@ -85,7 +92,7 @@ def test_memory_is_what_a_stage_of_a_run_needs(
     with sample_loader([(16, 16)], CONFIG.model) as loader:
         needed = Stack(CONFIG, stack, loader).memory(MicroBatch(((0,), (0,)), 32, mode))
     modes = ProfiledConfig(path=Path("t.h5"), recompute=("none", "selective", "full"))
-    cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, modes)
+    cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, modes)
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])), mode)
     assert costs.stored_bytes[0, stage] == pytest.approx(needed.stored_bytes, rel=1e-9)
     forward, backward = costs.forward_transient_bytes, costs.backward_transient_bytes
@@ -152,7 +159,13 @@ def test_a_table_that_was_measured_otherwise_is_not_added_to(
 
 
 def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: ProfileTable) -> None:
-    cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, ProfiledConfig(path=Path("t.h5")))
+    cost = ProfiledCost(
+        table,
+        CONFIG.model,
+        any_placement(CONFIG),
+        CONFIG.cluster,
+        ProfiledConfig(path=Path("t.h5")),
+    )
     with sample_loader([(16, 16)], CONFIG.model) as loader:
         stacks = [StackShape(2, first=True), StackShape(2, last=True)]
         weights = [Stack(CONFIG, stack, loader).weight_bytes for stack in stacks]
@@ -160,7 +173,15 @@ def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: Prof
 
 
 def test_a_table_says_where_it_was_made(table: ProfileTable) -> None:
-    assert {"host", "torch", "created", "threads", "ranks", "zero_stage", "attention"} <= table.provenance.keys()
+    assert {
+        "host",
+        "torch",
+        "created",
+        "threads",
+        "ranks",
+        "zero_stage",
+        "attention",
+    } <= table.provenance.keys()
     assert table.provenance["device"] == "cpu"
     assert table.link is None
 

@@ -7,6 +7,7 @@ from tests.jobs.tiny_experiment import tiny_t5_experiment
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
@@ -47,7 +48,7 @@ def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
 
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
-    cost = ProfiledCost(table, CONFIG.model, CONFIG.cluster, COST)
+    cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, COST)
     shapes = Shapes(np.array([1, 2, 2]), np.array([32, 16, 32]), np.array([32, 16, 32]))
     costs = cost.stage_costs(shapes)
     assert np.isfinite(costs.work_ms[:2]).all()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from queue import Queue
 
 import pytest
+from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
@@ -22,7 +23,7 @@ from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
 CHOOSER = BestOfRules([DynamicBatches()], [RULES["1f1b"]], LinearCost(), CLUSTER)
-PLANNER = Planner(CHOOSER, LinearCost(), CLUSTER, 8)
+PLANNER = Planner(CHOOSER, LinearCost(), CLUSTER, 8, rows_only(CLUSTER))
 
 
 def make_plans(iteration: int) -> Sequence[RankPlan]:

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.run_log import RunLog
 
+PLACEMENT = Placement((4,))
 Output = pytest.CaptureFixture[str]
 
 
@@ -21,9 +23,9 @@ def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
 
 def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
     lock = RunLock(folder, "")
-    RunLog(trained_for(10), folder, 1, 0, lock).close()
+    RunLog(trained_for(10), PLACEMENT, folder, 1, 0, lock).close()
     capsys.readouterr()
-    RunLog(config, folder, 1, 10, lock).close()
+    RunLog(config, PLACEMENT, folder, 1, 10, lock).close()
     return capsys.readouterr().out
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.a100_tables import Family
+from tests.examples.equal_shares import equal_shares, rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.examples.published_plans import Published, published_plans
@@ -114,7 +115,7 @@ def test_plans_run_every_sample_once_within_memory(
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=memory_bytes)
     cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages, recomputes=True)
     exact = AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=0), cost, cluster)
-    planner = Planner(exact, cost, cluster, 8)
+    planner = Planner(exact, cost, cluster, 8, rows_only(cluster))
     samples = samples_of(lengths)
     try:
         plans = planner.make_plans(0, samples)
@@ -139,5 +140,6 @@ def test_a_configuration_asks_for_it() -> None:
     )
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
     costs = read_costs(config.cost, shape)
-    choice = Planner.of(config, costs, shape, cluster, 64).choose(samples_of([64, 8, 30]))
+    planner = Planner.of(config, costs, shape, equal_shares(shape, cluster), cluster, 64)
+    choice = planner.choose(samples_of([64, 8, 30]))
     assert [candidate.way for candidate in choice.candidates] == ["authors, limits 0.005 ms apart"]

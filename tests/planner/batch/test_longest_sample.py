@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, T5_SHAPE
 
 from dynapipe_hpc.data.microbatch import Recompute
@@ -21,7 +22,7 @@ def fits_alone(cost: AnalyticCost, cluster: Cluster, size: tuple[int, int]) -> b
 @pytest.mark.parametrize("memory_bytes", [250_000, 400_000])
 def test_the_longest_row_fits_and_the_next_does_not(memory_bytes: int) -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-    cost = AnalyticCost(SHAPE, cluster, CONFIG)
+    cost = AnalyticCost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
     longest = longest_row(cost, cluster, Recompute.NONE, 1024)
     assert 0 < longest < 1024
     assert fits_alone(cost, cluster, (longest, 0))
@@ -30,7 +31,7 @@ def test_the_longest_row_fits_and_the_next_does_not(memory_bytes: int) -> None:
 
 def test_one_side_leaves_room_for_the_other() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=1_200_000)
-    cost = AnalyticCost(T5_SHAPE, cluster, CONFIG)
+    cost = AnalyticCost(T5_SHAPE, equal_shares(T5_SHAPE, cluster), cluster, CONFIG)
     inputs = [longest_row(cost, cluster, Recompute.NONE, 1024, other_tokens=n) for n in (8, 200)]
     assert 1024 > inputs[0] > inputs[1] > 0
     targets = longest_row(
@@ -44,5 +45,5 @@ def test_one_side_leaves_room_for_the_other() -> None:
 def test_a_model_that_does_not_fit_has_room_for_no_row_and_a_large_memory_for_all() -> None:
     for memory_bytes, expected in ((1000, 0), (10**12, 1024)):
         cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-        cost = AnalyticCost(SHAPE, cluster, CONFIG)
+        cost = AnalyticCost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
         assert longest_row(cost, cluster, Recompute.FULL, 1024) == expected

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, T5_SHAPE
 
 from dynapipe_hpc.data.microbatch import Recompute
@@ -11,17 +12,18 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
+EQUAL = equal_shares(SHAPE, THREE_STAGES)
 # Moving is free and launching almost, so that computing shows.
 COMPUTE = AnalyticConfig(flops_per_ms=1.0, memory_bytes_per_ms=1e30, launch_ms=1e-9)
 
 
 def costs_of(config: AnalyticConfig, n_rows: int, row_tokens: int) -> StageCosts:
-    model = AnalyticCost(SHAPE, THREE_STAGES, config)
+    model = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, config)
     return model.stage_costs(decoder_shapes(np.array([n_rows]), np.array([row_tokens])))
 
 
 def test_it_says_that_it_is_an_estimate() -> None:
-    assert "estimated" in AnalyticCost(SHAPE, THREE_STAGES, COMPUTE).description
+    assert "estimated" in AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE).description
 
 
 def test_computing_takes_operations_over_rate() -> None:
@@ -53,7 +55,7 @@ def test_memory_grows_with_tokens_and_the_head_keeps_logits() -> None:
 
 
 def test_static_memory_counts_every_parameter_of_the_model() -> None:
-    model = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE)
+    model = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
     layer = 4 * (64 + 8) + 2 * 8 * 32 + 32 + 8 + 4 * 8
     everything = 6 * layer + (50 + 1024) * 8 + 50 * 8 + 2 * 8
     assert model.static_bytes.sum() == 4 * 4 * everything
@@ -63,8 +65,8 @@ def test_a_shard_computes_and_keeps_its_part_and_adds_up_with_the_others() -> No
     shards = THREE_STAGES.model_copy(update={"n_shards": 2})
     sizes = decoder_shapes(np.array([3]), np.array([10]))
     rate = COMPUTE.reduction_bytes_per_ms
-    whole = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE).stage_costs(sizes)
-    half = AnalyticCost(SHAPE, shards, COMPUTE).stage_costs(sizes)
+    whole = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE).stage_costs(sizes)
+    half = AnalyticCost(SHAPE, EQUAL, shards, COMPUTE).stage_costs(sizes)
     sums_ms = 2 * 2 * 30 * 8 * 4 / rate  # two of each layer
     assert half.forward_ms[0, 1] == pytest.approx(whole.forward_ms[0, 1] / 2 + sums_ms)
     assert half.stored_bytes[0, 1] == 30 * 2 * 4 * (4 * 8 + 4 * 4 + 2 * 16)
@@ -74,7 +76,7 @@ def test_a_shard_computes_and_keeps_its_part_and_adds_up_with_the_others() -> No
 def of_modes(shape: ModelShape, sizes: Shapes) -> dict[str, StageCosts]:
     """The costs of one micro-batch, by mode."""
     config = COMPUTE.model_copy(update={"recompute": ("none", "selective", "full")})
-    model = AnalyticCost(shape, THREE_STAGES, config)
+    model = AnalyticCost(shape, EQUAL, THREE_STAGES, config)
     return {mode.text: model.stage_costs(sizes, mode) for mode in model.recompute_modes}
 
 
@@ -110,15 +112,15 @@ def test_a_decoder_attends_to_both_sides_and_makes_keys_of_the_inputs() -> None:
 
 
 def test_a_mode_that_the_configuration_leaves_out_is_not_estimated() -> None:
-    model = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE)
+    model = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
     with pytest.raises(ValueError, match="recomputation 'full' is not estimated"):
         model.stage_costs(decoder_shapes(np.array([1]), np.array([8])), Recompute.FULL)
 
 
 def test_only_replicas_reduce_gradients() -> None:
-    alone = AnalyticCost(SHAPE, THREE_STAGES, COMPUTE)
+    alone = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
     two = THREE_STAGES.model_copy(update={"n_replicas": 2})
-    both = AnalyticCost(SHAPE, two, COMPUTE)
+    both = AnalyticCost(SHAPE, EQUAL, two, COMPUTE)
     assert alone.reduce_ms.tolist() == [0, 0, 0]
     assert (both.reduce_ms > 0).all()
     assert both.reduce_ms.argmax() == both.static_bytes.argmax()

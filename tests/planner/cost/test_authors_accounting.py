@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.examples.a100_tables import Family
 from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
 from tests.examples.published_plans import LINK, Published, published_plans
 
@@ -66,7 +67,9 @@ def table_with_stack_peaks() -> ProfileTable:
 
 def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
-    cost = ProfiledCost(table_with_stack_peaks(), SHAPE, cluster, AUTHORS)
+    cost = ProfiledCost(
+        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, AUTHORS
+    )
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])))
     peak = costs.stored_bytes + costs.forward_transient_bytes
     assert peak.tolist() == [[640 * (2 - 1 + 3.5)] * 3]
@@ -75,7 +78,9 @@ def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack(
 
 def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
-    cost = ProfiledCost(table_with_stack_peaks(), SHAPE, cluster, AUTHORS)
+    cost = ProfiledCost(
+        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, AUTHORS
+    )
     assert cost.stage_costs(decoder_shapes(np.array([2]), np.array([32]))).forward_ms.tolist() == [
         [64 * 2.0, 64 * 2.0, 64 * 5.0]
     ]
@@ -86,7 +91,9 @@ def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> N
 
 def test_replicas_share_the_state_of_the_optimizer() -> None:
     cluster = Cluster(n_replicas=2, n_stages=3, device_memory_bytes=10**9)
-    cost = ProfiledCost(table_with_stack_peaks(), SHAPE, cluster, AUTHORS)
+    cost = ProfiledCost(
+        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, AUTHORS
+    )
     assert cost.static_bytes.tolist() == [3 * 400, 3 * 300, 3 * 300]
 
 
@@ -95,4 +102,4 @@ def test_a_table_without_stack_peaks_cannot_be_counted_so() -> None:
     with pytest.raises(
         InputError, match=r"costs.h5: has no stack_peak_bytes .* use a table of .*--from-csv"
     ):
-        ProfiledCost(linear_table(), SHAPE, cluster, AUTHORS)
+        ProfiledCost(linear_table(), SHAPE, equal_shares(SHAPE, cluster), cluster, AUTHORS)

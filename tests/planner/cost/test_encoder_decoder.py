@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.a100_tables import SHAPES, a100_table
+from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_decoder, linear_t5_table
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
@@ -21,9 +23,13 @@ from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stage
 CONFIG = ProfiledConfig(path=Path("c.h5"))
 
 
+def on(n_stages: int) -> Placement:
+    return Placement.equal_shares(6, n_stages)
+
+
 def t5_cost(n_stages: int) -> ProfiledCost:
     cluster = Cluster(n_stages=n_stages, device_memory_bytes=10**9)
-    return ProfiledCost(linear_t5_table(), T5_SHAPE, cluster, CONFIG)
+    return ProfiledCost(linear_t5_table(), T5_SHAPE, on(cluster.n_stages), cluster, CONFIG)
 
 
 def one(n_rows: int, row_tokens: int, target_tokens: int) -> Shapes:
@@ -31,7 +37,7 @@ def one(n_rows: int, row_tokens: int, target_tokens: int) -> Shapes:
 
 
 def test_encoder_layers_come_first_and_either_side_begins_with_an_embedding() -> None:
-    parts = parts_of_stages(T5_SHAPE, 4)
+    parts = parts_of_stages(T5_SHAPE, on(4))
     assert {kind: count.tolist() for kind, count in parts.items()} == {
         "encoder": [1, 2, 0, 0],
         "decoder": [0, 0, 2, 1],
@@ -44,16 +50,16 @@ def test_encoder_layers_come_first_and_either_side_begins_with_an_embedding() ->
 
 
 def test_a_stage_may_hold_the_end_of_one_side_and_the_beginning_of_the_other() -> None:
-    parts = parts_of_stages(T5_SHAPE, 3)
+    parts = parts_of_stages(T5_SHAPE, on(3))
     assert parts["encoder"].tolist() == [2, 1, 0]
     assert parts["decoder"].tolist() == [0, 1, 2]
     assert parts["embedding"].tolist() == [1, 1, 0]
 
 
 def test_from_the_first_decoder_layer_on_the_pair_is_handed_over() -> None:
-    assert boundary_sizes(T5_SHAPE, 4).tolist() == [[8, 0], [8, 0], [8, 8], [0, 0]]
-    assert boundary_sizes(T5_SHAPE, 3).tolist() == [[8, 0], [8, 8], [0, 0]]
-    assert boundary_sizes(SHAPE, 3).tolist() == [[8, 0], [8, 0], [0, 0]]
+    assert boundary_sizes(T5_SHAPE, on(4)).tolist() == [[8, 0], [8, 0], [8, 8], [0, 0]]
+    assert boundary_sizes(T5_SHAPE, on(3)).tolist() == [[8, 0], [8, 8], [0, 0]]
+    assert boundary_sizes(SHAPE, on(3)).tolist() == [[8, 0], [8, 0], [0, 0]]
     costs = t5_cost(4).stage_costs(one(2, 24, 16))
     assert costs.boundary_bytes[0].tolist() == [4 * 8 * 48, 4 * 8 * 48, 4 * 8 * 80, 0]
 
@@ -90,7 +96,9 @@ def test_sides_measured_at_other_points_are_refused() -> None:
     moved = type(decoder)(200.0, (*decoder.axes[:2], other), *[decoder.forward_ms] * 5)
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
     with pytest.raises(InputError, match=r"c.h5: 'decoder_side' was .* than 'decoder'"):
-        ProfiledCost(linear_t5_table(decoder=moved), T5_SHAPE, cluster, CONFIG)
+        ProfiledCost(
+            linear_t5_table(decoder=moved), T5_SHAPE, on(cluster.n_stages), cluster, CONFIG
+        )
 
 
 SIZES = {name: value for name, value in T5_SHAPE.model_dump().items() if name != "head_size"}
@@ -115,7 +123,9 @@ def test_heads_that_do_not_go_with_the_family_are_refused(
 def a100() -> ProfiledCost:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=40 * 10**9)
     config = ProfiledConfig(path=Path("a100.h5"), recompute=("none", "full"))
-    return ProfiledCost(a100_table("t5"), SHAPES["t5"], cluster, config)
+    return ProfiledCost(
+        a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config
+    )
 
 
 def work_and_memory(costs: FloatArray) -> FloatArray:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import (
     ROW_TOKENS,
     ROWS,
@@ -14,6 +15,7 @@ from tests.examples.measured_layers import (
     linear_table,
 )
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -22,10 +24,11 @@ from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
+EQUAL = equal_shares(SHAPE, THREE_STAGES)
 
 
 def costs_of(n_rows: int, row_tokens: int, cost: ProfiledCost | None = None) -> StageCosts:
-    model = cost or ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
+    model = cost or ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
     return model.stage_costs(decoder_shapes(np.array([n_rows]), np.array([row_tokens])))
 
 
@@ -81,14 +84,14 @@ def test_a_point_beside_an_infeasible_one_is_feasible() -> None:
 def test_only_the_stage_with_the_layer_that_ran_out_of_memory_is_infeasible() -> None:
     small = linear_grid(3.0, max_tokens=64)
     head = replace(linear_layer(3.0), forward_ms=small)
-    cost = ProfiledCost(linear_table(head=head), SHAPE, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, CONFIG)
     assert np.isinf(costs_of(4, 32, cost).forward_ms).tolist() == [[False, False, True]]
 
 
 def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
     rng = np.random.default_rng(0)
     n_rows, row_tokens = rng.integers(1, 12, 200), rng.integers(1, 80, 200)
-    cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
     together = cost.stage_costs(decoder_shapes(n_rows, row_tokens)).work_ms
     alone = [
         costs_of(int(r), int(t), cost).work_ms[0] for r, t in zip(n_rows, row_tokens, strict=True)
@@ -98,18 +101,18 @@ def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
 
 def test_no_micro_batches_cost_nothing() -> None:
     nothing = np.array([], dtype=np.int64)
-    cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
     assert cost.stage_costs(decoder_shapes(nothing, nothing)).forward_ms.shape == (0, 3)
 
 
 def test_static_memory_is_weights_times_the_state_factor() -> None:
-    cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
     assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 400]
 
 
 def test_the_configuration_overrides_the_state_factor() -> None:
     config = CONFIG.model_copy(update={"state_factor": 2.0})
-    cost = ProfiledCost(linear_table(), SHAPE, THREE_STAGES, config)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config)
     assert cost.static_bytes.tolist() == [2 * 400, 2 * 300, 2 * 400]
 
 
@@ -118,7 +121,7 @@ def test_every_stage_reduces_its_own_weights_and_waits_for_the_step_of_the_large
     n_replicas: int, per_byte: float
 ) -> None:
     cluster = THREE_STAGES.model_copy(update={"n_replicas": n_replicas})
-    cost = ProfiledCost(linear_table(), SHAPE, cluster, CONFIG)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, cluster, CONFIG)
     assert cost.reduce_ms.tolist() == [400 * per_byte, 300 * per_byte, 400 * per_byte]
     assert cost.step_ms == 400 * 0.25
 
@@ -127,9 +130,9 @@ def test_noise_is_repaired_and_its_share_told() -> None:
     noisy = linear_grid(1.0)
     noisy[1, 1] = 10.0
     layer = replace(linear_layer(1.0), forward_ms=noisy)
-    cost = ProfiledCost(linear_table(layer=layer), SHAPE, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(layer=layer), SHAPE, EQUAL, THREE_STAGES, CONFIG)
     assert 0 < cost.repaired < 0.05
-    assert ProfiledCost(linear_table(), SHAPE, THREE_STAGES, CONFIG).repaired == 0
+    assert ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG).repaired == 0
 
 
 def test_a_table_of_another_model_is_refused_with_both_values() -> None:
@@ -139,12 +142,12 @@ def test_a_table_of_another_model_is_refused_with_both_values() -> None:
         match=r"costs.h5: costs of another model: hidden_size is 8 there and 16 in \[model\], "
         r"vocab_size is 50 there and 60 in \[model\]; measure this one",
     ):
-        ProfiledCost(linear_table(), shape, THREE_STAGES, CONFIG)
+        ProfiledCost(linear_table(), shape, EQUAL, THREE_STAGES, CONFIG)
 
 
 def test_a_table_fits_models_of_any_depth() -> None:
     shape = SHAPE.model_copy(update={"n_layers": 3})
-    cost = ProfiledCost(linear_table(), shape, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(), shape, Placement((1, 1, 1)), THREE_STAGES, CONFIG)
     assert costs_of(1, 16, cost).forward_ms[0, 1] == 16
 
 
@@ -155,7 +158,7 @@ def test_a_mode_that_was_not_measured_is_named() -> None:
         match=r"holds no measurements of tensor_parallel=1/recompute=full/layer, only of: "
         r"tensor_parallel=1/recompute=none/stage; .*change planner.cost",
     ):
-        ProfiledCost(linear_table(), SHAPE, THREE_STAGES, config)
+        ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config)
 
 
 def test_layers_measured_at_other_points_are_refused() -> None:
@@ -163,7 +166,7 @@ def test_layers_measured_at_other_points_are_refused() -> None:
     with pytest.raises(
         InputError, match=r"costs.h5: 'head' was measured with other rows or lengths"
     ):
-        ProfiledCost(linear_table(head=head), SHAPE, THREE_STAGES, CONFIG)
+        ProfiledCost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, CONFIG)
 
 
 def test_an_infeasible_cost_is_infinite_not_large() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import (
     ROW_TOKENS,
     ROWS,
@@ -84,7 +85,8 @@ def test_modes_share_the_times_without_recomputation() -> None:
     }
     table = replace(plain, layers={**plain.layers, **full.layers, **twice})
     config = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))
-    cost = ProfiledCost(table, SHAPE, Cluster(n_stages=3, device_memory_bytes=10**9), config)
+    cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
+    cost = ProfiledCost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, config)
     shapes = decoder_shapes(np.array([2, 3]), np.array([32, 20]))
     of_mode = [cost.stage_costs(shapes, mode) for mode in (Recompute.NONE, Recompute.FULL)]
     np.testing.assert_allclose(of_mode[0].weight_ms, of_mode[1].weight_ms)

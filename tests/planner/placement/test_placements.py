@@ -17,6 +17,7 @@ from tests.examples.measured_layers import (
     linear_table,
 )
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.memory import activation_bytes
@@ -39,7 +40,7 @@ def every_placement(n_layers: int, n_stages: int) -> list[Counts]:
 
 def by_cost(costs: CostSource, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes) -> Counts:
     """The last of the placements, which follow equal shares."""
-    return placements(costs, shape, cluster, sizes)[-1]
+    return placements(costs, shape, cluster, sizes)[-1].layers_per_stage
 
 
 def on_stages(table: FloatArray, counts: Counts) -> list[float]:
@@ -71,7 +72,8 @@ def test_no_placement_is_better(found: tuple[FloatArray, FloatArray]) -> None:
         squares = sum(ms**2 for ms in each)
         return max(on_stages(excess, counts)), max(each), squares, counts
 
-    assert best_placement(times, excess) == min(every_placement(n_layers, n_stages), key=badness)
+    best = min(every_placement(n_layers, n_stages), key=badness)
+    assert best_placement(times, excess).layers_per_stage == best
 
 
 def one(n_rows: int, row_tokens: int, target_tokens: int = 0) -> Shapes:
@@ -95,8 +97,7 @@ def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stage
     parts = PartCosts.of_probe(probe.stage_costs(size).work_ms[0], shape)
     weights = PartCosts.of_probe(probe.static_bytes, shape)
     for counts in every_placement(shape.n_all_layers, n_stages):
-        placed = shape.model_copy(update={"layers_per_stage": counts})
-        cost, _ = costs_of(config, placed, cluster_of(n_stages))
+        cost, _ = costs_of(config, shape, Placement(counts), cluster_of(n_stages))
         for of_parts, expected in (
             (parts, cost.stage_costs(size).work_ms[0]),
             # Counts an embedding once for each use.
@@ -146,8 +147,7 @@ def test_a_placement_that_fits_wins_over_a_faster_one() -> None:
 
 def _needed(costs_read: CostSource, counts: Counts) -> list[float]:
     """With two micro-batches of 16 tokens in flight on the first stage and one on the second."""
-    shape = SHAPE.model_copy(update={"layers_per_stage": counts})
-    cost, _ = costs_of(costs_read, shape, cluster_of(2))
+    cost, _ = costs_of(costs_read, SHAPE, Placement(counts), cluster_of(2))
     costs = cost.stage_costs(one(1, 16))
     needed = cost.static_bytes + activation_bytes(costs)[0] + costs.stored_bytes[0] * [1, 0]
     return list(map(float, needed))
@@ -158,11 +158,11 @@ def test_authors_have_equal_shares() -> None:
     peak = linear_layer(1.0)
     layer = replace(peak, stack_peak_bytes=3 * peak.stored_bytes)
     config = measured(linear_table(layer=layer))
-    assert placements(config, SHAPE, cluster_of(2), sizes) == [(3, 3), (4, 2)]
+    assert placements(config, SHAPE, cluster_of(2), sizes) == [Placement((3, 3)), Placement((4, 2))]
     settings = config.config.model_copy(update={"accounting": "authors"})
     as_authors = replace(config, config=settings)
-    assert placements(as_authors, SHAPE, cluster_of(2), sizes) == [(3, 3)]
-    assert placements(config, SHAPE, cluster_of(1), sizes) == [(6,)]
+    assert placements(as_authors, SHAPE, cluster_of(2), sizes) == [Placement((3, 3))]
+    assert placements(config, SHAPE, cluster_of(1), sizes) == [Placement((6,))]
 
 
 def test_sizes_that_were_not_measured_are_halved_or_leave_equal_shares() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples.a100_tables import PROFILES, SHAPES, Family, a100_table
+from tests.examples.equal_shares import equal_shares, rows_only
 from tests.examples.published_plans import COSTS
 
 from dynapipe_hpc.data.microbatch import Recompute
@@ -29,7 +30,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size
 def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> ProfiledCost:
     config = ProfiledConfig(path=COSTS.path, recompute=COSTS.recompute, accounting=accounting)
     shape = SHAPES[family].model_copy(update={"n_layers": 8})
-    return ProfiledCost(a100_table(family), shape, cluster, config)
+    return ProfiledCost(a100_table(family), shape, equal_shares(shape, cluster), cluster, config)
 
 
 @pytest.mark.parametrize("accounting", ["measured", "authors"])
@@ -51,7 +52,7 @@ def test_no_plan_beats_its_bound(
     rules = schedule_rules(ScheduleConfig(split_backward=split_backward))
     cost = cost_of(family, accounting, cluster)
     search = BestOfSearch([], rules, SearchConfig(effort=3000), cost, cluster)
-    planner = Planner(search, cost, cluster, 8, split_backward=split_backward)
+    planner = Planner(search, cost, cluster, 8, rows_only(cluster), split_backward=split_backward)
     samples = [Sample(i, *sizes) for i, sizes in enumerate(lengths)]
     choice = planner.choose(samples)
     assert planner.lower_bound_ms(choice, samples) <= choice.best.makespan_ms * (1 + 1e-9)
@@ -61,9 +62,11 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     link = Link(latency_ms=3)
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
     config = ProfiledConfig(path=COSTS.path, accounting="authors")
-    cost = ProfiledCost(a100_table("t5"), SHAPES["t5"], cluster, config)
+    cost = ProfiledCost(
+        a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config
+    )
     search = BestOfSearch([], schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
-    planner = Planner(search, cost, cluster, 8)
+    planner = Planner(search, cost, cluster, 8, rows_only(cluster))
     samples = [Sample(0, 94, 52), Sample(1, 59, 20)]
     planned_ms = planner.choose(samples).best.makespan_ms
     noisy = lower_bound_ms([], samples, cost, cluster, may_split=False)

@@ -14,7 +14,7 @@ from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.explain.show_plan import prediction_text
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.place_layers import place_layers_for, with_layers
+from dynapipe_hpc.experiment.place_layers import place_layers_for
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.make_plans import Planner
@@ -43,15 +43,14 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     if warning := check_costs(files.costs, configured(files.config)):
         yield f"warning: {warning}"
-    batches = read_lengths(lengths, needs_targets=files.config.model.is_encoder_decoder)
-    config = with_layers(files.config, place_layers_for(files, batches))
-    shape, cluster, max_tokens = config.model, config.cluster, config.data.max_tokens
-    planner = Planner.of(config.planner, files.costs, shape, cluster, max_tokens)
+    shape = files.config.model
+    batches = read_lengths(lengths, needs_targets=shape.is_encoder_decoder)
+    planner = files.planner(place_layers_for(files, batches))
     records: list[Record] = []
     with replacing(output) as beside:
         for number, batch in enumerate(batches):
             try:
-                check_rows(samples_of_lengths(batch), config.model)
+                check_rows(samples_of_lengths(batch), shape)
                 records.append(_plan(planner, number, batch))
             except InputError as error:
                 raise InputError(f"{lengths}: batch {number}: {error}") from error

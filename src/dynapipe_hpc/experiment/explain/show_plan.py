@@ -44,7 +44,7 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
         [
             f"costs {planner.cost.description}",
             *([f"warning: {warning}"] if warning else ()),
-            f"layers per stage {', '.join(map(str, config.model.layers_per_stage or ()))}",
+            f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *describe_long(experiment.dataset, config.data),
             *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.begun_table import measured_with, modes_to_measure
 from dynapipe_hpc.experiment.profile.bench import Bench
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
@@ -17,12 +18,14 @@ from dynapipe_hpc.experiment.profile.rounds import OnProgress, share_of
 from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.experiment.profile.stack import sample_loader
 from dynapipe_hpc.experiment.profile.update import measure_update
-from dynapipe_hpc.experiment.rank.assemble import connect, dtype_of
+from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, connect, dtype_of
 from dynapipe_hpc.experiment.rank.channels import Channels
 from dynapipe_hpc.experiment.rank.devices import RankDevice, find_device
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.models.tied_weights import Tied, tied_weights
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, fingerprint_of
-from dynapipe_hpc.training.optimizer import state_factor
+from dynapipe_hpc.training.collectives import Collectives
+from dynapipe_hpc.training.optimizer import Optimizer, state_factor
 
 
 def profile(
@@ -57,9 +60,10 @@ def profile(
     modes = job.broadcast(modes_to_measure(config, begun))
     with job.agreeing():
         on = find_device(job, config)
-    channels = connect(config, job, on)
+    tied = _tied(job, config)
+    channels = connect(config, tied, job, on)
     is_begun = job.broadcast(begun is not None)
-    table = begun if is_begun else _without_layers(job, config, grid, channels, on)
+    table = begun if is_begun else _without_layers(job, config, grid, tied, channels, on)
     if not is_begun:
         yield table
     kept = None if table is None or beside is None else RoundsFile(beside, table.created)
@@ -75,13 +79,25 @@ def profile(
     channels.close()
 
 
+def _tied(job: Job, config: ExperimentConfig) -> Tied:
+    """Tied weights; a job of one stage has no other stages to share them with."""
+    if job.size != config.cluster.n_ranks:
+        return {}
+    return tied_weights(config.model, any_placement(config), config.cluster.n_shards)
+
+
 def _without_layers(
-    job: Job, config: ExperimentConfig, grid: ProfileGrid, channels: Channels, on: RankDevice
+    job: Job,
+    config: ExperimentConfig,
+    grid: ProfileGrid,
+    tied: Tied,
+    channels: Channels,
+    on: RankDevice,
 ) -> ProfileTable | None:
     """A table without layers, on the first rank; None elsewhere."""
     dtype = dtype_of(config)
     same_shard = job.divide(channels.collectives.shard)
-    update = measure_update(job, config, channels.collectives, on.device)
+    update = measure_update(job, _optimizer(job, config, tied, channels.collectives, on.device))
     link = measure_link(
         job, same_shard, channels.transport, dtype, on.device, config.cluster.link.full_duplex
     )
@@ -96,6 +112,19 @@ def _without_layers(
         link=link,
         provenance=_provenance(job, config, grid),
     )
+
+
+def _optimizer(
+    job: Job,
+    config: ExperimentConfig,
+    tied: Tied,
+    collectives: Collectives,
+    device: torch.device,
+) -> Optimizer:
+    """The optimizer of this rank's stage, as in a run."""
+    stage = config.cluster.stage_of(job.rank)
+    module = build_module(config, any_placement(config), stage, collectives, device)
+    return build_optimizer(config, tied, module, collectives)
 
 
 def _provenance(job: Job, config: ExperimentConfig, grid: ProfileGrid) -> dict[str, str]:

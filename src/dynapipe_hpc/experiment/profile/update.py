@@ -3,31 +3,26 @@
 import time
 from statistics import median
 
-import torch
-
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.devices import wait_for
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_table import UpdateProfile
-from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.optimizer import Optimizer
 
 REPETITIONS = 7
 
 
-def measure_update(
-    job: Job, config: ExperimentConfig, collectives: Collectives, device: torch.device
-) -> UpdateProfile:
+def measure_update(job: Job, optimizer: Optimizer) -> UpdateProfile:
     """Times the gradient all-reduce and the optimizer step of this rank's stage (collective).
 
     A job of one stage reduces nothing, so its table holds no time for the all-reduce.
 
+    Args:
+        job: The ranks.
+        optimizer: The optimizer of the weights of this rank.
+
     Returns:
         The median over ranks and repetitions on the first rank, zeros elsewhere.
     """
-    module = build_module(config, config.cluster.stage_of(job.rank), collectives, device)
-    optimizer = build_optimizer(config, module, collectives)
     times = [_update_ms(job, optimizer) for _ in range(1 + REPETITIONS)][1:]
     n_bytes = optimizer.parameters.weight_bytes
     per_byte = [median(column) / n_bytes for column in zip(*times, strict=True)]

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.dataset.long_samples import reader_of
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
@@ -16,7 +17,7 @@ from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, reserve_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.shards import Shards
-from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
+from dynapipe_hpc.models.tied_weights import Tied, paired_stages, tied_weights
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -45,16 +46,17 @@ class Worker:
 
 def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     """Builds the stage of this rank on its device; all ranks together."""
-    config, dataset = experiment.config, experiment.dataset
+    config, dataset, placement = experiment.config, experiment.dataset, experiment.placement
     torch.set_num_threads(config.training.threads)
-    channels = connect(config, job, on)
+    tied = tied_weights(config.model, placement, config.cluster.n_shards)
+    channels = connect(config, tied, job, on)
     stage_number = config.cluster.stage_of(job.rank)
-    module = build_module(config, stage_number, channels.collectives, on.device)
+    module = build_module(config, placement, stage_number, channels.collectives, on.device)
     weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
     reader = reader_of(dataset, config.data)
     loader = TokenLoader(reader, dataset.eos_id, weighting, collate)
-    optimizer = build_optimizer(config, module, channels.collectives)
+    optimizer = build_optimizer(config, tied, module, channels.collectives)
     stage = ModuleStage(module, loader, optimizer)
     state = TrainingState(module, optimizer, channels.collectives)
     clock = HostClock() if on.device.type == "cpu" else CudaClock()
@@ -63,34 +65,35 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     return Worker(loader, stage, state, channels, clock)
 
 
-def connect(config: ExperimentConfig, job: Job, on: RankDevice) -> Channels:
+def connect(config: ExperimentConfig, tied: Tied, job: Job, on: RankDevice) -> Channels:
     """Opens the channels of a job with all ranks, or those of one stage only (collective)."""
     one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
     cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
-    tied = tied_weights(config.model, cluster.n_stages, cluster.n_shards)
     timeout_s = config.executor.timeout_s
     return open_channels(job, cluster, on, dtype_of(config), paired_stages(tied), timeout_s)
 
 
 def build_optimizer(
-    config: ExperimentConfig, module: nn.Module, collectives: Collectives
+    config: ExperimentConfig, tied: Tied, module: nn.Module, collectives: Collectives
 ) -> Optimizer:
     """The optimizer of a stage's weights, together with the other ranks of `collectives`."""
     shares_state = config.cluster.zero_stage == 1
-    tied = tied_weights(config.model, collectives.n_stages, collectives.n_shards)
     return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
 
 
 def build_module(
-    config: ExperimentConfig, stage: int, shards: Shards, device: torch.device = CPU
+    config: ExperimentConfig,
+    placement: Placement,
+    stage: int,
+    shards: Shards,
+    device: torch.device = CPU,
 ) -> StageOfFamily:
     """A shard of the layers of a stage, with initial weights."""
-    n_stages = config.cluster.n_stages
     return family_of(config.model)(
         config.model,
-        config.model.layers_of_stage(stage, n_stages),
+        placement.layers[stage],
         first=stage == 0,
-        last=stage == n_stages - 1,
+        last=stage == placement.n_stages - 1,
         shards=shards,
         seed=config.training.seed,
         dtype=dtype_of(config),

@@ -76,7 +76,11 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     with job.agreeing():
         on = find_device(job, config)
     with job.agreeing():
-        log = RunLog(config, output, job.size, n_done, lock) if job.is_first else None
+        log = (
+            RunLog(config, experiment.placement, output, job.size, n_done, lock)
+            if job.is_first
+            else None
+        )
     for line in describe_long(dataset, config.data) if job.is_first else ():
         print(escaped(line), flush=True)
     worker = build_worker(experiment, job, on)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
@@ -21,7 +22,13 @@ class RunLog:
     """The run folder of the current run."""
 
     def __init__(
-        self, config: ExperimentConfig, output: Path, n_ranks: int, n_done: int, lock: RunLock
+        self,
+        config: ExperimentConfig,
+        placement: Placement,
+        output: Path,
+        n_ranks: int,
+        n_done: int,
+        lock: RunLock,
     ) -> None:
         """Creates a run folder, or continues one in which `n_done` iterations are done."""
         self._lock = lock
@@ -29,7 +36,7 @@ class RunLog:
             "device": gpu_name(config) or "cpu",
             "attention": attention_kernels(config),
         }
-        facts = (output, to_toml(config), machine)
+        facts = (output, to_toml(config, placement), machine)
         if n_done:
             told = f"{output}: continues after {n_done} iterations"
             print(escaped(told + _changed_rate(output, config, n_done)), flush=True)

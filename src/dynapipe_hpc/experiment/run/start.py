@@ -31,14 +31,14 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
     """
     with job.agreeing():
         files = ExperimentFiles(load_config(path, overrides))
-        layers_per_stage = None
+        placement = None
         if job.is_first:
             check_run(files, job.size)
             # On the first rank only, as others might round costs differently.
-            layers_per_stage = place_layers(files)
-    layers_per_stage = job.broadcast(layers_per_stage)
+            placement = place_layers(files)
+    placement = job.broadcast(placement)
     with job.agreeing():
-        experiment = open_experiment(files, layers_per_stage)
+        experiment = open_experiment(files, placement)
     _warn_of_cores(job, experiment.config.training.threads)
     with job.agreeing():
         check_torch()

@@ -21,7 +21,7 @@ def rank_plans(
     cluster: Cluster,
     cost: CostModel,
     hidden_size: int,
-    first_decoder_stage: int | None = None,
+    boundaries: Sequence[Boundary],
 ) -> list[RankPlan]:
     """Writes one plan per stage of every replica, by rank; all shards of a stage execute it.
 
@@ -31,9 +31,9 @@ def rank_plans(
         cluster: The cluster, with numbering of ranks and memory limit.
         cost: Cost model that the pipelines were scheduled with.
         hidden_size: Width of the tensors between stages.
-        first_decoder_stage: First decoder stage of an encoder-decoder model, None otherwise; it and
-            later stages pass on both sides.
+        boundaries: What each stage hands to the next one, see `Placement.boundaries`.
     """
+    entering = (Boundary.ROWS, *boundaries[:-1])
     predicted_ms = iteration_ms([pipeline.timeline for pipeline in pipelines], cost)
     return [
         RankPlan(
@@ -46,7 +46,7 @@ def rank_plans(
             instructions=instructions,
             memory=memory,
             prediction=Prediction(predicted_ms, passes_ms),
-            boundaries=_boundaries(stage, first_decoder_stage),
+            boundaries=(entering[stage], boundaries[stage]),
         )
         for replica, pipeline in enumerate(pipelines)
         for stage, (instructions, memory, passes_ms) in enumerate(
@@ -58,13 +58,6 @@ def rank_plans(
             )
         )
     ]
-
-
-def _boundaries(stage: int, first_decoder_stage: int | None) -> tuple[Boundary, Boundary]:
-    """Boundaries before and after a stage."""
-    if first_decoder_stage is None:
-        return Boundary.ROWS, Boundary.ROWS
-    return Boundary(stage > first_decoder_stage), Boundary(stage >= first_decoder_stage)
 
 
 def _instructions(replica: int, pipeline: Pipeline, cluster: Cluster) -> list[InstructionRows]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc.architecture.part import BACKWARD_WORK
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -31,21 +32,24 @@ class AnalyticCost:
 
     Args:
         shape: The model.
-        cluster: The stages it is spread over.
+        placement: The layers of every stage.
+        cluster: The ranks.
         config: The machine's rates, and the modes of recomputation.
     """
 
-    def __init__(self, shape: ModelShape, cluster: Cluster, config: AnalyticConfig) -> None:
+    def __init__(
+        self, shape: ModelShape, placement: Placement, cluster: Cluster, config: AnalyticConfig
+    ) -> None:
         self._config = config
         self._cluster = cluster
         self._is_encoder_decoder = shape.is_encoder_decoder
-        self._boundaries = boundary_sizes(shape, cluster.n_stages) * config.element_bytes
+        self._boundaries = boundary_sizes(shape, placement) * config.element_bytes
         parts = shape.architecture.parts(cluster.n_shards)
         parameter_bytes = {
             kind: part.parameters * config.element_bytes for kind, part in parts.items()
         }
-        self._held = held_weights(parameter_bytes, shape, cluster.n_stages)
-        self._counts = parts_of_stages(shape, cluster.n_stages)
+        self._held = held_weights(parameter_bytes, shape, placement)
+        self._counts = parts_of_stages(shape, placement)
         self._estimates = {
             mode: layer_estimates(shape, config.element_bytes, cluster.n_shards, mode)
             for mode in config.recompute_modes

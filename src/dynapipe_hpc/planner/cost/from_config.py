@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
@@ -44,8 +45,16 @@ def read_costs(config: CostConfig, shape: ModelShape) -> CostSource:
     return MeasuredCosts(config, load_table(config.path, shape))
 
 
-def costs_of(source: CostSource, shape: ModelShape, cluster: Cluster) -> tuple[CostModel, Link]:
-    """Estimates, or measurements.
+def costs_of(
+    source: CostSource, shape: ModelShape, placement: Placement, cluster: Cluster
+) -> tuple[CostModel, Link]:
+    """Cost model of estimates or of measurements.
+
+    Args:
+        source: Estimates or measurements.
+        shape: The model.
+        placement: The layers of every stage.
+        cluster: The ranks.
 
     Returns:
         The cost model, and the connection between neighbouring stages: as measured, else as
@@ -55,6 +64,6 @@ def costs_of(source: CostSource, shape: ModelShape, cluster: Cluster) -> tuple[C
         InputError: The measurements are of another model.
     """
     if isinstance(source, AnalyticConfig):
-        return AnalyticCost(shape, cluster, source), cluster.link
-    cost = ProfiledCost(source.table, shape, cluster, source.config)
+        return AnalyticCost(shape, placement, cluster, source), cluster.link
+    cost = ProfiledCost(source.table, shape, placement, cluster, source.config)
     return cost, source.table.link or cluster.link

@@ -1,10 +1,11 @@
-"""What a rank keeps of weights, gradients and optimizer state."""
+"""Bytes of weights, gradients and optimizer state on a rank."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
@@ -16,12 +17,12 @@ GRADIENT_BYTES = 4  # gradients are added up in float32 at least
 def state_factor_of_rank(state_factor: float, element_bytes: int, cluster: Cluster) -> float:
     """Bytes of weights, gradients and optimizer state on a rank, per byte of its weights.
 
-    With `cluster.zero_stage` 1, replicas share out the state of the optimizer, float32 copies
-    of 16-bit weights included; weights and gradients are on all of them.
+    With `cluster.zero_stage` 1, replicas partition the optimizer state, float32 copies of 16-bit
+    weights included; weights and gradients are on all of them.
 
     Args:
-        state_factor: The same without sharing.
-        element_bytes: Size of one number of the weights.
+        state_factor: The same without ZeRO.
+        element_bytes: Bytes per number of a weight.
         cluster: The replicas.
 
     Source:
@@ -42,8 +43,8 @@ class HeldWeights(NamedTuple):
     """Bytes of weights on a shard of every stage, shape (n_stages,).
 
     Attributes:
-        own: Those that the stage updates.
-        copied: Copies of another stage's.
+        own: Weights that the stage updates.
+        copied: Copies of tied weights that another stage updates.
     """
 
     own: FloatArray
@@ -51,20 +52,21 @@ class HeldWeights(NamedTuple):
 
 
 def held_weights(
-    parameter_bytes: Mapping[str, float], shape: ModelShape, n_stages: int
+    parameter_bytes: Mapping[str, float], shape: ModelShape, placement: Placement
 ) -> HeldWeights:
-    """Where the weights of a model are.
+    """Weights of a model on every stage.
 
-    A tied weight belongs to the first stage that holds it, and is there once however many parts
-    of the stage use it (docs/decisions/0011).
+    A tied weight belongs to the first stage that holds it. A stage holds it once, however many of
+    its parts use it (docs/decisions/0011).
 
     Args:
-        parameter_bytes: By kind, the weights of one part; of the embedding's in the head, too.
+        parameter_bytes: Bytes of the weights of one part by kind; the head's include those of the
+            embedding.
         shape: The model.
-        n_stages: The stages it is spread over.
+        placement: The layers of every stage.
     """
-    own, copied = untied_weights(parameter_bytes, shape, n_stages)
-    counts = parts_of_stages(shape, n_stages)
+    own, copied = untied_weights(parameter_bytes, shape, placement)
+    counts = parts_of_stages(shape, placement)
     for kinds in shape.architecture.tied.values():
         uses: FloatArray = np.sum([counts[kind] for kind in kinds], axis=0)
         n_bytes, owner = parameter_bytes[kinds[0]], np.flatnonzero(uses)[0]
@@ -76,9 +78,9 @@ def held_weights(
 
 
 def untied_weights(
-    parameter_bytes: Mapping[str, float], shape: ModelShape, n_stages: int
+    parameter_bytes: Mapping[str, float], shape: ModelShape, placement: Placement
 ) -> HeldWeights:
-    """As `held_weights`, if every part had weights of its own."""
-    counts = parts_of_stages(shape, n_stages)
+    """Weights on every stage as in `held_weights`, if every part had its own."""
+    counts = parts_of_stages(shape, placement)
     own: FloatArray = np.sum([counts[kind] * n for kind, n in parameter_bytes.items()], axis=0)
-    return HeldWeights(own, np.zeros(n_stages))
+    return HeldWeights(own, np.zeros_like(own))

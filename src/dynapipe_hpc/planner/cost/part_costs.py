@@ -1,32 +1,33 @@
-"""What the parts of a stage add to its costs, whatever the cost model."""
+"""Costs of the single parts of a stage, derived from any cost model."""
 
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 
-# Stages of one side of a model of which each tells one part: first, middle, two layers, last.
+# Layers of the stages that are compared, per side: first, middle, middle with two layers, last.
 PROBE = (1, 1, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PartCosts:
-    """One quantity that adds up over the parts of a stage.
+    """Costs of the parts of a stage, which add up: times, or bytes.
 
     Attributes:
-        n_first_side: Layers of the encoder, or all layers of a decoder-only model.
-        first_layer: Of one of them.
-        second_layer: Of a layer of the decoder that follows; 0 without.
-        first_side: Of every stage with layers of the first kind, besides what it holds.
-        second_side: Of every stage with layers of the second.
-        first: Of the first stage, on top.
-        turn: Of the stage where a decoder begins that follows an encoder, on top.
-        last: Of the last stage, on top.
+        n_first_side: Number of layers of the encoder, or of a decoder-only model.
+        first_layer: Cost of one of these layers.
+        second_layer: Cost of a layer of a decoder that follows an encoder; 0 without one.
+        first_side: Cost of having any layers of the first kind on a stage.
+        second_side: Cost of having any layers of the second kind on a stage.
+        first: Additional cost of the first stage.
+        turn: Additional cost of the stage where a decoder that follows an encoder begins.
+        last: Additional cost of the last stage.
     """
 
     n_first_side: int
@@ -40,7 +41,7 @@ class PartCosts:
 
     @classmethod
     def of_probe(cls, costs: FloatArray, shape: ModelShape) -> Self:
-        """From the costs of the stages of `probe_costs`."""
+        """Costs of parts from those of the stages of `probe_costs`."""
         first, middle, two, last = costs[:4]
         layer = two - middle
         if len(shape.architecture.layer_kinds) == 1:
@@ -52,7 +53,7 @@ class PartCosts:
         return cls(shape.n_layers, layer, second, middle - layer, after - second, *ends)
 
     def on_stages(self, n_layers: int, n_stages: int, impossible: float = np.inf) -> FloatArray:
-        """Of every stage, if it held the layers i to j - 1 of all `n_layers`.
+        """Cost of every stage, if it held the layers i to j - 1 of all `n_layers`.
 
         Returns:
             Shape (n_stages, n_layers + 1, n_layers + 1), by stage, i and j; `impossible` where
@@ -78,6 +79,7 @@ def probe_costs(source: CostSource, shape: ModelShape, cluster: Cluster) -> Cost
     Raises:
         InputError: As `costs_of`.
     """
-    counts = PROBE * len(shape.architecture.layer_kinds)
-    probe = shape.model_copy(update={"n_layers": sum(PROBE), "layers_per_stage": counts})
-    return costs_of(source, probe, cluster.model_copy(update={"n_stages": len(counts)}))[0]
+    placement = Placement(PROBE * len(shape.architecture.layer_kinds))
+    probe = shape.model_copy(update={"n_layers": sum(PROBE)})
+    stages = cluster.model_copy(update={"n_stages": placement.n_stages})
+    return costs_of(source, probe, placement, stages)[0]

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
@@ -54,7 +55,8 @@ class ProfiledCost:
     Args:
         table: The measurements.
         shape: The model, which must be the one measured (its number of layers aside).
-        cluster: The stages it is spread over.
+        placement: The layers of every stage.
+        cluster: The ranks.
         config: Which of the table's layers to use.
 
     Raises:
@@ -62,28 +64,33 @@ class ProfiledCost:
     """
 
     def __init__(
-        self, table: ProfileTable, shape: ModelShape, cluster: Cluster, config: ProfiledConfig
+        self,
+        table: ProfileTable,
+        shape: ModelShape,
+        placement: Placement,
+        cluster: Cluster,
+        config: ProfiledConfig,
     ) -> None:
         check_model(table.model, shape, config.path)
         self._modes = config.recompute_modes
-        counts = parts_of_stages(shape, cluster.n_stages)
+        counts = parts_of_stages(shape, placement)
         selection = _Selection(table, config, cluster.n_shards)
         layers_of_mode = {mode: selection.layers(mode, counts) for mode in self._modes}
         layers = layers_of_mode[self._modes[0]]  # every mode has the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
-        self._held = held_weights(parameter_bytes, shape, cluster.n_stages)
+        self._held = held_weights(parameter_bytes, shape, placement)
         state_factor = config.state_factor or table.state_factor
         self._state_factor = state_factor_of_rank(state_factor, table.element_bytes, cluster)
         self._copy_factor = factor_of_copies(table.element_bytes)
         self._update, repair, finer = table.update, make_monotone, with_finer_lengths
         if config.accounting == "authors":
             self._state_factor = authors_state_factor(state_factor, cluster.n_replicas)
-            self._held = untied_weights(parameter_bytes, shape, cluster.n_stages)
+            self._held = untied_weights(parameter_bytes, shape, placement)
             self._update, repair, finer = UpdateProfile(), as_measured, as_they_are
         self._is_encoder_decoder = shape.is_encoder_decoder
         self._path = config.path
         self._n_replicas = cluster.n_replicas
-        stages = _Stages.of(counts, boundary_sizes(shape, cluster.n_stages) * table.element_bytes)
+        stages = _Stages.of(counts, boundary_sizes(shape, placement) * table.element_bytes)
         plain_ms = _PlainBackward.of(selection, counts)
         grids, repaired = {}, []
         for mode, each in layers_of_mode.items():

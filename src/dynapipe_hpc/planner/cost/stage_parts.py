@@ -1,36 +1,35 @@
-"""What a pipeline stage is made of."""
+"""Parts of pipeline stages, and the sizes of the boundaries between them."""
 
 import numpy as np
 
 from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 STAGE = "stage"
-"""Kind of what a pass through a stage takes besides its parts."""
+"""Kind of part that stands for what a pass takes besides the parts of a stage."""
 
 
-def parts_of_stages(shape: ModelShape, n_stages: int) -> dict[str, FloatArray]:
-    """Parts of every kind on every stage, see `Architecture.held`; `STAGE` is once on each.
+def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatArray]:
+    """Number of parts of every kind on every stage; `STAGE` is once on each.
 
     Returns:
         By kind, an array of shape (n_stages,).
     """
-    held = [shape.parts_of_stage(stage, n_stages) for stage in range(n_stages)]
+    held = placement.parts(shape.architecture)
     counts = {kind: np.array([float(parts[kind]) for parts in held]) for kind in held[0]}
-    return {**counts, STAGE: np.ones(n_stages)}
+    return {**counts, STAGE: np.ones(placement.n_stages)}
 
 
-def boundary_sizes(shape: ModelShape, n_stages: int) -> FloatArray:
-    """How many numbers per token a stage hands to the next one.
+def boundary_sizes(shape: ModelShape, placement: Placement) -> FloatArray:
+    """Numbers per token that a stage hands to the next one.
 
     Returns:
         Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target
         token.
     """
-    sizes = np.zeros((n_stages, 2))
-    sizes[:-1, 0] = shape.hidden_size
-    for stage in range(n_stages - 1):
-        boundary = shape.architecture.boundary(shape.layers_of_stage(stage, n_stages))
-        sizes[stage, 1] = shape.hidden_size if boundary is Boundary.PAIR else 0
+    of_pairs = [each is Boundary.PAIR for each in placement.boundaries(shape.architecture)]
+    sizes: FloatArray = shape.hidden_size * np.stack([np.ones(placement.n_stages), of_pairs], 1)
+    sizes[-1] = 0
     return sizes

@@ -1,1 +1,1 @@
-"""In: costs of layers. Out: the layers of every stage."""
+"""In: costs of layers. Out: placements of layers on stages to choose from."""

@@ -1,10 +1,11 @@
-"""Placements of layers on stages."""
+"""Placements of layers on stages that balance the costs of stages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -19,54 +20,56 @@ TIES = 1 + 1e-9  # what differs by less differs by rounding
 
 def placements(
     source: CostSource, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes
-) -> list[tuple[int, ...]]:
-    """How many layers every stage may hold: equal shares, and those that keep stages even.
+) -> list[Placement]:
+    """Placements to choose from: equal shares, and one balanced placement per recomputation mode.
 
-    There is one of the latter for every mode of recomputation, as it changes what a layer takes
-    beside a head: of all placements of consecutive layers, at least one per stage, the one that
-    exceeds the memory of a stage by least (by nothing, as a rule); of these, whose slowest stage
-    takes the least time for a micro-batch of common size; of these, whose stages differ least,
-    by the sum of squares; of these, with fewest layers on early stages, which keep more
-    micro-batches.
+    Modes differ because recomputation makes a layer slower compared with the head. The balanced
+    placement of a mode is the best by the following criteria, of which each breaks the ties of
+    the one before:
 
-    Time counts embedding, head and loss. Memory is that of the model and of as many common
-    micro-batches as 1F1B has in flight on the stage, or of the longest sample in the mode that
-    keeps least, if that is more.
+    1. The most that any stage needs beyond its memory is least; as a rule, that is zero.
+    2. The slowest stage takes the least time for a micro-batch of common size.
+    3. Stages differ least: the sum of their squared times is least.
+    4. Early stages hold the fewest layers, because they keep more micro-batches.
 
-    Costs counted as the authors of the paper do have equal shares, as theirs, and so does a model
-    whose costs are not known at these sizes.
+    Time includes embedding, head and loss. Memory is that of the model plus the larger of two: as
+    many common micro-batches as 1F1B has in flight on the stage, or the longest sample in the
+    mode that keeps least.
+
+    Equal shares are the only placement with the cost accounting of the paper's authors, who use
+    them, and for a model whose costs are not known at these sizes.
 
     Args:
         source: Estimates or measurements.
         shape: The model.
         cluster: The stages.
-        sizes: What the model is placed for.
+        sizes: Micro-batches that the model is placed for.
 
     Returns:
-        Different ones, equal shares first.
+        The placements without duplicates, equal shares first.
 
     Raises:
         InputError: The measurements are of another model.
     """
-    equal = shape.equal_shares(cluster.n_stages)
+    equal = Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
     is_authors = isinstance(source, MeasuredCosts) and source.config.accounting == "authors"
     if is_authors or cluster.n_stages == 1:
         return [equal]
     probe = _Probe(probe_costs(source, shape, cluster), shape, cluster)
     found = (probe.placement(sizes, mode) for mode in probe.cost.recompute_modes)
-    return list(dict.fromkeys([equal, *(counts for counts in found if counts)]))
+    return list(dict.fromkeys([equal, *filter(None, found)]))
 
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """What stages cost, from `cost`, that of `probe_costs`."""
+    """Costs of stages with any layers, derived from the costs of the stages of `probe_costs`."""
 
     cost: CostModel
     shape: ModelShape
     cluster: Cluster
 
-    def placement(self, sizes: TypicalSizes, mode: Recompute) -> tuple[int, ...] | None:
-        """For one mode; None where its costs are not known."""
+    def placement(self, sizes: TypicalSizes, mode: Recompute) -> Placement | None:
+        """The balanced placement of a mode; None if its costs are not known."""
         common = _known(sizes.common, self.cost, mode)
         work_ms = self.cost.stage_costs(common, mode).work_ms[0]
         if not np.isfinite(work_ms).all():
@@ -80,7 +83,7 @@ class _Probe:
         return parts.on_stages(self.shape.n_all_layers, self.cluster.n_stages, impossible)
 
     def _needed_bytes(self, sizes: TypicalSizes, mode: Recompute) -> FloatArray:
-        """As `PartCosts.on_stages`."""
+        """Memory that a stage with any layers needs, as an array of `PartCosts.on_stages`."""
         common = self.cost.stage_costs(sizes.common, mode)
         longest = self.cost.stage_costs(sizes.longest, self.cost.recompute_modes[-1])
         waiting = np.arange(self.cluster.n_stages - 1, -1, -1)[:, np.newaxis, np.newaxis]
@@ -92,13 +95,13 @@ class _Probe:
         return self._on_stages(self.cost.static_bytes) + in_flight
 
 
-def best_placement(work_ms: FloatArray, over_bytes: FloatArray) -> tuple[int, ...]:
-    """The placement that `placements` describes, by dynamic programming.
+def best_placement(work_ms: FloatArray, over_bytes: FloatArray) -> Placement:
+    """The balanced placement, see `placements`, by dynamic programming.
 
     Args:
-        work_ms: Shape (n_stages, n_layers + 1, n_layers + 1): of stage s with the layers i to
-            j - 1; infinite where it must not hold them.
-        over_bytes: Same shape: by how much they exceed the memory of the stage.
+        work_ms: Time of stage s with the layers i to j - 1, shape (n_stages, n_layers + 1,
+            n_layers + 1); infinite where the stage must not hold them.
+        over_bytes: Memory that the stage needs with these layers beyond what it has; same shape.
     """
     possible = np.isfinite(work_ms)
     for table in (over_bytes, work_ms):
@@ -110,13 +113,13 @@ def best_placement(work_ms: FloatArray, over_bytes: FloatArray) -> tuple[int, ..
     for table, rest in zip(squares, to_come[1:], strict=True):
         totals = table[edges[-1]] + rest
         edges.append(int(np.argmax(totals <= totals.min() * TIES)))
-    return tuple(int(count) for count in np.diff(edges))
+    return Placement(tuple(int(count) for count in np.diff(edges)))
 
 
 def _least_to_come(
     tables: FloatArray, join: Callable[[FloatArray, FloatArray], FloatArray]
 ) -> list[FloatArray]:
-    """Of stage s and those behind it, with the layers from i on; a list by s of arrays by i."""
+    """Least cost of stage s and all later ones with the layers from i on: by s, arrays by i."""
     rest = np.full(tables.shape[1], np.inf)
     rest[-1] = 0
     found = [rest]
@@ -126,7 +129,7 @@ def _least_to_come(
 
 
 def _known(size: Shapes, cost: CostModel, mode: Recompute) -> Shapes:
-    """With as many rows as costs are known for, halving them."""
+    """The size with its rows halved until its costs are known."""
     while size.n_rows[0] > 1 and not np.isfinite(cost.stage_costs(size, mode).table).all():
         size = size._replace(n_rows=size.n_rows // 2)
     return size

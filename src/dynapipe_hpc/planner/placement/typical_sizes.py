@@ -1,4 +1,4 @@
-"""The micro-batches that a model is placed for."""
+"""Typical micro-batches, which a model is placed for."""
 
 from typing import NamedTuple
 
@@ -8,16 +8,16 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
 
-# Plans are of so many micro-batches per stage, more or less: fewer leave stages idle.
+# About as many as plans have; fewer leave stages idle.
 MICROBATCHES_PER_STAGE = 4
 
 
 class TypicalSizes(NamedTuple):
-    """Micro-batches, one each.
+    """A common and a large micro-batch.
 
     Attributes:
-        common: Rows of common length, as many as are to be expected.
-        longest: The longest rows, one of each side.
+        common: Micro-batch with as many rows of common length as a typical one has.
+        longest: Micro-batch of one row, as long as the longest on each side.
     """
 
     common: Shapes
@@ -25,15 +25,15 @@ class TypicalSizes(NamedTuple):
 
 
 def typical_sizes(lengths: RowLengths, tokens_per_batch: int, cluster: Cluster) -> TypicalSizes:
-    """What micro-batches of some samples look like before any is planned.
+    """Sizes of micro-batches that are to be expected, before any iteration is planned.
 
-    A row of common length is one that half of all tokens are in rows of at most this length.
-    Rows share a batch's tokens evenly over `MICROBATCHES_PER_STAGE` micro-batches for every
-    stage of every replica.
+    The common length is such that half of all tokens are in rows of at most this length. A common
+    micro-batch has an equal share of a global batch: there are `MICROBATCHES_PER_STAGE` of them
+    for every stage of every replica.
 
     Args:
-        lengths: The rows of all samples, at least one.
-        tokens_per_batch: Of an iteration.
+        lengths: Row lengths of all samples, at least one.
+        tokens_per_batch: Number of tokens of a global batch.
         cluster: The replicas and stages.
     """
     common = [_of_half_the_tokens(side) for side in lengths]

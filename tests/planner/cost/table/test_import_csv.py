@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.examples.a100_tables import SHAPES, a100_table
 from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.equal_shares import equal_shares
 from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.errors import InputError
@@ -119,7 +120,9 @@ def test_a100_layers_need_the_same_on_top_per_row_however_many_layers_fitted(
 def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
     cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
     shape = GPT.model_copy(update={"n_layers": 32})
-    cost = ProfiledCost(a100, shape, cluster, ProfiledConfig(path=Path("a100.h5")))
+    cost = ProfiledCost(
+        a100, shape, equal_shares(shape, cluster), cluster, ProfiledConfig(path=Path("a100.h5"))
+    )
     costs = cost.stage_costs(decoder_shapes(np.array([1, 2]), np.array([2048, 8192])))
     assert costs.forward_ms[0].tolist() == pytest.approx([46.24, 46.24, 46.24, 52.59], rel=1e-3)
     assert np.isinf(costs.forward_ms[1]).all()

@@ -1,0 +1,61 @@
+"""Placement of a model's layers on pipeline stages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Self
+
+from dynapipe_hpc.architecture.architecture import Architecture
+from dynapipe_hpc.architecture.boundary import Boundary
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Pipeline layout: the consecutive layers that each pipeline stage holds.
+
+    Attributes:
+        layers_per_stage: Number of layers on each stage, in the order in which rows pass them; an
+            encoder's come before a decoder's.
+    """
+
+    layers_per_stage: tuple[int, ...]
+
+    @classmethod
+    def equal_shares(cls, n_layers: int, n_stages: int) -> Self:
+        """Equal numbers of layers; the remainder goes to stages in the middle.
+
+        The first and the last stage also hold the embedding and the head, so the stages between
+        them take the remaining layers first.
+        """
+        share, left_over = divmod(n_layers, n_stages)
+        by_room = sorted(range(n_stages), key=lambda s: (s in (0, n_stages - 1), s))
+        takes_more = set(by_room[:left_over])
+        return cls(tuple(share + (stage in takes_more) for stage in range(n_stages)))
+
+    @property
+    def n_layers(self) -> int:
+        """Number of layers on all stages together."""
+        return sum(self.layers_per_stage)
+
+    @property
+    def n_stages(self) -> int:
+        """Number of pipeline stages."""
+        return len(self.layers_per_stage)
+
+    @property
+    def layers(self) -> list[range]:
+        """Indices of the layers on each stage."""
+        edges = accumulate(self.layers_per_stage, initial=0)
+        return [range(start, stop) for start, stop in pairwise(edges)]
+
+    def parts(self, architecture: Architecture) -> list[Mapping[str, int]]:
+        """Number of parts of each kind on each stage."""
+        last = self.n_stages - 1
+        return [
+            architecture.held(layers, first=stage == 0, last=stage == last)
+            for stage, layers in enumerate(self.layers)
+        ]
+
+    def boundaries(self, architecture: Architecture) -> list[Boundary]:
+        """Boundary after each stage."""
+        return [architecture.boundary(layers) for layers in self.layers]
