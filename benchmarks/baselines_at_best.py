@@ -51,7 +51,7 @@ def settings_of(config: ExperimentConfig) -> Iterator[Setting]:
     for share in BUDGETS:
         tokens = int(share * longest)
         yield Setting("token_budget", f"{{rule='token_budget', tokens_per_microbatch={tokens}}}")
-    target_shares = SHARES if config.model.is_encoder_decoder else (0,)
+    target_shares = SHARES if config.model.architecture.has_target_rows else (0,)
     for n in N_ROWS:
         for row_share in (0, 1):
             for target_share in target_shares:

@@ -75,7 +75,7 @@ def random_samples(seed: int, n: int = 15) -> list[Sample]:
 def padded(samples: Sequence[Sample], shape: ModelShape = SHAPE) -> MicroBatch:
     """One sample per row."""
     rows = tuple((s.sample_id,) for s in samples)
-    if not shape.is_encoder_decoder:
+    if not shape.architecture.has_target_rows:
         return MicroBatch(rows, max(s.tokens for s in samples))
     inputs, targets = ([s.input_tokens for s in samples], [s.target_tokens for s in samples])
     return MicroBatch(rows, max(1, *inputs), target_tokens=max(targets) + 2)

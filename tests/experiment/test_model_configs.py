@@ -20,7 +20,7 @@ MODELS = Path(__file__).parents[2] / "configs" / "models"
 def n_parameters(shape: ModelShape) -> int:
     """Of the unsplit model, as the paper counts: logits have the embedding's weights."""
     parts = {kind: part.parameters for kind, part in shape.architecture.parts().items()}
-    if not shape.is_encoder_decoder:
+    if not shape.architecture.has_target_rows:
         return shape.n_layers * parts[LAYER] + parts[EMBEDDING]
     sides = parts[ENCODER_SIDE] + parts[DECODER_SIDE]
     return shape.n_layers * (parts[ENCODER] + parts[DECODER]) + sides + parts[HEAD]
@@ -68,7 +68,7 @@ def test_a_shard_is_counted_with_what_fills_up_its_vocabulary(
     sides = {ENCODER: 1, DECODER: 1, ENCODER_SIDE: 0, DECODER_SIDE: 0, LAYER: 1}
     counted = sum(n * sides.get(kind, 0) for kind, n in parts.items()) * shape.n_layers
     counted += sum(parts.get(side, 0) for side in (ENCODER_SIDE, DECODER_SIDE))
-    counted += parts[HEAD] + (0 if shape.is_encoder_decoder else parts[EMBEDDING])
+    counted += parts[HEAD] + (0 if shape.architecture.has_target_rows else parts[EMBEDDING])
     for shard in range(n_shards):
         shards = OneOf(shard, n_shards)
         module = family_of(shape)(shape, layers, first=True, last=True, shards=shards)

@@ -165,6 +165,6 @@ def test_losses_are_those_of_transformers(
 
 def row_of(sample: Sample, shape: ModelShape) -> MicroBatch:
     rows = ((sample.sample_id,),)
-    if shape.is_encoder_decoder:
+    if shape.architecture.has_target_rows:
         return MicroBatch(rows, sample.input_tokens, target_tokens=sample.target_tokens)
     return MicroBatch(rows, sample.tokens)

@@ -78,7 +78,7 @@ def linear(n_stages: int) -> LinearCost:
 def noisy(shape: ModelShape, n_stages: int, seed: int) -> ProfiledCost:
     """A cost table with every time multiplied by 0.5 to 1.5, drawn anew."""
     random = np.random.default_rng(seed)
-    table_of = linear_t5_table if shape.is_encoder_decoder else linear_table
+    table_of = linear_t5_table if shape.architecture.has_target_rows else linear_table
 
     def spoiled(layer: LayerProfile) -> LayerProfile:
         forward_ms, backward_ms = (

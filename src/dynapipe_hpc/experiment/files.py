@@ -52,7 +52,7 @@ class ExperimentFiles:
         """Row lengths of the used samples of the dataset, after long ones are cut."""
         lengths = self.dataset.input_lengths, self.dataset.target_lengths
         kept, inputs, targets = used_tokens(*lengths, self.config.data)
-        two_sides = self.config.model.is_encoder_decoder
+        two_sides = self.config.model.architecture.has_target_rows
         return rows_of_tokens(inputs[kept], targets[kept], two_sides)
 
     @cached_property

@@ -45,7 +45,7 @@ def place_layers_for(files: ExperimentFiles, batches: Sequence[Lengths]) -> Plac
     if configured := model.placement:
         return configured
     inputs, targets = np.concatenate(batches).T.astype(np.int64)
-    rows = rows_of_tokens(inputs, targets, model.is_encoder_decoder)
+    rows = rows_of_tokens(inputs, targets, model.architecture.has_target_rows)
     return _fastest(files, rows, [samples_of_lengths(batch) for batch in batches[:N_TRIED]])
 
 

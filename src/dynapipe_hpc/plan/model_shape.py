@@ -44,11 +44,6 @@ class ModelShape(ConfigTable):
         return FAMILIES[self.family](self)
 
     @property
-    def is_encoder_decoder(self) -> bool:
-        """Whether the model has an encoder for inputs and a decoder for targets."""
-        return self.architecture.has_target_rows
-
-    @property
     def attention_size(self) -> int:
         """Total width of all heads."""
         return self.n_heads * (self.head_size or self.hidden_size // self.n_heads)

@@ -85,7 +85,7 @@ def _pair(i: int, length: int | tuple[int, int], shape: ModelShape) -> tuple[int
     """Input and target tokens; of a length alone, the last token is the target."""
     if not isinstance(length, int | np.integer):
         inputs, targets = length
-    elif shape.is_encoder_decoder:
+    elif shape.architecture.has_target_rows:
         raise InputError(
             f"lengths[{i}] is {quoted(length)}; an encoder-decoder model needs pairs of input and "
             "target tokens"

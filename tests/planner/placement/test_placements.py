@@ -91,8 +91,9 @@ def cluster_of(n_stages: int, memory_bytes: int = 10**9) -> Cluster:
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=["gpt", "t5"])
 @pytest.mark.parametrize("n_stages", [2, 3, 4])
 def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stages: int) -> None:
-    table = linear_t5_table() if shape.is_encoder_decoder else linear_table()
-    config, size = measured(table), one(2, 32, 16 if shape.is_encoder_decoder else 0)
+    is_t5 = shape.architecture.has_target_rows
+    table = linear_t5_table() if is_t5 else linear_table()
+    config, size = measured(table), one(2, 32, 16 if is_t5 else 0)
     probe = probe_costs(config, shape, cluster_of(2))
     parts = PartCosts.of_probe(probe.stage_costs(size).work_ms[0], shape)
     weights = PartCosts.of_probe(probe.static_bytes, shape)
@@ -101,7 +102,7 @@ def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stage
         for of_parts, expected in (
             (parts, cost.stage_costs(size).work_ms[0]),
             # Counts an embedding once for each use.
-            (weights, cost.static_bytes + twice(counts) * COPY_BYTES * shape.is_encoder_decoder),
+            (weights, cost.static_bytes + twice(counts) * COPY_BYTES * is_t5),
         ):
             table_of_stages = of_parts.on_stages(shape.n_all_layers, n_stages)
             assert on_stages(table_of_stages, counts) == pytest.approx(expected.tolist())

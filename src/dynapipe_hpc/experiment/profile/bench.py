@@ -47,7 +47,7 @@ class StackGroup(NamedTuple):
 
 def stack_groups(shape: ModelShape, grid: ProfileGrid) -> list[StackGroup]:
     """The groups of stacks to measure for a model."""
-    if not shape.is_encoder_decoder:
+    if shape.architecture.layer_kinds == (LAYER,):
         return [StackGroup(LAYER, STACKS, grid.microbatches())]
     return [
         StackGroup(ENCODER, ENCODER_STACKS, grid.microbatches()),

@@ -21,13 +21,13 @@ class ProfileGrid:
         rows: Numbers of rows, ascending.
         row_tokens: Tokens per row, ascending; the last is the longest row that a run uses.
         max_tokens: Padded tokens of the largest micro-batch; larger ones are not measured.
-        is_encoder_decoder: Whether targets have rows of their own, of the same lengths.
+        has_target_rows: Whether targets have rows of their own, of the same lengths.
     """
 
     rows: tuple[int, ...]
     row_tokens: tuple[int, ...]
     max_tokens: int
-    is_encoder_decoder: bool = False
+    has_target_rows: bool = False
 
     @classmethod
     def of(cls, config: ExperimentConfig, max_tokens: int | None = None) -> "ProfileGrid":
@@ -42,9 +42,9 @@ class ProfileGrid:
         Raises:
             InputError: `max_tokens` is less than the longest row.
         """
-        is_encoder_decoder = config.model.is_encoder_decoder
+        has_target_rows = config.model.architecture.has_target_rows
         longest = padded(config.data.max_tokens)
-        least = 2 * longest if is_encoder_decoder else longest
+        least = 2 * longest if has_target_rows else longest
         n_microbatches = config.cluster.n_plans * MICROBATCHES_PER_STAGE
         share = config.data.tokens_per_batch // n_microbatches
         limit = max(least, share) if max_tokens is None else max_tokens
@@ -57,7 +57,7 @@ class ProfileGrid:
         shorter = _powers_of_two(shortest, longest - 1)
         row_tokens = (*shorter, longest)
         rows = tuple(_powers_of_two(1, max(1, limit // shortest)))
-        return cls(rows, row_tokens, limit, is_encoder_decoder)
+        return cls(rows, row_tokens, limit, has_target_rows)
 
     def __str__(self) -> str:
         """The grid in one line; different grids have different lines."""
@@ -71,7 +71,7 @@ class ProfileGrid:
         Rows of a decoder-only model are full. Rows of an encoder have some padding, as in a run,
         so that attention has to mask it; every input length is paired with every target length.
         """
-        if not self.is_encoder_decoder:
+        if not self.has_target_rows:
             return [(tokens // 2, tokens - tokens // 2) for tokens in self.row_tokens]
         return [(n - 1, m) for n in self.row_tokens for m in self.row_tokens]
 
@@ -83,7 +83,7 @@ class ProfileGrid:
         n = len(self.row_tokens)
         every = [
             MicroBatch(((i * n + i,),) * n_rows, tokens, target_tokens=tokens)
-            if self.is_encoder_decoder
+            if self.has_target_rows
             else MicroBatch(((i,),) * n_rows, tokens)
             for n_rows in self.rows
             for i, tokens in enumerate(self.row_tokens)

@@ -215,7 +215,7 @@ def sample_loader(
         with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0)) as writer:
             writer.append(TokenBlock.of([(i, t, "profile") for i, t in texts], vocab_size))
         with DatasetFile(path) as dataset:
-            lay_out: Collate[Any] = collate_pairs if shape.is_encoder_decoder else collate
+            lay_out: Collate[Any] = collate_pairs if shape.architecture.has_target_rows else collate
             loader = TokenLoader(dataset, dataset.eos_id, "token", lay_out)
             loader.start_iteration([Sample(i, *sizes) for i, sizes in enumerate(samples)])
             yield loader

@@ -16,7 +16,7 @@ def check_rows(samples: Sequence[Sample], shape: ModelShape) -> None:
     Raises:
         InputError: Names the first such sample by its place.
     """
-    rows = np.stack(row_lengths(samples, shape.is_encoder_decoder))
+    rows = np.stack(row_lengths(samples, shape.architecture.has_target_rows))
     too_long = np.flatnonzero((rows > shape.max_tokens).any(axis=0))
     if too_long.size:
         sample = samples[too_long[0]]

@@ -42,7 +42,7 @@ class AnalyticCost:
     ) -> None:
         self._config = config
         self._cluster = cluster
-        self._is_encoder_decoder = shape.is_encoder_decoder
+        self._is_encoder_decoder = shape.architecture.has_target_rows
         self._boundaries = boundary_sizes(shape, placement) * config.element_bytes
         parts = shape.architecture.parts(cluster.n_shards)
         parameter_bytes = {
@@ -62,7 +62,7 @@ class AnalyticCost:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether the model is a T5."""
+        """Whether targets have rows of their own."""
         return self._is_encoder_decoder
 
     @property

@@ -87,7 +87,7 @@ class ProfiledCost:
             self._state_factor = authors_state_factor(state_factor, cluster.n_replicas)
             self._held = untied_weights(parameter_bytes, shape, placement)
             self._update, repair, finer = UpdateProfile(), as_measured, as_they_are
-        self._is_encoder_decoder = shape.is_encoder_decoder
+        self._is_encoder_decoder = shape.architecture.has_target_rows
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         stages = _Stages.of(counts, boundary_sizes(shape, placement) * table.element_bytes)
@@ -120,7 +120,7 @@ class ProfiledCost:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether the model is a T5."""
+        """Whether targets have rows of their own."""
         return self._is_encoder_decoder
 
     @cached_property
