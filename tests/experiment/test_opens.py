@@ -52,6 +52,7 @@ def written(folder: Path) -> str:
 
 VERBS: dict[str, Callable[[str, Path], list[str]]] = {
     "plan": lambda config, _: ["plan", config, "--explain"],
+    "tune": lambda config, _: ["tune", config],
     "doctor": lambda config, _: ["doctor", config],
     "run": lambda config, folder: ["run", config, "-o", str(folder / "run")],
 }

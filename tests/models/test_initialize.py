@@ -14,7 +14,9 @@ from dynapipe_hpc.models.split import WHOLE, splits_of
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPES = pytest.mark.parametrize(
-    "shape", [SHAPE, UNEVEN_SHAPE, T5_SHAPE, UNEVEN_T5_SHAPE], ids=lambda s: f"{s.family}-{s.n_heads}"
+    "shape",
+    [SHAPE, UNEVEN_SHAPE, T5_SHAPE, UNEVEN_T5_SHAPE],
+    ids=lambda s: f"{s.family}-{s.n_heads}",
 )
 
 

@@ -19,6 +19,7 @@ CHOICE = ("tests/planner/test_choice.py",)
 ONE_MODE = ("tests/planner/baselines/test_one_mode.py",)
 TUNED = ("tests/planner/baselines/test_tuned.py",)
 GROUPED = ("tests/planner/baselines/test_length_grouped.py",)
+TUNE = ("tests/experiment/study/test_tune.py",)
 LESS = ("tests/planner/test_never_worse.py::"
         "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
 
@@ -36,6 +37,10 @@ PLAN = (
            "coarse token budgets", TUNED),
     Mutant("planner/baselines/length_grouped.py", "lambda i: (size_of[i], i), reverse=True",
            "lambda i: (size_of[i], i)", "shortest first", GROUPED),
+    Mutant("experiment/study/tune.py", "candidate.iteration_ms for candidate",
+           "candidate.makespan_ms for candidate", "the update is left out", TUNE),
+    Mutant("experiment/study/variants.py", 'tables["model"].pop("layers_per_stage", None)', "pass",
+           "layers stay where they are on other stages", TUNE),
     Mutant("planner/choose/schedule_replicas.py", "return Infeasible(way, str(error))", "raise",
            "one way that cannot run ends the choice", CHOICE),
     # plans as bytes

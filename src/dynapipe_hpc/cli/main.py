@@ -8,13 +8,23 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dynapipe_hpc import __version__
-from dynapipe_hpc.cli import demo_corpus, doctor, inspect, plan, preprocess, profile, report, run
+from dynapipe_hpc.cli import (
+    demo_corpus,
+    doctor,
+    inspect,
+    plan,
+    preprocess,
+    profile,
+    report,
+    run,
+    tune,
+)
 from dynapipe_hpc.cli.help_text import HelpFormatter, examples
 from dynapipe_hpc.data.errors import InputError, RunError, printable
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.job.say import say
 
-VERBS = (doctor, preprocess, inspect, profile, plan, run, report, demo_corpus)
+VERBS = (doctor, preprocess, inspect, profile, plan, tune, run, report, demo_corpus)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.dataset.long_samples import used_tokens
@@ -71,6 +71,13 @@ class ExperimentFiles:
             config.cluster,
             config.data.max_tokens,
         )
+
+    def variant(self, config: ExperimentConfig) -> Self:
+        """Files of another experiment with the same dataset and costs, which are not read again."""
+        other = type(self)(config)
+        for name in ("dataset", "sampler", "rows", "costs"):
+            setattr(other, name, getattr(self, name))
+        return other
 
 
 def check_vocabulary(config: ExperimentConfig, dataset: DatasetFile) -> None:

@@ -1,0 +1,1 @@
+"""In: an experiment. Out: predictions for variants of it; nothing runs."""

@@ -1,0 +1,110 @@
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.examples.tokenized import write_samples
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.study.tune import Prediction, Refusal, tune
+from dynapipe_hpc.experiment.study.variants import Variant, variants
+from dynapipe_hpc.planner.baselines.config import TokenBudgetConfig
+
+LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ExperimentConfig:
+    """A model with 4 layers and 2 heads on 4 ranks."""
+    write_samples(tmp_path / "samples.h5", [([1] * n, [9], "any") for n in LENGTHS])
+    tables = tiny_experiment(n_stages=4).model_dump(exclude_none=True)
+    tables["data"] |= {"dataset": str(tmp_path / "samples.h5"), "tokens_per_batch": 100}
+    tables["model"]["layers_per_stage"] = [1, 1, 1, 1]
+    tables["planner"]["batch"] = {"rule": "token_budget", "tokens_per_microbatch": 64}
+    return ExperimentConfig.model_validate(tables)
+
+
+def written(config: ExperimentConfig, folder: Path) -> str:
+    path = folder / "config.toml"
+    path.write_text(to_toml(config), encoding="utf-8")
+    return str(path)
+
+
+def test_all_divisions_of_the_ranks_are_tried_with_all_rules(config: ExperimentConfig) -> None:
+    found = Counter(
+        (v.cluster.n_replicas, v.cluster.n_stages, v.cluster.n_shards, v.cluster.zero_stage)
+        for v in variants(config)
+    )
+    without_replicas = [(1, 1, 4, 0), (1, 2, 2, 0), (1, 4, 1, 0)]
+    with_replicas = [(2, 1, 2), (2, 2, 1), (4, 1, 1)]
+    assert found.keys() == {*without_replicas, *((*n, z) for n in with_replicas for z in (0, 1))}
+    assert set(found.values()) == {6}
+
+
+def test_the_configured_rule_keeps_its_setting_and_others_are_tuned(
+    config: ExperimentConfig,
+) -> None:
+    batches = {v.batch.rule: v.batch for v in variants(config)}
+    assert batches["token_budget"] == config.planner.batch
+    assert batches["naive_padding"].model_dump()["rows_per_microbatch"] == "tuned"
+
+
+def test_layers_are_placed_anew_on_another_number_of_stages(config: ExperimentConfig) -> None:
+    possible = [v for v in variants(config) if v.cluster.n_shards != 4]
+    placed = {v.cluster.n_stages: v.of(config).model.layers_per_stage for v in possible}
+    assert placed == {1: None, 2: None, 4: (1, 1, 1, 1)}
+
+
+def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentConfig) -> None:
+    found = [p for p in tune(ExperimentFiles(config), 2) if isinstance(p, Prediction)]
+    cluster = config.cluster.model_copy(update={"n_stages": 2, "n_replicas": 2})
+    variant = Variant(TokenBudgetConfig(rule="token_budget", tokens_per_microbatch=64), cluster)
+    (prediction,) = [p for p in found if p.variant == variant]
+    experiment = open_experiment(ExperimentFiles(variant.of(config)))
+    batches = [experiment.sampler.iteration(k) for k in range(2)]
+    plans = [experiment.planner.make_plans(k, batch) for k, batch in enumerate(batches)]
+    total_ms = sum(each[0].prediction.iteration_ms for each in plans)
+    assert prediction.iteration_ms == pytest.approx(total_ms / 2, rel=1e-12)
+    tokens = sum(sample.tokens for batch in batches for sample in batch)
+    assert prediction.tokens_per_s == pytest.approx(1e3 * tokens / total_ms, rel=1e-12)
+    first_stages = [plan for each in plans for plan in each if plan.stage == 0]
+    padded = sum(m.padded_tokens for plan in first_stages for m in plan.microbatches)
+    assert prediction.real_share == tokens / padded
+
+
+def test_what_cannot_be_divided_has_a_reason(config: ExperimentConfig) -> None:
+    refused = [r for r in tune(ExperimentFiles(config), 1) if isinstance(r, Refusal)]
+    too_many = [r for r in refused if r.reason.startswith("cluster.n_shards (4) does not divide")]
+    assert {(r.variant.cluster.n_stages, r.variant.cluster.n_shards) for r in too_many} == {(1, 4)}
+    # The authors' grid of limits, 5 ms apart, is too coarse for so small a model.
+    assert {r.variant.batch.rule for r in refused if r not in too_many} == {"authors"}
+
+
+def test_the_table_is_printed_fastest_first(
+    config: ExperimentConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", written(config, tmp_path), "--batches", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    speeds = [float(line.split()[0].replace(",", "")) for line in lines[2:] if line[0] == " "]
+    assert len(speeds) == 5 * 8
+    assert speeds == sorted(speeds, reverse=True)
+    assert lines[2].split()[3] == "1.000"
+    too_many, coarse = (line for line in lines if line.startswith("cannot run: "))
+    assert too_many.startswith("cannot run: dynamic 1 x 1 x 4; token_budget 1 x 1 x 4; ")
+    assert "authors 2 x 1 x 2; authors 2 x 1 x 2 ZeRO-1; " in coarse
+    assert "note: with dense_packing, the samples of a row attend to each other" in lines
+
+
+def test_no_batch_is_too_few(config: ExperimentConfig, tmp_path: Path) -> None:
+    assert main(["tune", written(config, tmp_path), "--batches", "0"]) == 2
+
+
+def test_a_missing_dataset_is_named(config: ExperimentConfig) -> None:
+    Path(config.data.dataset).unlink()
+    with pytest.raises(InputError, match=r"samples\.h5"):
+        list(tune(ExperimentFiles(config), 1))
