@@ -5,7 +5,14 @@ from typing import Annotated
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
-from dynapipe_hpc.planner.baselines.config import AuthorsConfig, BaselineConfig
+from dynapipe_hpc.planner.baselines.config import (
+    AuthorsConfig,
+    BaselineConfig,
+    DensePackingConfig,
+    LengthGroupedConfig,
+    NaivePaddingConfig,
+    TokenBudgetConfig,
+)
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.config import CostConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
@@ -15,6 +22,17 @@ BatchConfig = Annotated[
     DynamicConfig | BaselineConfig | AuthorsConfig,
     Field(discriminator="rule"),
 ]
+
+
+EVERY_BATCH_RULE: tuple[BatchConfig, ...] = (
+    DynamicConfig(),
+    TokenBudgetConfig(rule="token_budget"),
+    LengthGroupedConfig(rule="length_grouped"),
+    NaivePaddingConfig(rule="naive_padding"),
+    DensePackingConfig(rule="dense_packing"),
+    AuthorsConfig(rule="authors"),
+)
+"""Batch rules with their default settings; those of baselines are tuned for every batch."""
 
 
 class PlannerConfig(ConfigTable):

@@ -9,25 +9,7 @@ from pydantic import ValidationError
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.config import (
-    AuthorsConfig,
-    DensePackingConfig,
-    LengthGroupedConfig,
-    NaivePaddingConfig,
-    TokenBudgetConfig,
-)
-from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.config import BatchConfig
-
-RULES: tuple[BatchConfig, ...] = (
-    DynamicConfig(),
-    TokenBudgetConfig(rule="token_budget"),
-    LengthGroupedConfig(rule="length_grouped"),
-    NaivePaddingConfig(rule="naive_padding"),
-    DensePackingConfig(rule="dense_packing"),
-    AuthorsConfig(rule="authors"),
-)
-"""Batch rules with their default settings; those of baselines are tuned for every batch."""
+from dynapipe_hpc.planner.config import EVERY_BATCH_RULE, BatchConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +50,7 @@ def variants(config: ExperimentConfig) -> Iterator[Variant]:
     The configured rule keeps its settings.
     """
     configured = config.planner.batch
-    rules = [configured if rule.rule == configured.rule else rule for rule in RULES]
+    rules = [configured if rule.rule == configured.rule else rule for rule in EVERY_BATCH_RULE]
     for cluster, batch in product(_clusters(config.cluster), rules):
         yield Variant(batch, cluster)
 
