@@ -1,23 +1,23 @@
-"""The blocks that families of transformers share, each on one shard.
+"""Blocks that families of transformers share, each on one shard.
 
-A linear map of n inputs and m outputs takes 2 x n x m operations per token. A block counts the
-numbers that enter its norm and those that leave it, and what lies between and backward needs.
+A linear map of n inputs and m outputs takes 2 x n x m operations per token. Numbers kept for the
+backward pass include those that enter and leave the norm of a block.
 """
 
 from dynapipe_hpc.architecture.amount import Amount
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Block, Part, Side, Work
 from dynapipe_hpc.data.microbatch import Recompute
 
-ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes that recompute attention
+ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward recomputes attention
 
 
 def self_attention(width: int, heads: int, vectors: int) -> Block:
-    """Attention of a row to itself, with its norm.
+    """Self-attention of a row, with its norm.
 
     Args:
-        width: Of the residual stream.
-        heads: Width of all heads of the shard together.
-        vectors: Parameters of its norm and biases.
+        width: Width of the residual stream.
+        heads: Total width of the heads on the shard.
+        vectors: Number of parameters of the norm and the biases.
     """
     return Block(
         parameters=4 * width * heads + vectors,
@@ -29,10 +29,10 @@ def self_attention(width: int, heads: int, vectors: int) -> Block:
 
 
 def cross_attention(width: int, heads: int, vectors: int) -> Block:
-    """Attention of targets to the encoder's output, whose keys and values it makes.
+    """Cross-attention of targets to the encoder's output, from which keys and values are computed.
 
-    Its pairs count with those of the targets themselves, see `Side.TARGETS`. Arguments as of
-    `self_attention`.
+    Its pairs of tokens are counted with those of the targets' self-attention, see `Side.TARGETS`.
+    The arguments are those of `self_attention`.
     """
     return Block(
         parameters=4 * width * heads + vectors,
@@ -44,14 +44,14 @@ def cross_attention(width: int, heads: int, vectors: int) -> Block:
 
 
 def feed_forward(width: int, inner: int, vectors: int, n_kept: int) -> Block:
-    """Two linear maps with an activation function between them.
+    """Feed-forward block: two linear maps with an activation function between them.
 
     Args:
-        width: Of the residual stream.
+        width: Width of the residual stream.
         inner: Width between the maps, on the shard.
-        vectors: Parameters of its norm and biases.
-        n_kept: Tensors of the inner width that backward needs: what leaves the function, and
-            what enters it, if its derivative cannot be told from what leaves it.
+        vectors: Number of parameters of the norm and the biases.
+        n_kept: Number of tensors of the inner width that backward needs: the function's output
+            and, if its derivative cannot be computed from that, its input.
     """
     return Block(
         parameters=2 * width * inner + vectors,
@@ -63,22 +63,22 @@ def feed_forward(width: int, inner: int, vectors: int, n_kept: int) -> Block:
 
 
 def layer(side: Side, width: int, inner: int, *blocks: Block) -> Part:
-    """Blocks that add to the residual stream one after the other, a feed-forward block last."""
+    """A layer: blocks that add to the residual stream in turn, the feed-forward block last."""
     return Part(side, blocks, entering=Amount(width), transient=Amount(width + inner))
 
 
 def ends(
     width: int, vocabulary: int, *, embedded: Side, predicted: Side, positions: int, vectors: int
 ) -> dict[str, Part]:
-    """The embedding, which looks up rows of its weights, and the head with the loss.
+    """The embedding, which looks up rows of its weights, and the head, with the loss.
 
     Args:
-        width: Of the residual stream.
-        vocabulary: Token ids of the shard.
+        width: Width of the residual stream.
+        vocabulary: Number of token ids on the shard.
         embedded: Tokens that are looked up.
         predicted: Tokens that are predicted.
-        positions: Rows of a table of positions, which are added.
-        vectors: Parameters of norms that count with the head.
+        positions: Number of rows of the table of learned positions; 0 without one.
+        vectors: Number of parameters of the final norms, which count with the head.
     """
     lookup = Block((vocabulary + positions) * width, Work(Amount(width)), n_sums=1)
     logits = Block(

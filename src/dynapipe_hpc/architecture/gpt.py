@@ -12,10 +12,10 @@ from dynapipe_hpc.architecture.sizes import Sizes
 
 @dataclass(frozen=True, slots=True)
 class Gpt:
-    """The `Architecture` of a GPT of some sizes.
+    """`Architecture` of a GPT.
 
-    The logits have their own weights: with the embedding's, the first and the last stage would
-    have to exchange gradients.
+    The head has weights of its own: if it shared the embedding's, the first and the last stage
+    would have to exchange gradients.
     """
 
     sizes: Sizes
@@ -27,7 +27,7 @@ class Gpt:
     divisible_by_shards = ("n_heads", "ffn_size")
 
     def check(self) -> None:
-        """Refuses heads that do not make up the width."""
+        """Refuses attention heads whose total width is not the hidden size."""
         sizes = self.sizes
         if sizes.hidden_size % sizes.n_heads:
             raise ValueError(
@@ -40,7 +40,7 @@ class Gpt:
             )
 
     def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
-        """Layer, embedding, head."""
+        """Parts of each kind: layer, embedding, head."""
         sizes, width = self.sizes, self.sizes.hidden_size
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
         norm = 2 * width  # scales and shifts
@@ -59,9 +59,9 @@ class Gpt:
         }
 
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
-        """Layers, the embedding on the first stage, the head on the last."""
+        """Numbers of parts: layers, the embedding on the first stage, the head on the last."""
         return {LAYER: len(layers), EMBEDDING: int(first), HEAD: int(last)}
 
     def boundary(self, layers: range) -> Boundary:  # noqa: ARG002 - the same from every stage
-        """The activation of the rows."""
+        """`Boundary.ROWS`: the activation of the rows."""
         return Boundary.ROWS

@@ -1,4 +1,4 @@
-"""The parts that a model is made of: kinds of layers, embedding, head."""
+"""Parts of a model: layers of each kind, embedding, head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ FLOAT32_BYTES = 4
 class Side(Enum):
     """Tokens of a micro-batch that pass through a part.
 
-    INPUTS: Those of its rows; of an encoder-decoder model, of the encoder's.
-    TARGETS: Those of the decoder's rows, which attend to the encoder's as well.
-    LONGER: Those of either side, the longer of which stands for both.
+    INPUTS: Tokens of its rows; in an encoder-decoder model, of the encoder's rows.
+    TARGETS: Tokens of the decoder's rows, which also attend to the encoder's.
+    LONGER: Tokens of both sides; the longer side stands for both.
     """
 
     INPUTS = "inputs"
@@ -30,12 +30,13 @@ class Side(Enum):
 class Work(NamedTuple):
     """Floating-point operations of a forward pass.
 
-    A multiplication and the addition that follows are two. Norms, activation functions and the
-    softmax are left out: they take as long as memory needs, not as arithmetic does.
+    A multiplication and the addition that follows it count as two. Norms, activation functions
+    and the softmax are left out: memory bandwidth limits them, not arithmetic.
 
     Attributes:
-        linear: Those of linear maps, which have weights.
-        attention: Those of scores and of the sums of values that they weigh, which have none.
+        linear: Operations of linear maps, which have weights.
+        attention: Operations of attention scores and of the weighted sums of values, which have no
+            weights.
     """
 
     linear: Amount = NOTHING
@@ -43,12 +44,12 @@ class Work(NamedTuple):
 
     @property
     def forward(self) -> Amount:
-        """Both together."""
+        """Operations of linear maps and attention together."""
         return total(*self)
 
     @property
     def backward(self) -> Amount:
-        """Operations of the backward pass, but for what it recomputes."""
+        """Operations of the backward pass, recomputation excluded."""
         return self.forward.times(BACKWARD_WORK)
 
 
@@ -57,16 +58,16 @@ NO_WORK = Work()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of a part: what is between two additions to the residual stream.
+    """Block of a part: what lies between two additions to the residual stream.
 
     Attributes:
-        parameters: Weights, norms and biases on one shard.
-        work: Operations of its forward pass.
-        kept: Numbers that its backward pass needs, in the precision of activations.
-        kept_float32: The same for numbers in float32, whatever activations are.
-        n_sums: Tensors, one token as wide as the residual stream, that either direction adds up
-            over shards.
-        recomputed_in: Modes in which the backward pass computes it again.
+        parameters: Number of weights on one shard, norms and biases included.
+        work: Operations of the forward pass.
+        kept: Numbers kept for the backward pass, in the precision of activations.
+        kept_float32: Numbers kept for the backward pass in float32, whatever that precision is.
+        n_sums: Number of all-reduces over shards in each direction, each of a tensor as wide as the
+            residual stream.
+        recomputed_in: Modes in which the backward pass recomputes the block.
     """
 
     parameters: int
@@ -79,14 +80,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A layer of some kind, the embedding, the head, or what the layers of a side share.
+    """Part of a model: a layer, the embedding, the head, or what the layers of a side share.
 
     Attributes:
-        side: Tokens that pass through it.
-        blocks: Its arithmetic, of one shard.
-        entering: Numbers of its input, all that is kept of what is recomputed.
-        transient: Numbers needed on top while its forward pass runs.
-        transient_float32: The same for numbers in float32.
+        side: Tokens that pass through the part.
+        blocks: Blocks of the part, on one shard.
+        entering: Numbers of the part's input, which is all that is kept of recomputed blocks.
+        transient: Numbers needed in addition while the forward pass runs.
+        transient_float32: Numbers needed in addition that are in float32.
     """
 
     side: Side
@@ -102,7 +103,7 @@ class Part:
 
     @property
     def n_sums(self) -> int:
-        """As of a block."""
+        """Number of all-reduces over shards in each direction, see `Block.n_sums`."""
         return sum(block.n_sums for block in self.blocks)
 
     @property
@@ -111,22 +112,22 @@ class Part:
         return _work_of(self.blocks)
 
     def recomputed_work(self, recompute: Recompute) -> Amount:
-        """Operations of the forward pass that the backward pass repeats."""
+        """Operations of the forward pass that the backward pass recomputes."""
         return _work_of(self._recomputed(recompute)).forward
 
     def recomputed_bytes(self, recompute: Recompute, element_bytes: int) -> Amount:
-        """Bytes that the backward pass makes again and keeps until it has used them."""
+        """Bytes that the backward pass recomputes and keeps until it has used them."""
         return _kept_bytes(self._recomputed(recompute), element_bytes)
 
     def kept_bytes(self, recompute: Recompute, element_bytes: int) -> Amount:
         """Bytes kept from the forward to the backward pass.
 
-        Attention is fused: no matrix of scores is kept. Numbers that norms and softmaxes keep per
-        token, few and independent of any width, are left out.
+        Attention is fused: no matrix of scores is kept. The few numbers that norms and softmaxes
+        keep per token, whatever the width, are left out.
 
         Args:
-            recompute: What the backward pass computes again.
-            element_bytes: Size of one number of an activation.
+            recompute: What the backward pass recomputes.
+            element_bytes: Bytes per number of an activation.
         """
         left = [block for block in self.blocks if recompute not in block.recomputed_in]
         is_entering_kept = len(left) < len(self.blocks)
@@ -134,7 +135,7 @@ class Part:
         return total(_kept_bytes(left, element_bytes), entering)
 
     def transient_bytes(self, element_bytes: int) -> Amount:
-        """Bytes needed on top while the forward pass runs."""
+        """Bytes needed in addition while the forward pass runs."""
         own_precision = self.transient.times(element_bytes)
         return total(own_precision, self.transient_float32.times(FLOAT32_BYTES))
 

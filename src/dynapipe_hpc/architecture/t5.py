@@ -1,4 +1,4 @@
-"""T5: encoder and decoder, with a relative bias, root-mean-square norms and tied logits."""
+"""T5: encoder and decoder, with relative biases, RMS norms and a head tied to the embedding."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Block, Part, Side
 from dynapipe_hpc.architecture.sizes import Sizes
 
 ENCODER, DECODER = "encoder", "decoder"
-# What the layers of a side share on a stage: its relative bias.
+# The relative bias that the layers of a side share on a stage.
 ENCODER_SIDE, DECODER_SIDE = "encoder_side", "decoder_side"
 EMBEDDING_WEIGHT, ENCODER_BIAS, DECODER_BIAS = (
     "embedding.weight",
     "encoder_bias.weight",
     "decoder_bias.weight",
 )
-N_BUCKETS = 32  # of distances, which share a number of a relative bias
+N_BUCKETS = 32  # ranges of distances; those in a bucket have the same bias
 
 
 @dataclass(frozen=True, slots=True)
 class T5:
-    """The `Architecture` of a T5 of some sizes.
+    """`Architecture` of a T5.
 
-    The embedding is where inputs enter, where the decoder begins, and at the head; the relative
-    bias of a side is wherever layers of that side are. With the head the final norms of both
-    sides are counted.
+    The stages where inputs enter, where the decoder begins and where the head is hold a copy of
+    the embedding. Every stage with layers of a side holds a copy of that side's relative bias. The
+    final norms of both sides are counted with the head.
     """
 
     sizes: Sizes
@@ -48,12 +48,12 @@ class T5:
     divisible_by_shards = ("n_heads", "ffn_size")
 
     def check(self) -> None:
-        """Refuses heads without a width."""
+        """Refuses a T5 without `head_size`."""
         if self.sizes.head_size is None:
             raise ValueError("a t5 needs head_size, the width of one attention head; set it")
 
     def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
-        """Layers of both sides, what those of a side share, embedding, head."""
+        """Parts of each kind: layers and relative bias of each side, embedding, head."""
         sizes, width = self.sizes, self.sizes.hidden_size
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
         attention = self_attention(width, heads, vectors=width)
@@ -76,7 +76,7 @@ class T5:
         }
 
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
-        """Layers by side; embedding and biases as the class says, once per stage each."""
+        """Numbers of parts; a stage holds the embedding and each bias once at most."""
         n_encoders = sum(i < self.sizes.n_layers for i in layers)
         n_decoders = len(layers) - n_encoders
         return {
@@ -89,5 +89,5 @@ class T5:
         }
 
     def boundary(self, layers: range) -> Boundary:
-        """The encoder's activation, up to its output; from the first layer of the decoder both."""
+        """`Boundary.ROWS` within the encoder; `Boundary.PAIR` from the first decoder layer on."""
         return Boundary.PAIR if layers.stop > self.sizes.n_layers else Boundary.ROWS

@@ -1,1 +1,1 @@
-"""In: a configuration. Out: a run, a profile or a simulation."""
+"""In: a configuration. Out: an experiment with its files open; a room for each verb."""

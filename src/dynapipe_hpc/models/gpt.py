@@ -1,4 +1,4 @@
-"""A GPT, or the part of one that a pipeline stage holds."""
+"""GPT as torch modules: the layers of one pipeline stage."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class GptStage(StageOfFamily):
-    """Some consecutive layers of a GPT, with the embedding or the head where they belong."""
+    """Pipeline stage of a GPT: some layers, on the first the embedding, on the last the head."""
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         """Adds the embedding on the first stage, layers, and the head on the last."""
@@ -26,12 +26,12 @@ class GptStage(StageOfFamily):
         self.head = Head(shape, shards) if self.is_last else None
 
     def deviation(self, shape: ModelShape) -> Deviation:
-        """As in GPT-2."""
+        """Standard deviations of initial weights, as in GPT-2."""
         return gpt_deviation(shape.n_layers)
 
     @property
     def loads(self) -> bool:
-        """Whether the stage reads tokens: what it embeds, or what it is to predict."""
+        """Whether the stage reads tokens: those that it embeds or predicts."""
         return self.is_first or self.is_last
 
     def collate(
@@ -42,7 +42,7 @@ class GptStage(StageOfFamily):
         reader: TokenReader,
         start_id: int,
     ) -> TokenBatch:
-        """What `run` needs of a micro-batch, see `collate`."""
+        """The batch that `run` needs of a micro-batch, see `collate`."""
         return collate(microbatch, samples, token_weights, reader, start_id)
 
     def run(
@@ -51,9 +51,9 @@ class GptStage(StageOfFamily):
         """Runs the stage on a micro-batch, see `forward`.
 
         Args:
-            activation: What the stage before returned; None on the first.
-            batch: Tokens, where the stage loads them.
-            recompute: What backward computes again in every layer.
+            activation: Output of the previous stage; None on the first.
+            batch: Tokens; None if the stage loads none.
+            recompute: Activation checkpointing mode of every layer.
         """
         if batch is None:
             if activation is None:
@@ -73,10 +73,10 @@ class GptStage(StageOfFamily):
 
         Args:
             inputs: Token ids (rows, tokens) on the first stage, elsewhere the activation
-                (rows, tokens, width) of the stage before.
+                (rows, tokens, width) of the previous stage.
             labels: Token ids to predict, (rows, tokens); the last stage needs them.
-            weights: Of each prediction in the loss, (rows, tokens); as `labels`.
-            recompute: What backward computes again in every layer.
+            weights: Weight of each prediction in the loss, (rows, tokens); needed as `labels` are.
+            recompute: Activation checkpointing mode of every layer.
 
         Returns:
             The activation (rows, tokens, width); on the last stage the loss, a scalar: the
@@ -94,7 +94,7 @@ class GptStage(StageOfFamily):
 
 
 class Embedding(nn.Module):
-    """Learned vectors of tokens and of positions, which run through the row."""
+    """Embedding: sum of learned vectors of tokens and of their positions in the row."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """The final norm, the logits and the loss."""
+    """Head: final norm, logits and loss."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()

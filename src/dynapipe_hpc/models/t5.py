@@ -1,4 +1,4 @@
-"""A T5, or the part of one that a pipeline stage holds."""
+"""T5 as torch modules: the layers of one pipeline stage."""
 
 import math
 from collections.abc import Mapping
@@ -22,15 +22,16 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class T5Stage(StageOfFamily):
-    """Some consecutive layers of a T5, with what belongs to them.
+    """Pipeline stage of a T5: consecutive layers, and the parts that belong to them.
 
-    Layers count from the encoder's first to the decoder's last. The embedding is where inputs
-    enter, where the decoder begins, and at the head, whose logits take its weights; each side's
-    relative bias is wherever one of its layers is. Copies start with the same values.
+    Layers are counted from the encoder's first to the decoder's last. The stages where inputs
+    enter, where the decoder begins and where the head is hold a copy of the embedding, whose
+    weights the head uses for logits. Every stage with layers of a side holds a copy of that side's
+    relative bias. Copies start with the same values.
     """
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
-        """Adds the embedding, and layers, bias and final norm of each side, as far as held."""
+        """Adds those of embedding, layers, biases and final norms that the stage holds."""
         n = shape.n_layers
         self._shards, self._vocab_size = shards, shape.vocab_size
         self._begins_decoder = n in layers
@@ -45,12 +46,12 @@ class T5Stage(StageOfFamily):
         self.decoder_norm = norm_of(shape) if self.is_last else None
 
     def deviation(self, shape: ModelShape) -> Deviation:
-        """As in T5."""
+        """Standard deviations of initial weights, as in T5."""
         return _deviation(shape)
 
     @property
     def loads(self) -> bool:
-        """Every stage needs to know where padding begins."""
+        """True: every stage needs to know where padding begins."""
         return True
 
     def collate(
@@ -61,7 +62,7 @@ class T5Stage(StageOfFamily):
         reader: TokenReader,
         start_id: int,
     ) -> PairBatch:
-        """What `run` needs of a micro-batch, see `collate_pairs`; reads no other tokens."""
+        """The batch that `run` needs, see `collate_pairs`; reads only the tokens in it."""
         targets = self._begins_decoder or self.is_last
         reader = Sides(reader, inputs=self.is_first, targets=targets)
         return collate_pairs(microbatch, samples, token_weights, reader, start_id)
@@ -72,9 +73,9 @@ class T5Stage(StageOfFamily):
         """Runs the stage on a micro-batch.
 
         Args:
-            activation: What the stage before returned; None on the first.
-            batch: Tokens, as far as the stage reads them, and lengths.
-            recompute: What backward computes again in every layer.
+            activation: Output of the previous stage; None on the first.
+            batch: Lengths of the rows, and the tokens that the stage reads.
+            recompute: Activation checkpointing mode of every layer.
 
         Returns:
             Up to the end of the encoder its activation (rows, tokens, width); then its output
@@ -109,7 +110,7 @@ class T5Stage(StageOfFamily):
         return self.embedding
 
     def _entered(self, activation: Tensor | None, batch: PairBatch) -> tuple[Tensor, Tensor | None]:
-        """The two sides as they arrive; the decoder's is None before it begins."""
+        """Activations of both sides at the start of the stage; None for a decoder yet to begin."""
         if activation is None:
             embedded: Tensor = self._vectors(batch.tokens)
             return embedded, None
@@ -142,9 +143,10 @@ def _embedding(shape: ModelShape, shards: Shards) -> TokenEmbedding:
 
 
 def _deviation(shape: ModelShape) -> Deviation:
-    """Of initial weights: vectors of tokens one, linear maps one over the root of their inputs.
+    """Standard deviations of initial weights: 1 for vectors of tokens, else 1 / sqrt(inputs).
 
-    Queries start smaller by the root of the width of a head, as scores are not divided by it.
+    Those of queries are smaller by the square root of the head size, as scores are not divided by
+    it.
     """
 
     def deviation_of(name: str, size: torch.Size) -> float:

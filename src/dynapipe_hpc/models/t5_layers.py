@@ -1,4 +1,4 @@
-"""The layers of a T5."""
+"""Layers of a T5: attention, feed-forward, encoder and decoder layers."""
 
 from typing import assert_never
 
@@ -16,14 +16,14 @@ EPSILON = 1e-6
 
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:
-    """Scales every position to a root mean square of one, times a learned number per channel."""
+    """RMS norm: scales each position to a root mean square of 1, times learned scales."""
     return nn.RMSNorm(shape.hidden_size, eps=EPSILON)
 
 
 class Attention(nn.Module):
-    """Attention of one sequence to another, which may be the same; every shard has its own heads.
+    """Multi-head attention to the same or another sequence; every shard has its own heads.
 
-    Scores are not divided by the width of a head: weights of queries start smaller instead.
+    Scores are not divided by the root of the head size: weights of queries start smaller instead.
     """
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
@@ -38,9 +38,9 @@ class Attention(nn.Module):
         """Maps (rows, tokens, width) to the same shape.
 
         Args:
-            hidden: What attends.
-            source: What is attended to, (rows, source tokens, width).
-            mask: What is added to scores, (rows or 1, heads or 1, tokens or 1, source tokens).
+            hidden: Sequence that attends.
+            source: Sequence that is attended to, (rows, source tokens, width).
+            mask: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens).
         """
         rows, tokens, _ = hidden.shape
         query = self.query(hidden).view(rows, tokens, self.n_heads, -1).transpose(1, 2)
@@ -52,7 +52,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a ReLU between them; every shard has its part of the inner width."""
+    """Feed-forward block: two linear maps with a ReLU between; shards divide the inner width."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each normalised at its entrance and added to the stream."""
+    """Pre-norm layer: self-attention and feed-forward, each added to the residual stream."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
@@ -78,8 +78,8 @@ class EncoderLayer(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor, recompute: Recompute) -> Tensor:
         """Maps (rows, tokens, width) to the same shape; `mask` is added to scores.
 
-        Backward recomputes the layer from its inputs (full), or its attention with projections
-        and norm (selective), as in a GPT.
+        Backward recomputes the layer from its inputs (full), or attention with its projections and
+        norm (selective), as in a GPT.
         """
         match recompute:
             case Recompute.NONE:
@@ -105,7 +105,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """As `EncoderLayer`, with attention to the encoder's output between its two halves."""
+    """An `EncoderLayer` with cross-attention to the encoder's output between its two halves."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
@@ -127,11 +127,12 @@ class DecoderLayer(nn.Module):
         """Maps (rows, target tokens, width) to the same shape.
 
         Args:
-            hidden: The decoder's activation.
-            encoded: The encoder's output, (rows, tokens, width).
-            mask: What is added to scores of self-attention.
-            cross_mask: What is added to scores of attention to `encoded`.
-            recompute: As in an encoder layer; both kinds of attention count as attention.
+            hidden: Activation of the decoder.
+            encoded: Output of the encoder, (rows, tokens, width).
+            mask: Numbers added to scores of self-attention.
+            cross_mask: Numbers added to scores of cross-attention.
+            recompute: Activation checkpointing mode, as in an encoder layer; selective recomputes
+                both kinds of attention.
         """
         inputs = (hidden, encoded, mask, cross_mask)
         match recompute:

@@ -24,14 +24,14 @@ from dynapipe_hpc.planner.schedule.may_split import may_split
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans iterations; what stays the same from one to the next.
+    """Planner of iterations: what stays the same from one iteration to the next.
 
     Attributes:
-        chooser: Makes plans of an iteration to choose from.
-        cost: Predicts time and memory of a micro-batch.
-        cluster: What the plans are for.
+        chooser: Chooser, which makes plans of an iteration and compares them.
+        cost: Cost model, which predicts time and memory of a micro-batch.
+        cluster: Cluster that plans are for.
         hidden_size: Width of the tensors between stages.
-        boundaries: What each stage hands to the next one, see `Placement.boundaries`.
+        boundaries: Boundary after each stage, see `Placement.boundaries`.
         split_backward: Whether plans may split backward passes.
     """
 
@@ -55,15 +55,15 @@ class Planner:
         """The planner that a configuration asks for.
 
         Args:
-            config: Rules and search.
-            costs: What `read_costs` makes of `config.cost`.
+            config: Settings of rules and search.
+            costs: Estimates or measurements, from `read_costs`.
             shape: The model.
             placement: The layers of every stage.
-            cluster: What plans are for.
+            cluster: Cluster that plans are for.
             max_tokens: Longest row, data.max_tokens.
 
         Raises:
-            InputError: The costs are those of another model, or packed rows too long.
+            InputError: The costs are those of another model, or packed rows are too long.
         """
         cost, link = costs_of(costs, shape, placement, cluster)
         cluster = cluster.model_copy(update={"link": link})
@@ -113,7 +113,7 @@ class Planner:
         return plans
 
     def lower_bound_ms(self, choice: Choice, samples: Sequence[Sample]) -> float:
-        """A time that no plan like the chosen one can beat, see `lower_bound.lower_bound_ms`.
+        """Lower bound of the time of plans like the chosen one, see `lower_bound.lower_bound_ms`.
 
         Args:
             choice: A choice of this planner for the samples.

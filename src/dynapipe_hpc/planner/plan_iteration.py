@@ -44,7 +44,7 @@ def plan_iteration(
             or what `read_cost_table` returns. The default is one CPU core per rank.
         placement: Number of layers on every stage. The default is equal shares; runs choose a
             placement by cost instead.
-        effort: How hard to search, see `planner.search.effort`; 0 takes the best batch rule.
+        effort: Search budget, see `planner.search.effort`; 0 takes the best batch rule.
 
     Returns:
         One plan per stage of every replica. Each holds the micro-batches of its replica, its

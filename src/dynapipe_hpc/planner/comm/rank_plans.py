@@ -31,7 +31,7 @@ def rank_plans(
         cluster: The cluster, with numbering of ranks and memory limit.
         cost: Cost model that the pipelines were scheduled with.
         hidden_size: Width of the tensors between stages.
-        boundaries: What each stage hands to the next one, see `Placement.boundaries`.
+        boundaries: Boundary after each stage, see `Placement.boundaries`.
     """
     entering = (Boundary.ROWS, *boundaries[:-1])
     predicted_ms = iteration_ms([pipeline.timeline for pipeline in pipelines], cost)
