@@ -25,7 +25,6 @@ from tempfile import mkdtemp
 from mpi4py import MPI
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.position import private_position
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
@@ -33,6 +32,7 @@ from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.rank_plan import RankPlan

@@ -1,23 +1,18 @@
 """What every `Transport` promises, seen from one thread that holds both ends."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.gloo_ends import gloo_ends
 from torch import Tensor
-from torch._C._distributed_c10d import HashStore, Store
-from torch.distributed import ProcessGroup
-from torch.distributed.distributed_c10d import ProcessGroupGloo
 
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
 from dynapipe_hpc.executor.transport.staged import StagedTransport
-from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.plan.instruction import Payload
 
@@ -54,19 +49,8 @@ def mpi_link() -> Link:
 
 
 def gloo_link() -> Link:
-    store = HashStore()  # shared by threads: each end waits for the other while it is made
-    with ThreadPoolExecutor(2) as ends:
-        groups = list(ends.map(lambda rank: gloo_group(store, rank), range(2)))
-    sender, receiver = (TorchTransport(group, CPU, torch.float32) for group in groups)
+    sender, receiver = gloo_ends()
     return Link(sender, 1, receiver, 0)
-
-
-def gloo_group(store: Store, rank: int) -> ProcessGroup:
-    """One end of two, without the one default group that a process can have."""
-    group = ProcessGroup(store, rank, 2)
-    gloo = ProcessGroupGloo(store, rank, 2, timedelta(seconds=60))
-    group._register_backend(CPU, ProcessGroup.BackendType.GLOO, gloo)
-    return group
 
 
 def staged_link() -> Link:
@@ -115,6 +99,28 @@ def test_a_slot_takes_shapes_of_any_size_one_after_the_other(link: Link) -> None
         assert received.is_contiguous()
         assert (received == i).all()
         link.sender.wait_send(i, ACTIVATION)
+
+
+def test_a_cleared_transport_carries_the_next_plan(link: Link) -> None:
+    for i in range(3):
+        link.start_send(i, ACTIVATION, torch.full((i + 1, 2), float(i)))
+        link.start_receive(i, ACTIVATION, (i + 1, 2), slot=0)
+        assert (link.receiver.wait_receive(i, ACTIVATION) == i).all()
+        link.sender.wait_send(i, ACTIVATION)
+        link.receiver.clear()
+        link.sender.clear()
+
+
+def test_who_sends_need_not_keep_the_tensor(link: Link) -> None:
+    for i in range(3):
+        link.start_send(i, ACTIVATION, torch.full((1000,), float(i)))
+    others = [torch.zeros(1000) for _ in range(9)]  # where memory that was freed is used again
+    for i in range(3):
+        link.start_receive(i, ACTIVATION, (1000,), slot=i)
+    assert [link.receiver.wait_receive(i, ACTIVATION)[0].item() for i in range(3)] == [0, 1, 2]
+    for i in range(3):
+        link.sender.wait_send(i, ACTIVATION)
+    assert not any(other.any() for other in others)
 
 
 def test_a_tensor_stays_valid_while_other_slots_are_received_into(link: Link) -> None:

@@ -9,7 +9,7 @@ from tests.examples.linear_stage import Array, LinearStage
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.executor.run import ExecutionError, run_plan
+from dynapipe_hpc.executor.run import ExecutionError, launch_plan, run_plan
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
@@ -83,8 +83,47 @@ class Ticks:
     def now(self) -> int:
         return next(self._ticks)
 
+    def has_passed(self, moment: int) -> bool:
+        raise AssertionError(f"nobody asks for {moment}")
+
     def ms_between(self, start: int, end: int) -> float:
         return 2.0 * (end - start)
+
+
+class LateClock(Ticks):
+    """A device that reaches a moment when it was asked for often enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_looks = 0
+
+    def has_passed(self, moment: int) -> bool:
+        self.n_looks += 1
+        return self.n_looks > moment
+
+
+class Reached:
+    """What was recorded of the progress of a plan."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, object]] = []
+
+    def reach(self, index: int, before: object) -> None:
+        self.found.append((index, before))
+
+
+def test_a_plan_is_launched_without_waiting_and_its_progress_is_recorded() -> None:
+    (plan,) = plans_of(1)
+    (stage,) = stages_of(1)
+    clock, progress, n = LateClock(), Reached(), len(plan.instructions)
+    launched = launch_plan(plan, stage, alone(), clock, progress)
+    # Two moments per instruction after the origin, of which the first is before it.
+    moments = [26 + 2 * i for i in range(n)]
+    assert progress.found == [*enumerate(moments), (n, moments[-1] + 1)]
+    assert stage.calls[-1] == "step"
+    n_busy = sum(launched.is_busy for _ in range(1000))
+    assert n_busy == moments[-1] + 1
+    assert launched.finish().loss == 2.0 * 11 * (1 + 2 + 3 + 4 + 5)
 
 
 class FailingStage(LinearStage):

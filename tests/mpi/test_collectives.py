@@ -16,6 +16,7 @@ from dynapipe_hpc.executor.transport.staged import StagedCollectives
 from dynapipe_hpc.executor.transport.torch_collectives import TorchCollectives
 from dynapipe_hpc.executor.transport.torch_groups import TorchGroups, close_groups, open_groups
 from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
+from dynapipe_hpc.experiment.rank.channels import neighbours
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.training.collectives import Collectives
@@ -111,8 +112,8 @@ def test_tensors_go_down_a_line_of_process_groups_and_back(
     before, behind = stage - 1, stage + 1
     shapes = [(1 + 7 * i % 50, 3 + i % 5, 16) for i in range(60)]
     with gloo_groups(cluster) as groups:
-        transport = TorchTransport(groups.same_shard, CPU, dtype)
-        transport.connect([s for s in (before, behind) if 0 <= s < cluster.n_stages])
+        transport = TorchTransport(groups.transfers, CPU, dtype)
+        transport.connect(neighbours(cluster, RANK))
         for i, shape in enumerate(shapes):
             if stage > 0:
                 transport.start_receive(i, Payload.ACTIVATION, before, shape, slot=i)

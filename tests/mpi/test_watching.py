@@ -7,9 +7,9 @@ import pytest
 from mpi4py import MPI
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.executor.position import Phase, Standing
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
+from dynapipe_hpc.experiment.watch.position import Phase, Standing
 from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job import Job
@@ -44,7 +44,7 @@ def test_ranks_of_a_host_see_each_other() -> None:
     WORLD.Barrier()
     assert [neighbour.rank for neighbour in positions.neighbours] == list(range(N_RANKS))
     for rank in range(N_RANKS):
-        assert positions[rank].look() == Standing(Phase.EXECUTES, rank, 5)
+        assert positions[rank].look() == Standing(Phase.EXECUTES, rank, 5, 5)
         assert positions[rank].read_plan() == example_plans(rank)[0]
     states = [state_of(neighbour.pid) for neighbour in positions.neighbours]
     WORLD.Barrier()

@@ -8,6 +8,8 @@ CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
 PLANS = ("tests/planner/test_make_plans.py",)
 FRONT = ("tests/planner/test_plan_iteration.py",)
 RUN = ("tests/executor/test_run.py",)
+BUFFERS = ("tests/executor/transport/test_torch_buffers.py",)
+GROUPS = ("tests/executor/transport/test_torch_groups.py",)
 LOCAL = ("tests/executor/transport/test_local_transport.py",)
 TRANSPORT = ("tests/contract/test_transport.py",)
 COLLECTIVES = ("tests/contract/test_collectives.py",)
@@ -106,7 +108,7 @@ PLAN = (
     # execution
     Mutant("executor/run.py", "if self._n_backward == 0:", "if self._n_backward == 1:",
            "sums start a backward pass early", RUN),
-    Mutant("executor/run.py", "del self._outbox[payload, i]", "pass",
+    Mutant("executor/run.py", "self._outbox.pop((payload, i))", "self._outbox[payload, i]",
            "what was sent is kept", RUN),
     Mutant("executor/run.py", "self._inbox.pop((Payload.GRADIENT, i), None)",
            "self._inbox.get((Payload.GRADIENT, i))", "gradients that were used are kept", RUN),
@@ -123,14 +125,29 @@ PLAN = (
            "(other.microbatch, one.payload) == ", "another micro-batch arrives", LOCAL),
     Mutant("executor/transport/local_transport.py", "self._slots[slot][...] = math.nan", "pass",
            "a slot is used too early", LOCAL),
-    Mutant("executor/transport/mpi_transport.py", "buffer.numel() < n_numbers", "False",
-           "receive buffers do not grow", TRANSPORT),
+    Mutant("executor/transport/buffers.py", " or self._held[number].numel() < n_numbers", "",
+           "buffers do not grow", TRANSPORT),
     Mutant("executor/transport/mpi_transport.py", "len(Payload) * microbatch + payload",
            "microbatch + payload", "tags meet", TRANSPORT),
-    Mutant("executor/transport/mpi_transport.py", "self._slots.get(slot)", "self._slots.get(0)",
+    Mutant("executor/transport/mpi_transport.py", "take(slot, shape)", "take(0, shape)",
            "all receives share a buffer", TRANSPORT),
-    Mutant("executor/transport/torch_transport.py", "self._slots.get(slot)", "self._slots.get(0)",
+    Mutant("executor/transport/torch_transport.py", "take(slot, shape)", "take(0, shape)",
            "all receives share a buffer", TRANSPORT),
+    Mutant("executor/transport/torch_transport.py", "if n not in in_use", "if True",
+           "all sends share a buffer", TRANSPORT),
+    Mutant("executor/transport/torch_transport.py", "        self._slots.clear()\n", "",
+           "receive buffers only grow", BUFFERS),
+    Mutant("executor/run.py", "        self.transport.clear()\n", "",
+           "buffers stay from plan to plan", BUFFERS),
+    Mutant("executor/transport/torch_transport.py", "for payload, group in self._groups.items():",
+           "for payload, group in list(self._groups.items())[:1]:",
+           "the way back connects in the first plan", GROUPS),
+    Mutant("executor/transport/torch_groups.py", "if len(members) == 1:", "if not members:",
+           "groups of one rank have communicators", GROUPS),
+    Mutant("experiment/rank/channels.py", "steps = (-1, 1) if stage % 2 else (1, -1)",
+           "steps = (-1, 1)", "stages connect one after the other", GROUPS),
+    Mutant("executor/transport/communicators.py", "len(peers - neighbours)", "len(peers)",
+           "neighbours are counted twice", GROUPS),
     Mutant("executor/transport/local_collectives.py", "if self.stage == stages[0]:", "if True:",
            "copies are summed on all stages", COLLECTIVES),
     Mutant("executor/transport/local_collectives.py", "self._share(values).copy_(total)",

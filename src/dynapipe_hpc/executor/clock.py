@@ -13,6 +13,10 @@ class Clock(Protocol[Moment]):
         """The current moment in the order of launched work; does not wait for that work."""
         ...
 
+    def has_passed(self, moment: Moment) -> bool:
+        """Whether the work launched before a moment is finished; does not wait for it."""
+        ...
+
     def ms_between(self, start: Moment, end: Moment) -> float:
         """Time from one moment to a later one in ms; waits until the later one is reached."""
         ...
@@ -24,6 +28,10 @@ class HostClock:
     def now(self) -> float:
         """The current moment in seconds, from an arbitrary origin."""
         return time.perf_counter()
+
+    def has_passed(self, moment: float) -> bool:  # noqa: ARG002
+        """True: no work is launched ahead."""
+        return True
 
     def ms_between(self, start: float, end: float) -> float:
         """Time between two moments in ms."""

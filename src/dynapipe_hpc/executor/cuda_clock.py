@@ -14,6 +14,10 @@ class CudaClock:
         event.record()
         return event
 
+    def has_passed(self, moment: Event) -> bool:
+        """Whether the device has reached an event."""
+        return bool(moment.query())  # type: ignore[no-untyped-call]
+
     def ms_between(self, start: Event, end: Event) -> float:
         """Time between two events in ms."""
         end.synchronize()

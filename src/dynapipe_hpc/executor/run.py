@@ -1,11 +1,13 @@
 """Execution of a rank's plan."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, assert_never
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import describe_step
-from dynapipe_hpc.executor.position import Position, private_position
+from dynapipe_hpc.executor.progress import Progress, Unwatched
 from dynapipe_hpc.executor.stage import Stage, Tensor
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport.transport import Transport
@@ -27,28 +29,74 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 HOST_CLOCK = HostClock()
-NOWHERE = private_position()
+UNWATCHED = Unwatched()
 
 
 class ExecutionError(RuntimeError):
     """An instruction of a plan failed unexpectedly; the message names it, the cause is chained."""
 
 
-def run_plan(
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchedPlan:
+    """Handle of a plan that the host has executed, and the device may still be executing."""
+
+    plan: RankPlan
+    stage: Stage[Any]
+    transport: Transport[Any]
+    clock: Clock[Any]
+    origin: Any
+    starts: Sequence[Any]
+    ends: Sequence[Any]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the device has not finished yet; does not wait for it."""
+        return not self.clock.has_passed(self.ends[-1])
+
+    def finish(self) -> IterationTrace:
+        """Waits for the device and frees buffers; to be called once.
+
+        Raises:
+            RunError: The update found a reason to end the run.
+        """
+        plan = self.plan
+        try:
+            report = self.stage.finish_iteration()
+        except RunError as error:
+            # An error of the last instruction, the update, is known when the device has done it.
+            raise RunError(f"{describe_step(plan, len(plan.instructions) - 1)}: {error}") from error
+        self.transport.clear()
+        return IterationTrace(
+            iteration=plan.iteration,
+            rank=plan.rank,
+            start_ms=self._since_start(self.starts),
+            end_ms=self._since_start(self.ends),
+            loss=report.loss,
+            gradient_norm=report.gradient_norm,
+            learning_rate=report.learning_rate,
+            peak_bytes=report.peak_bytes,
+            peak_has_transient=report.peak_has_transient,
+        )
+
+    def _since_start(self, moments: Sequence[Any]) -> tuple[float, ...]:
+        return tuple(self.clock.ms_between(self.origin, moment) for moment in moments)
+
+
+def launch_plan(
     plan: RankPlan,
     stage: Stage[Tensor],
     transport: Transport[Tensor],
     clock: Clock[Any] = HOST_CLOCK,
-    position: Position = NOWHERE,
-) -> IterationTrace:
-    """Executes a plan, instruction by instruction.
+    progress: Progress = UNWATCHED,
+) -> LaunchedPlan:
+    """Executes a plan, instruction by instruction, without waiting for the device.
 
     Args:
         plan: Plan of this rank.
         stage: Pipeline stage of this rank.
         transport: Transport to the ranks that the plan names.
         clock: Clock that is read around every instruction and evaluated after the iteration.
-        position: Position in which to record the next instruction.
+        progress: Record of the instruction that is executed next.
 
     Raises:
         RunError: An instruction found a reason to end the run.
@@ -58,8 +106,8 @@ def run_plan(
     starts, ends = [], []
     origin = clock.now()
     for index, instruction in enumerate(plan.instructions):
-        position.reach(index)
         starts.append(clock.now())
+        progress.reach(index, starts[-1])
         try:
             run.execute(instruction)
         except (RunError, InputError) as error:
@@ -68,23 +116,19 @@ def run_plan(
             cause = f"{type(error).__name__}: {error}"
             raise ExecutionError(f"{describe_step(plan, index)}: {cause}") from error
         ends.append(clock.now())
-    position.reach(len(plan.instructions))
-    try:
-        report = stage.finish_iteration()
-    except RunError as error:
-        # An error of the last instruction, the update, is known only when the device has done it.
-        raise RunError(f"{describe_step(plan, len(plan.instructions) - 1)}: {error}") from error
-    return IterationTrace(
-        iteration=plan.iteration,
-        rank=plan.rank,
-        start_ms=tuple(clock.ms_between(origin, moment) for moment in starts),
-        end_ms=tuple(clock.ms_between(origin, moment) for moment in ends),
-        loss=report.loss,
-        gradient_norm=report.gradient_norm,
-        learning_rate=report.learning_rate,
-        peak_bytes=report.peak_bytes,
-        peak_has_transient=report.peak_has_transient,
-    )
+    progress.reach(len(plan.instructions), ends[-1])
+    return LaunchedPlan(plan, stage, transport, clock, origin, starts, ends)
+
+
+def run_plan(
+    plan: RankPlan,
+    stage: Stage[Tensor],
+    transport: Transport[Tensor],
+    clock: Clock[Any] = HOST_CLOCK,
+    progress: Progress = UNWATCHED,
+) -> IterationTrace:
+    """Executes a plan and waits for the device; see `launch_plan`."""
+    return launch_plan(plan, stage, transport, clock, progress).finish()
 
 
 class _PlanRun(Generic[Tensor]):
@@ -111,10 +155,9 @@ class _PlanRun(Generic[Tensor]):
             case BackwardInput() | BackwardWeight():
                 raise RunError("split backward passes cannot be executed yet")
             case StartSend(i, payload, peer):
-                self._transport.start_send(i, payload, peer, self._outbox[payload, i])
+                self._transport.start_send(i, payload, peer, self._outbox.pop((payload, i)))
             case WaitSend(i, payload):
                 self._transport.wait_send(i, payload)
-                del self._outbox[payload, i]
             case StartReceive(i, payload, peer, slot):
                 shape = self._plan.received_shape(i, payload)
                 self._transport.start_receive(i, payload, peer, shape, slot)

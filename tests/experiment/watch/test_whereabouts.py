@@ -1,6 +1,6 @@
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.executor.position import HEAD_BYTES, Phase, Position
+from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position
 from dynapipe_hpc.experiment.watch.whereabouts import (
     Whereabouts,
     suspect_of,

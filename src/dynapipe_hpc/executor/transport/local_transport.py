@@ -140,6 +140,10 @@ class LocalTransport(Generic[ArrayT]):
         """Waits for an array."""
         return self._wait(False, microbatch, payload)
 
+    def clear(self) -> None:
+        """Frees all receive buffers."""
+        self._slots.clear()
+
     def _start(self, transfer: _Transfer[ArrayT], peer: int) -> None:
         key = (transfer.is_send, transfer.microbatch, transfer.payload)
         if key in self._started:

@@ -1,12 +1,12 @@
 """Point-to-point transfers of CPU tensors over MPI."""
 
-import math
 from dataclasses import dataclass
 
 import torch
 from mpi4py import MPI
 from torch import Tensor
 
+from dynapipe_hpc.executor.transport.buffers import Buffers
 from dynapipe_hpc.executor.transport.mpi_buffers import movable
 from dynapipe_hpc.executor.transport.transport import TransportError
 from dynapipe_hpc.plan.instruction import Payload
@@ -35,25 +35,25 @@ class MpiTransport:
             dtype: Data type of all tensors.
         """
         self._comm = comm.Dup()
-        self._dtype = dtype
-        self._sends: dict[int, MPI.Request] = {}
+        self._sends: dict[int, tuple[MPI.Request, Tensor]] = {}
         self._receives: dict[int, _Receive] = {}
-        self._slots: dict[int, Tensor] = {}
+        self._slots = Buffers(dtype)
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
         """Starts sending a contiguous tensor, which must not change until `wait_send`."""
         tag = _tag(microbatch, payload)
-        self._sends[tag] = self._comm.Isend(movable(tensor), dest=peer, tag=tag)
+        self._sends[tag] = (self._comm.Isend(movable(tensor), dest=peer, tag=tag), tensor)
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
         """Waits until a send no longer needs its tensor."""
-        self._sends.pop(_tag(microbatch, payload)).Wait()
+        request, _ = self._sends.pop(_tag(microbatch, payload))
+        request.Wait()
 
     def start_receive(
         self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
     ) -> None:
         """Starts receiving into receive buffer `slot`."""
-        tensor = self._buffer(slot, math.prod(shape)).view(shape)
+        tensor = self._slots.take(slot, shape)
         request = self._comm.Irecv(movable(tensor), source=peer, tag=MPI.ANY_TAG)
         self._receives[_tag(microbatch, payload)] = _Receive(request, peer, tensor)
 
@@ -77,12 +77,9 @@ class MpiTransport:
             raise TransportError(self._disagreement(expected, receive, arrived))
         return receive.tensor
 
-    def _buffer(self, slot: int, n_numbers: int) -> Tensor:
-        """The first `n_numbers` numbers of a receive buffer, which grows on demand."""
-        buffer = self._slots.get(slot)
-        if buffer is None or buffer.numel() < n_numbers:
-            buffer = self._slots[slot] = torch.empty(n_numbers, dtype=self._dtype)
-        return buffer[:n_numbers]
+    def clear(self) -> None:
+        """Frees all receive buffers."""
+        self._slots.clear()
 
     def _disagreement(self, expected: int, receive: _Receive, arrived: str) -> str:
         return (

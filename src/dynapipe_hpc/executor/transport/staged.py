@@ -42,6 +42,10 @@ class StagedTransport:
         """Waits for a tensor and copies it to the device."""
         return self._inner.wait_receive(microbatch, payload).to(self._device, copy=True)
 
+    def clear(self) -> None:
+        """Frees all buffers in host memory."""
+        self._inner.clear()
+
 
 class StagedCollectives:
     """`Collectives` of device tensors over collectives of CPU tensors."""

@@ -5,8 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed import ProcessGroup
 
 from dynapipe_hpc.executor.transport.torch_groups import TorchGroups
+from dynapipe_hpc.plan.instruction import Payload
+from dynapipe_hpc.training.collectives import done
 
 # Since torch 2.13 these functions have new names, and the old names warn.
 _reduce_scatter: Callable[..., Any] = (
@@ -38,10 +41,12 @@ class TorchCollectives:
 
     def sum_over_replicas(self, values: Tensor) -> None:
         """All-reduce: replaces `values` with their sum over replicas."""
-        distributed.all_reduce(values, group=self._groups.replicas)
+        _all_reduce(values, self._groups.replicas)
 
     def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
         """Starts the all-reduce; on GPUs, waiting for it blocks only the device."""
+        if self._groups.replicas is None:
+            return done
         work = distributed.all_reduce(values, group=self._groups.replicas, async_op=True)
 
         def wait() -> None:
@@ -51,6 +56,8 @@ class TorchCollectives:
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
         """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
+        if self._groups.replicas is None:
+            return
         share = self._share(values)
         total = torch.empty_like(share)
         _reduce_scatter(total, values, group=self._groups.replicas)
@@ -58,44 +65,56 @@ class TorchCollectives:
 
     def gather_shares(self, values: Tensor) -> None:
         """All-gather: replaces every share of `values` with that of its replica."""
-        share = self._share(values)
-        _all_gather(values, share, group=self._groups.replicas)
+        if self._groups.replicas is not None:
+            _all_gather(values, self._share(values), group=self._groups.replicas)
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
         """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         wide = torch.promote_types(values.dtype, torch.float32)
         total = values.to(wide, copy=True, memory_format=torch.contiguous_format)
-        distributed.all_reduce(total, group=self._groups.shards)
+        _all_reduce(total, self._groups.shards)
         return total.to(values.dtype)
 
     def sum_within_replica(self, values: Tensor) -> None:
         """All-reduce: replaces `values` with their sum over the ranks of this replica."""
-        distributed.all_reduce(values, group=self._groups.same_replica)
+        _all_reduce(values, self._groups.same_replica)
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
         """Reduce: sums copies of weights on the first stage that holds them."""
         first, *others = self._ranks_of(stages)
         if self.stage != stages[0]:
-            self._groups.same_shard.send([values], first, 0).wait()
+            self._send(values, first)
             return
         for other in others:
             part = torch.empty_like(values)
-            self._groups.same_shard.recv([part], other, 0).wait()
+            self._receive(part, other)
             values += part
 
     def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
         """Broadcast: replaces `values` with those of the first of `stages`."""
         first, *others = self._ranks_of(stages)
         if self.stage != stages[0]:
-            self._groups.same_shard.recv([values], first, 0).wait()
+            self._receive(values, first)
             return
         for other in others:
-            self._groups.same_shard.send([values], other, 0).wait()
+            self._send(values, other)
 
     def _ranks_of(self, stages: Sequence[int]) -> list[int]:
         """Ranks of some stages of this replica, as plans number them."""
         cluster = self._groups.cluster
         return [cluster.plan_of(cluster.rank_of(self.replica, stage)) for stage in stages]
 
+    def _send(self, values: Tensor, peer: int) -> None:
+        self._groups.transfers[Payload.GRADIENT].send([values], peer, 0).wait()
+
+    def _receive(self, values: Tensor, peer: int) -> None:
+        self._groups.transfers[Payload.GRADIENT].recv([values], peer, 0).wait()
+
     def _share(self, values: Tensor) -> Tensor:
         return values.view(self.n_replicas, -1)[self.replica]
+
+
+def _all_reduce(values: Tensor, group: ProcessGroup | None) -> None:
+    """All-reduce in place; None is a group of one member here, but all ranks for torch."""
+    if group is not None:
+        distributed.all_reduce(values, group=group)

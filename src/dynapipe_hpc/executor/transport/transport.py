@@ -20,7 +20,10 @@ class Transport(Protocol[Tensor]):
     """
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        """Starts sending a contiguous tensor, which must not change until `wait_send`."""
+        """Starts sending a contiguous tensor, which must not change until `wait_send`.
+
+        The transport keeps the tensor as long as it needs it.
+        """
         ...
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
@@ -35,4 +38,8 @@ class Transport(Protocol[Tensor]):
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
         """Waits for a tensor; it stays valid until its slot is received into again."""
+        ...
+
+    def clear(self) -> None:
+        """Frees all buffers; called after each plan, when no transfer is under way."""
         ...

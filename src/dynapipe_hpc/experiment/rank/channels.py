@@ -1,17 +1,24 @@
 """Channels that carry a rank's tensors to other ranks."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.executor.transport.communicators import Holders
 from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
 from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
 from dynapipe_hpc.executor.transport.rendezvous import rendezvous
 from dynapipe_hpc.executor.transport.staged import StagedCollectives, StagedTransport
 from dynapipe_hpc.executor.transport.torch_collectives import TorchCollectives
-from dynapipe_hpc.executor.transport.torch_groups import Backend, close_groups, open_groups
+from dynapipe_hpc.executor.transport.torch_groups import (
+    Backend,
+    TorchGroups,
+    close_groups,
+    open_groups,
+)
 from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.experiment.rank.devices import RankDevice
@@ -38,9 +45,8 @@ class Channels:
 
 # The watchdog must come first, as it reports where all ranks are.
 _AFTER_WATCHDOG_S = 120.0
-
-Holders = Sequence[tuple[int, ...]]
-"""Stages that hold the same (tied) weight, for each such weight."""
+# NCCL connects when an algorithm is used first, and chooses another one for large tensors.
+_LARGE_NUMBERS = 8 << 20
 
 
 def open_channels(
@@ -61,7 +67,7 @@ def open_channels(
         cluster: The cluster, which numbers the ranks.
         on: The device of this rank.
         dtype: Type of the tensors between stages.
-        holders: Stages that exchange tied weights and their gradients.
+        holders: Stages that exchange tied weights and their gradients in pairs.
         timeout_s: Time after which the watchdog ends a rank that waits.
     """
     if on.device.type == "cuda" and not on.is_shared:
@@ -94,23 +100,49 @@ def open_torch_channels(
     limit_s = timeout_s + _AFTER_WATCHDOG_S
     with rendezvous(job.comm, timeout_s) as store:
         groups = open_groups(backend, cluster, job.rank, store, limit_s)
-        transport = TorchTransport(groups.same_shard, device, dtype)
-        plan, stage = cluster.plan_of(job.rank), cluster.stage_of(job.rank)
-        transport.connect(plan + step for step in (-1, 1) if 0 <= stage + step < cluster.n_stages)
+        return connect_groups(groups, device, dtype, holders)
+
+
+def connect_groups(
+    groups: TorchGroups, device: torch.device, dtype: torch.dtype, holders: Holders
+) -> Channels:
+    """Connects the ranks of open groups to each other; all ranks together."""
+    with warnings.catch_warnings():
+        # A batch would wait for all of its transfers.
+        warnings.filterwarnings("ignore", message="An unbatched P2P op")
+        transport = TorchTransport(groups.transfers, device, dtype)
+        transport.connect(neighbours(groups.cluster, groups.rank))
         collectives = TorchCollectives(groups)
         _connect(collectives, holders, device)
     return Channels(collectives, transport, close_groups)
 
 
+def neighbours(cluster: Cluster, rank: int) -> list[int]:
+    """Ranks of the neighbouring stages as plans number them, in the order in which they connect.
+
+    Even stages begin with the next stage and odd ones with the previous, so that all pairs of a
+    pipeline connect in two rounds, however many stages there are.
+    """
+    plan, stage = cluster.plan_of(rank), cluster.stage_of(rank)
+    steps = (-1, 1) if stage % 2 else (1, -1)
+    return [plan + step for step in steps if 0 <= stage + step < cluster.n_stages]
+
+
 def _connect(collectives: TorchCollectives, holders: Holders, device: torch.device) -> None:
-    """All-reduces a number over every group, as the first all-reduce is slow and takes memory.
+    """Runs each collective operation once, as the first is slow and takes memory.
 
     It also creates the connections, which needs all ranks and cannot happen during a plan.
     """
+    n_replicas = collectives.n_replicas
+    for n in (1,) if device.type == "cpu" else (1, _LARGE_NUMBERS):
+        numbers = torch.zeros(-(-n // n_replicas) * n_replicas, device=device)
+        collectives.sum_over_replicas(numbers)
+        collectives.sum_share_over_replicas(numbers)
+        collectives.gather_shares(numbers)
+        collectives.sum_over_shards(numbers)
     number = torch.zeros(1, device=device)
-    collectives.sum_over_replicas(number)
-    collectives.sum_over_shards(number)
     collectives.sum_within_replica(number)
     for stages in holders:
         if collectives.stage in stages:
             collectives.sum_over_copies(number, stages)
+            collectives.copy_from_first(number, stages)

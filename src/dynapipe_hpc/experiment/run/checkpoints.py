@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import RunError, escaped
-from dynapipe_hpc.executor.position import Phase, Position
+from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import warn
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.position import Phase, Position
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -17,6 +16,7 @@ from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.run.record import Execution, RankReport, record_of
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.same_plans import check_same_plans
+from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import decode, plans_hash
 from dynapipe_hpc.plan.rank_plan import RankPlan

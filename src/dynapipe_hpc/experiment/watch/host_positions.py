@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynapipe_hpc.executor.position import HEAD_BYTES, Position
+from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import MPI
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import NoReturn, Self
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.executor.position import Phase, Standing
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions, Neighbour
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
+from dynapipe_hpc.experiment.watch.position import Phase, Standing
 from dynapipe_hpc.experiment.watch.whereabouts import (
     Whereabouts,
     suspect_of,

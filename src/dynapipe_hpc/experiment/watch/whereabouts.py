@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
-from dynapipe_hpc.executor.position import Phase, Position
+from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
     Instruction,
@@ -68,17 +68,19 @@ def whereabouts_of(
     standing = position.look()
     phase, iteration = standing.phase, standing.iteration
     plan = position.read_plan() if phase is Phase.EXECUTES else None
-    if plan is None or standing.index >= len(plan.instructions):
+    index = standing.on_device
+    if plan is None or index >= len(plan.instructions):
         waits = phase is not Phase.EXECUTES
         return Whereabouts(rank, host, process, for_s, iteration, _DOING[phase], "", "", waits)
-    instruction = plan.instructions[standing.index]
+    instruction = plan.instructions[index]
+    launched = f", {standing.index} launched" if index < standing.index else ""
     return Whereabouts(
         rank=rank,
         host=host,
         process=process,
         for_s=for_s,
         iteration=iteration,
-        doing=f"instruction {standing.index} ({_name(instruction)})",
+        doing=f"instruction {index} ({_name(instruction)}){launched}",
         microbatch=shape_of(plan, instruction),
         peer=_peer(plan, instruction, rank, cluster),
         waits=isinstance(instruction, _WAITS_FOR_OTHERS),

@@ -7,9 +7,9 @@ from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
-_PHASE, _ITERATION, _INDEX, _PLAN_BYTES = range(4)
+_PHASE, _ITERATION, _INDEX, _ON_DEVICE, _PLAN_BYTES = range(5)
 _WORD_BYTES = 8
-HEAD_BYTES = 4 * _WORD_BYTES
+HEAD_BYTES = 5 * _WORD_BYTES
 
 
 class Phase(IntEnum):
@@ -30,20 +30,24 @@ class Standing:
     Attributes:
         phase: Phase of the rank.
         iteration: Number of the iteration.
-        index: Index of the instruction while it executes; after the last, it waits for the device.
+        index: Index of the instruction that the host executes; after the last, their number.
+        on_device: Index of the instruction that the device executes, which may be an earlier one.
     """
 
     phase: Phase
     iteration: int
     index: int
+    on_device: int
 
 
 class Position:
     """Position of a rank, written by the rank and read by processes that share the memory.
 
-    The memory holds four words and the bytes of the plan in execution, so that other ranks can
+    The memory holds five words and the bytes of the plan in execution, so that other ranks can
     report on one that was killed or stopped. There is no lock: a reader may find a plan that is
     just being replaced, and recognizes it by its checksum.
+
+    It is the `Progress` of a rank that computes on its host.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -53,7 +57,7 @@ class Position:
 
     def enter(self, phase: Phase, iteration: int) -> None:
         """Records the phase that begins."""
-        self._words[_INDEX] = 0
+        self._words[_INDEX] = self._words[_ON_DEVICE] = 0
         self._words[_ITERATION] = iteration
         self._words[_PHASE] = phase
 
@@ -65,14 +69,23 @@ class Position:
             self._words[_PLAN_BYTES] = len(plan)
         self.enter(Phase.EXECUTES, iteration)
 
-    def reach(self, index: int) -> None:
+    def reach(self, index: int, before: object = None) -> None:  # noqa: ARG002
         """Records the index of the instruction that is executed next."""
+        self._words[_INDEX] = self._words[_ON_DEVICE] = index
+
+    def launch(self, index: int) -> None:
+        """Records the index of the instruction that the host executes next."""
         self._words[_INDEX] = index
+
+    def complete(self, index: int) -> None:
+        """Records the index of the first instruction that the device has not completed."""
+        self._words[_ON_DEVICE] = index
 
     def look(self) -> Standing:
         """Reads the current position of the rank."""
         words = self._words
-        return Standing(Phase(words[_PHASE]), words[_ITERATION], words[_INDEX])
+        numbers = (words[_ITERATION], words[_INDEX], words[_ON_DEVICE])
+        return Standing(Phase(words[_PHASE]), *numbers)
 
     def read_plan(self) -> RankPlan | None:
         """The plan that the rank executed last; None if it cannot be read."""

@@ -1,0 +1,38 @@
+"""Numbered buffers for tensors that are sent or received."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+class Buffers:
+    """Buffers of one type on one device, each as large as the largest tensor taken from it."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device | None = None) -> None:
+        """Allocates nothing yet.
+
+        Args:
+            dtype: Data type of all tensors.
+            device: Device of all tensors; the CPU if it is None.
+        """
+        self._dtype = dtype
+        self._device = device
+        self._held: dict[int, Tensor] = {}
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all buffers in bytes."""
+        return sum(buffer.nbytes for buffer in self._held.values())
+
+    def take(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        """A contiguous tensor at the start of a buffer, which grows if it is too small."""
+        n_numbers = math.prod(shape)
+        if number not in self._held or self._held[number].numel() < n_numbers:
+            self._held.pop(number, None)  # first, so that there is never room for both
+            self._held[number] = torch.empty(n_numbers, dtype=self._dtype, device=self._device)
+        return self._held[number][:n_numbers].view(shape)
+
+    def clear(self) -> None:
+        """Frees all buffers."""
+        self._held.clear()

@@ -1,0 +1,246 @@
+"""Groups and connections of jobs of many ranks, one after the other in this process.
+
+torch's fake process group takes part in nothing, so that a rank is alone. What NCCL would connect
+is known from the operations that a rank calls.
+"""
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+from torch.distributed import ProcessGroup
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.executor.transport.communicators import communicator_bytes, communicators_of
+from dynapipe_hpc.executor.transport.torch_groups import (
+    TRANSFER_CTAS,
+    TorchGroups,
+    close_groups,
+    open_groups,
+)
+from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
+from dynapipe_hpc.experiment.rank.channels import connect_groups
+from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import Payload
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+CPU = torch.device("cpu")
+LARGE = Cluster(n_stages=16, n_replicas=8, n_shards=2, device_memory_bytes=1)
+T5 = ModelShape(
+    family="t5",
+    n_layers=24,
+    hidden_size=16,
+    n_heads=4,
+    head_size=4,
+    ffn_size=32,
+    vocab_size=64,
+    max_tokens=32,
+)
+PLACEMENT = Placement.equal_shares(T5.n_all_layers, LARGE.n_stages)
+HOLDERS = paired_stages(tied_weights(T5, PLACEMENT, LARGE.n_shards))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a rank: on a communicator, with those ranks that must take part."""
+
+    communicator: tuple[str, frozenset[int]]
+    kind: str
+
+
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the operations of process groups."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[Operation] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func.namespace == "c10d":
+            self.found.append(_operation(func.__name__.partition(".")[0], args))
+        return func(*args, **(kwargs or {}))
+
+
+def _operation(kind: str, args: Sequence[Any]) -> Operation:
+    (group,) = (
+        ProcessGroup.unbox(a) for a in args if isinstance(a, torch.ScriptObject) and _is_group(a)
+    )
+    ranks = distributed.get_process_group_ranks(group)
+    if kind in ("send", "recv_"):
+        ranks = [ranks[group.rank()], ranks[args[2]]]
+    return Operation((group.group_name, frozenset(ranks)), kind)
+
+
+def _is_group(script_object: Any) -> bool:
+    return "ProcessGroup" in str(script_object._type())
+
+
+@contextmanager
+def groups_of(cluster: Cluster, rank: int) -> Iterator[TorchGroups]:
+    groups = open_groups("fake", cluster, rank, FakeStore(), 60)
+    try:
+        yield groups
+    finally:
+        close_groups()
+
+
+def connected(cluster: Cluster, rank: int, holders: Sequence[tuple[int, ...]]) -> list[Operation]:
+    """The operations with which a rank connects."""
+    with groups_of(cluster, rank) as groups, Operations() as operations:
+        connect_groups(groups, CPU, torch.float32, holders)
+    found: list[Operation] = operations.found
+    return found
+
+
+@pytest.fixture(scope="module")
+def of_ranks() -> list[list[Operation]]:
+    """What all 256 ranks of a large job do to connect."""
+    return [connected(LARGE, rank, HOLDERS) for rank in range(LARGE.n_ranks)]
+
+
+def test_a_rank_has_at_most_eight_communicators(of_ranks: list[list[Operation]]) -> None:
+    counts = [len({op.communicator for op in operations}) for operations in of_ranks]
+    assert max(counts) <= 8
+    expected = [communicators_of(LARGE, HOLDERS, LARGE.stage_of(r)).n for r in range(256)]
+    assert counts == expected
+
+
+def test_both_ends_of_a_pair_connect_in_both_directions(of_ranks: list[list[Operation]]) -> None:
+    ways: dict[tuple[str, frozenset[int]], list[tuple[int, str]]] = {}
+    for rank, operations in enumerate(of_ranks):
+        for op in operations:
+            if op.kind in ("send", "recv_"):
+                ways.setdefault(op.communicator, []).append((rank, op.kind))
+    shards = range(LARGE.n_shards)
+    for replica in range(LARGE.n_replicas):
+        for stage in range(LARGE.n_stages - 1):
+            for shard in shards:
+                low, high = (LARGE.rank_of(replica, s, shard) for s in (stage, stage + 1))
+                found = [w for (_, pair), w in ways.items() if pair == {low, high}]
+                assert {frozenset(way) for way in found} >= {
+                    frozenset([(low, "send"), (high, "recv_")]),
+                    frozenset([(high, "send"), (low, "recv_")]),
+                }
+
+
+def n_rounds(of_ranks: Sequence[Sequence[Operation]]) -> int:
+    """Rounds after which all transfers are over, if each waits for its other side and takes one."""
+    left = [deque(op for op in ops if op.kind in ("send", "recv_")) for ops in of_ranks]
+    n = 0
+    while any(left):
+        fronts = [ops[0].communicator if ops else None for ops in left]
+        met = [c for c in fronts if c is not None and fronts.count(c) == 2]
+        assert met, "ranks wait for each other"
+        for rank, front in enumerate(fronts):
+            if front in met:
+                left[rank].popleft()
+        n += 1
+    return n
+
+
+def test_pairs_connect_in_two_rounds_however_many_stages_there_are() -> None:
+    for n_stages in (2, 3, 8, 16):
+        cluster = Cluster(n_stages=n_stages, device_memory_bytes=1)
+        of_ranks = [connected(cluster, rank, ()) for rank in range(n_stages)]
+        assert n_rounds(of_ranks) == (2 if n_stages == 2 else 4)  # two directions each
+
+
+def test_a_large_job_connects_without_waiting_in_a_circle(of_ranks: list[list[Operation]]) -> None:
+    assert n_rounds(of_ranks) < 20
+
+
+def test_a_group_of_one_rank_needs_no_communicator() -> None:
+    alone = Cluster(device_memory_bytes=1)
+    assert connected(alone, 0, ()) == []
+    pipeline = Cluster(n_stages=2, device_memory_bytes=1)
+    kinds = {op.kind for op in connected(pipeline, 1, ()) if len(op.communicator[1]) == 1}
+    assert not kinds
+
+
+def test_memory_of_communicators_grows_with_what_they_carry() -> None:
+    def n_bytes(**sizes: int) -> int:
+        return communicator_bytes(Cluster(device_memory_bytes=1, **sizes), ())
+
+    assert n_bytes() == 0
+    assert 0 < n_bytes(n_stages=2) < n_bytes(n_stages=3) == n_bytes(n_stages=16)
+    assert n_bytes(n_replicas=2) < n_bytes(n_replicas=2, n_shards=2)
+    assert n_bytes(n_stages=16) < communicator_bytes(
+        Cluster(n_stages=16, device_memory_bytes=1), HOLDERS
+    )
+    assert communicator_bytes(LARGE, HOLDERS) < 2e9
+
+
+class NcclOptions:
+    """What `ProcessGroupNCCL.Options` is where torch has NCCL."""
+
+    class Config:
+        max_ctas = -1
+
+    def __init__(self, is_high_priority_stream: bool = False) -> None:
+        self.is_high_priority_stream = is_high_priority_stream
+        self.config = NcclOptions.Config()
+        self._timeout = timedelta(0)
+
+
+def test_transfers_take_few_multiprocessors_and_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    new_group, init = distributed.new_group, distributed.init_process_group
+
+    def noted_group(ranks: list[int], pg_options: Any, **others: Any) -> Any:
+        asked.append((len(ranks), pg_options))
+        return new_group(ranks, **others)
+
+    nccl = SimpleNamespace(Options=NcclOptions)
+    monkeypatch.setattr(distributed, "ProcessGroupNCCL", nccl, raising=False)
+    monkeypatch.setattr(distributed, "new_group", noted_group)
+    monkeypatch.setattr(distributed, "init_process_group", lambda _, **known: init("fake", **known))
+    cluster = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=1)
+    groups = open_groups("nccl", cluster, 0, FakeStore(), 600)
+    close_groups()
+    assert groups.transfers.keys() == set(Payload)
+    transfers = [(n, options) for n, options in asked if options is not None]
+    assert [n for n, _ in transfers] == [4, 4]
+    for _, options in transfers:
+        assert options.is_high_priority_stream
+        assert 2 <= options.config.max_ctas == TRANSFER_CTAS <= 4
+        assert options._timeout == timedelta(seconds=600)  # torch warns if it is another
+    assert [n for n, options in asked if options is None] == [2, 2]
+
+
+def test_torch_ends_no_process_before_this_packages_watchdog(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", raising=False)
+    open_groups("fake", Cluster(device_memory_bytes=1), 0, FakeStore(), 3600)
+    close_groups()
+    assert int(os.environ["TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"]) > 3600
+
+
+def test_torchs_advice_to_send_in_batches_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(_: TorchTransport, peers: Sequence[int]) -> None:  # noqa: ARG001
+        warnings.warn(
+            "An unbatched P2P op (send/recv) was called on this ProcessGroup", stacklevel=1
+        )
+
+    monkeypatch.setattr(TorchTransport, "connect", warn)
+    with groups_of(LARGE, 0) as groups, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        connect_groups(groups, CPU, torch.float32, ())
