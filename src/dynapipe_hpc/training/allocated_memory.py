@@ -1,5 +1,6 @@
 """GPU memory: account of activations, and reservation before training."""
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Self
 
@@ -8,14 +9,17 @@ from torch import Tensor
 
 # The allocator serves requests of up to 1 MiB from separate segments of 2 MiB.
 SMALL_BYTES, RESERVED_SMALL = 1 << 20, 64
-MARGIN_BYTES = 256 << 20  # left on the device for libraries that compute and communicate
+MARGIN_BYTES = 256 << 20  # left on the device for libraries that compute
+PLANNED_SHARE = 0.93
+"""Share of the reserved memory that a plan may fill. The rest is for fragments between tensors of
+many sizes, receive buffers and sent tensors, which plans do not count."""
 
 
 class AllocatedMemory:
     """Account of a GPU's activations: memory that torch's allocator hands out in an iteration.
 
-    It includes memory that passes need only while they run, and costs no time. Receive buffers
-    count only while they grow, before the first peak that is compared.
+    It includes memory that passes need only while they run, and buffers of transfers, and costs no
+    time.
 
     Attributes:
         has_transient: True; see `MemoryAccount`.
@@ -79,6 +83,11 @@ class LiveAllocations:
     def restart(self) -> None:
         """Starts a new peak at the memory allocated now."""
         torch.cuda.reset_peak_memory_stats(self._device)
+
+
+def reserved_bytes(planned_bytes: int) -> int:
+    """Memory to reserve so that plans can fill `planned_bytes` of it."""
+    return math.ceil(planned_bytes / PLANNED_SHARE)
 
 
 def reserve(device: torch.device, limit_bytes: int) -> None:

@@ -3,15 +3,77 @@
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
+from dynapipe_hpc.executor.clock import HostClock
+from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
-from dynapipe_hpc.experiment.profile.link import bounce_ms
+from dynapipe_hpc.experiment.profile.link import LARGE_NUMBERS, transfer_ms
+from dynapipe_hpc.plan.instruction import Payload
 
 
 def test_ranks_of_a_pair_agree_on_the_order_of_transfers() -> None:
     world = LocalWorld(2)
     network = LocalNetwork[Tensor](world, torch.empty)
-    times = world.run(
-        lambda rank: bounce_ms(network.transport(rank), rank, 1 - rank, torch.zeros(16))
+
+    def measure(rank: int) -> float:
+        return transfer_ms(network.transport(rank), rank, 1 - rank, torch.zeros(16), HostClock())
+
+    assert all(time > 0 for time in world.run(measure))
+
+
+class TransferClock:
+    """A clock by which every transfer takes 3 ms; the host may look at any time."""
+
+    def __init__(self) -> None:
+        self.n_transfers = 0
+        self.n_looks = 0
+
+    def now(self) -> int:
+        self.n_looks += 1
+        return self.n_transfers
+
+    def has_passed(self, moment: int) -> bool:
+        return moment <= self.n_transfers
+
+    def ms_between(self, start: int, end: int) -> float:
+        return 3.0 * (end - start)
+
+
+class CountingTransport(LocalTransport[Tensor]):
+    """Tells a clock of every tensor that goes either way."""
+
+    def __init__(self, network: LocalNetwork[Tensor], rank: int, clock: TransferClock) -> None:
+        super().__init__(network, rank)
+        self._clock = clock
+        self.directions: set[tuple[bool, Payload]] = set()
+
+    def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
+        self.directions.add((peer > self._rank, payload))
+        super().start_send(microbatch, payload, peer, tensor)
+
+    def wait_send(self, microbatch: int, payload: Payload) -> None:
+        super().wait_send(microbatch, payload)
+        self._clock.n_transfers += 1
+
+    def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
+        received = super().wait_receive(microbatch, payload)
+        self._clock.n_transfers += 1
+        return received
+
+
+def test_a_transfer_takes_half_a_round_trip_of_several_in_a_row() -> None:
+    world = LocalWorld(2)
+    network = LocalNetwork[Tensor](world, torch.empty)
+    clocks = [TransferClock(), TransferClock()]
+    ends = [CountingTransport(network, rank, clock) for rank, clock in enumerate(clocks)]
+    found = world.run(
+        lambda rank: transfer_ms(ends[rank], rank, 1 - rank, torch.zeros(16), clocks[rank])
     )
-    assert all(time > 0 for time in times)
+    assert found == [3.0, 3.0]
+    for clock in clocks:
+        assert clock.n_looks < clock.n_transfers / 2
+    assert ends[0].directions == {(True, Payload.ACTIVATION)}
+    assert ends[1].directions == {(False, Payload.GRADIENT)}
+
+
+def test_a_gpu_sends_at_least_64_mb() -> None:
+    assert 2 * LARGE_NUMBERS["cuda"] >= 64e6

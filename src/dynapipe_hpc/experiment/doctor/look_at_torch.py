@@ -4,14 +4,19 @@ from collections.abc import Iterator
 
 import torch
 
+from dynapipe_hpc.executor.transport.communicators import communicator_bytes
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
-from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES
+from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
+from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, reserved_bytes
 
 __all__ = ["circumstances", "look_at_build", "look_at_devices", "uses_gpus"]
 
+ADVISED_SHARE = 0.9
+"""Largest share of a GPU that plans should fill."""
 _GB = 1e9
 
 
@@ -48,7 +53,7 @@ def look_at_devices(case: Case) -> Iterator[Finding]:
         sizes = f"{total_bytes / _GB:.1f} GB, {free_bytes / _GB:.1f} GB free"
         yield Finding(f"GPU {index}", f"{name}, {sizes}")
     if case.config and wants != "cpu":
-        yield from _room(case.config.cluster.device_memory_bytes)
+        yield from _room(case.config)
 
 
 def _no_gpu(wants: str) -> Finding:
@@ -62,12 +67,29 @@ def _no_gpu(wants: str) -> Finding:
     )
 
 
-def _room(limit_bytes: int) -> Iterator[Finding]:
-    smallest = min(torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count()))
-    if limit_bytes > smallest - MARGIN_BYTES:
-        yield Finding(
-            "GPU memory",
-            f"cluster.device_memory_bytes is {limit_bytes / _GB:.1f} GB, but a GPU has "
-            f"{(smallest - MARGIN_BYTES) / _GB:.1f} GB available; lower it",
-            Level.PROBLEM,
-        )
+def _room(config: ExperimentConfig) -> Iterator[Finding]:
+    """Whether the smallest GPU has room for what a run reserves, and for NCCL."""
+    infos = [torch.cuda.mem_get_info(index) for index in range(torch.cuda.device_count())]
+    free, total = (min(column) for column in zip(*infos, strict=True))
+    cluster, limit_bytes = config.cluster, config.cluster.device_memory_bytes
+    tied = tied_weights(config.model, any_placement(config), cluster.n_shards)
+    connected = communicator_bytes(cluster, paired_stages(tied))
+    needed = reserved_bytes(limit_bytes) + connected + MARGIN_BYTES
+    told = (
+        f"cluster.device_memory_bytes is {_gb(limit_bytes)}, so a run needs {_gb(needed)}: "
+        f"{_gb(reserved_bytes(limit_bytes))} that it reserves, about {_gb(connected)} for "
+        f"connections and {_gb(MARGIN_BYTES)} for libraries"
+    )
+    advised = min(ADVISED_SHARE * total, PLANNED_SHARE * (free - connected - MARGIN_BYTES))
+    if needed > free:
+        remedy = f"but a GPU has {_gb(free)} free; lower it to {_gb(advised)}"
+        yield Finding("GPU memory", f"{told}; {remedy}", Level.PROBLEM)
+    elif limit_bytes > ADVISED_SHARE * total:
+        remedy = f"lower it to {_gb(advised)}, {ADVISED_SHARE:.0%} of a GPU"
+        yield Finding("GPU memory", f"{told}; {remedy}", Level.WARNING)
+    else:
+        yield Finding("GPU memory", told)
+
+
+def _gb(n_bytes: float) -> str:
+    return f"{n_bytes / _GB:.1f} GB"

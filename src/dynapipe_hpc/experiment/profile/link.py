@@ -1,20 +1,24 @@
 """Latency and bandwidth between the ranks of neighbouring stages, measured."""
 
-import time
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.executor.transport.transport import Transport
-from dynapipe_hpc.experiment.rank.devices import wait_for
+from dynapipe_hpc.experiment.rank.devices import clock_of
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.instruction import Payload
 
-# The small tensor shows latency, the large one bandwidth.
-SMALL_NUMBERS, LARGE_NUMBERS = 16, 1 << 20
-BOUNCES = 15
+# The small tensor shows latency, the large one bandwidth. Between GPUs, a transfer of a few
+# megabytes takes less time than starting it.
+SMALL_NUMBERS = 16
+LARGE_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 25}
+# Round trips in a row, which a GPU makes without its host.
+ROUND_TRIPS, REPETITIONS = 4, 5
 
 
 def measure_link(
@@ -40,34 +44,54 @@ def measure_link(
         The median over pairs on the first rank, None elsewhere; None if there are no pairs.
     """
     peer = same_shard.rank ^ 1
+    clock = clock_of(device)
     small, large = (
-        torch.zeros(n, dtype=dtype, device=device) for n in (SMALL_NUMBERS, LARGE_NUMBERS)
+        torch.zeros(n, dtype=dtype, device=device)
+        for n in (SMALL_NUMBERS, LARGE_NUMBERS[device.type])
     )
     times = None
     if peer < same_shard.size:
-        times = [bounce_ms(transport, same_shard.rank, peer, tensor) for tensor in (small, large)]
+        times = [
+            transfer_ms(transport, same_shard.rank, peer, tensor, clock)
+            for tensor in (small, large)
+        ]
+    transport.clear()
     pairs = [times for times in job.gather(times) if times is not None]
     if not pairs:
         return None
     latency_ms, large_ms = (median(column) for column in zip(*pairs, strict=True))
-    transfer_ms = max(large_ms - latency_ms, 1e-6)
+    bandwidth_ms = max(large_ms - latency_ms, 1e-6)
     return Link(
-        latency_ms=latency_ms, bytes_per_ms=large.nbytes / transfer_ms, full_duplex=full_duplex
+        latency_ms=latency_ms, bytes_per_ms=large.nbytes / bandwidth_ms, full_duplex=full_duplex
     )
 
 
-def bounce_ms(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> float:
-    """Time of one transfer: half a round trip. Both sides start the transfers in the same order."""
-    halves = []
-    for i in range(BOUNCES):
-        start_s = time.perf_counter()
-        if rank < peer:
-            transport.start_send(i, Payload.ACTIVATION, peer, tensor)
-        transport.start_receive(i, Payload.ACTIVATION, peer, tuple(tensor.shape), slot=0)
-        transport.wait_receive(i, Payload.ACTIVATION)
-        if rank > peer:
-            transport.start_send(i, Payload.ACTIVATION, peer, tensor)
-        transport.wait_send(i, Payload.ACTIVATION)
-        wait_for(tensor.device)
-        halves.append(1e3 * (time.perf_counter() - start_s) / 2)
-    return median(halves)
+def transfer_ms(
+    transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor, clock: Clock[Any]
+) -> float:
+    """Time of one transfer: half of a round trip, of several in a row. Peers call it together.
+
+    Activations go to the higher rank and gradients to the lower one, as in a plan.
+    """
+    _bounce(transport, rank, peer, tensor)  # warms up
+    times = []
+    for _ in range(REPETITIONS):
+        start = clock.now()
+        for _ in range(ROUND_TRIPS):
+            _bounce(transport, rank, peer, tensor)
+        times.append(clock.ms_between(start, clock.now()) / (2 * ROUND_TRIPS))
+    return median(times)
+
+
+def _bounce(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> None:
+    """One round trip, begun by the lower rank."""
+    out, back = Payload.ACTIVATION, Payload.GRADIENT
+    if rank > peer:
+        out, back = back, out
+    if rank < peer:
+        transport.start_send(0, out, peer, tensor)
+    transport.start_receive(0, back, peer, tuple(tensor.shape), slot=0)
+    transport.wait_receive(0, back)
+    if rank > peer:
+        transport.start_send(0, out, peer, tensor)
+    transport.wait_send(0, out)

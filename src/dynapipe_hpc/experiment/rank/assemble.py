@@ -8,12 +8,11 @@ from torch import nn
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.dataset.long_samples import reader_of
-from dynapipe_hpc.executor.clock import Clock, HostClock
-from dynapipe_hpc.executor.cuda_clock import CudaClock
+from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.channels import Channels, open_channels
-from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, reserve_memory
+from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, clock_of, reserve_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.shards import Shards
@@ -59,10 +58,9 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     optimizer = build_optimizer(config, tied, module, channels.collectives)
     stage = ModuleStage(module, loader, optimizer)
     state = TrainingState(module, optimizer, channels.collectives)
-    clock = HostClock() if on.device.type == "cpu" else CudaClock()
     with job.agreeing():
         reserve_memory(on, config)
-    return Worker(loader, stage, state, channels, clock)
+    return Worker(loader, stage, state, channels, clock_of(on.device))
 
 
 def connect(config: ExperimentConfig, tied: Tied, job: Job, on: RankDevice) -> Channels:

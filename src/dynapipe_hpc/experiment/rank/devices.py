@@ -2,15 +2,18 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.executor.clock import Clock, HostClock
+from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.started import device_index
 from dynapipe_hpc.job.world import STARTED
-from dynapipe_hpc.training.allocated_memory import reserve
+from dynapipe_hpc.training.allocated_memory import reserve, reserved_bytes
 
 CPU = torch.device("cpu")
 
@@ -53,8 +56,13 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     return RankDevice(device, is_shared=any(shares))
 
 
+def clock_of(device: torch.device) -> Clock[Any]:
+    """The clock of a device."""
+    return HostClock() if device.type == "cpu" else CudaClock()
+
+
 def reserve_memory(on: RankDevice, config: ExperimentConfig) -> None:
-    """Reserves the GPU memory that the configuration allows, before training.
+    """Reserves GPU memory for plans that fill what the configuration allows, before training.
 
     Raises:
         InputError: The GPU has less memory free.
@@ -62,7 +70,7 @@ def reserve_memory(on: RankDevice, config: ExperimentConfig) -> None:
     if on.device.type == "cpu":
         return
     try:
-        reserve(on.device, config.cluster.device_memory_bytes)
+        reserve(on.device, reserved_bytes(config.cluster.device_memory_bytes))
     except MemoryError as error:
         raise InputError(f"cluster.device_memory_bytes: {error}; lower it") from error
 
