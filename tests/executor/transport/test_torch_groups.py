@@ -123,6 +123,14 @@ def test_a_rank_has_at_most_eight_communicators(of_ranks: list[list[Operation]])
     assert counts == expected
 
 
+def test_neighbours_that_hold_a_weight_need_no_communicator_for_it() -> None:
+    pair, line = (Cluster(n_stages=n, device_memory_bytes=1) for n in (2, 3))
+    for cluster, holders in ((pair, [(0, 1)]), (line, [(0, 1, 2)])):
+        for rank in range(cluster.n_ranks):
+            found = {op.communicator for op in connected(cluster, rank, holders)}
+            assert len(found) == communicators_of(cluster, holders, rank).n
+
+
 def test_both_ends_of_a_pair_connect_in_both_directions(of_ranks: list[list[Operation]]) -> None:
     ways: dict[tuple[str, frozenset[int]], list[tuple[int, str]]] = {}
     for rank, operations in enumerate(of_ranks):
