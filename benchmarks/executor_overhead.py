@@ -2,11 +2,16 @@
 
     python benchmarks/executor_overhead.py [--json OUT.json]
     mpiexec -n 2 python benchmarks/executor_overhead.py [--json OUT.json]
+    mpiexec -n 2 python benchmarks/executor_overhead.py --run CONFIG [--set KEY=VALUE] [--json ...]
 
 Stages are empty: they hand on the same small tensor. One rank has a stage alone, over the
 transport within a process; several are a pipeline over MPI. Times are in microseconds. "all" is
 processor time of the first rank per instruction, recording and dispatch included, and so is
 waiting, in which MPI looks for messages. The others are wall-clock medians by kind.
+
+With --run, ranks train as a configuration says, and the benchmark shows how long each rank is idle
+between iterations, from the end of its last instruction to the start of the next iteration's first,
+and how long its host computes in that time. The first two iterations do not count.
 """
 
 import argparse
@@ -14,8 +19,10 @@ import json
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from mpi4py import MPI
@@ -29,6 +36,10 @@ from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
 from dynapipe_hpc.executor.transport.transport import Transport
+from dynapipe_hpc.experiment.run.run import run_experiment
+from dynapipe_hpc.experiment.run.start import start_experiment
+from dynapipe_hpc.experiment.watch.position import Position
+from dynapipe_hpc.job.job import open_job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -132,11 +143,43 @@ def medians_by_kind(plan: RankPlan, traces: list[IterationTrace]) -> dict[str, f
     return {kind: statistics.median(times) for kind, times in durations_us.items()}
 
 
+def idle_between_iterations(config: Path, overrides: Sequence[str]) -> dict[str, float]:
+    """Median idle time of every rank between iterations of a run, and what the host computes."""
+    idle_us: list[float] = []
+    computing_us: list[float] = []
+    last_s = (0.0, 0.0)
+    reach = Position.reach
+
+    def timed(position: Position, index: int, *before: object) -> None:
+        nonlocal last_s
+        if index == 0:
+            idle_us.append(1e6 * (time.perf_counter() - last_s[0]))
+            computing_us.append(1e6 * (time.thread_time() - last_s[1]))
+        reach(position, index, *before)
+        last_s = (time.perf_counter(), time.thread_time())
+
+    Position.reach = timed  # type: ignore[method-assign, assignment]
+    with TemporaryDirectory() as folder, open_job() as job:
+        experiment = start_experiment(job, config, overrides)
+        run_experiment(job, experiment, job.broadcast(Path(folder) / "run"))
+        own = [statistics.median(times[2:]) for times in (idle_us, computing_us)]
+        medians = job.comm.allgather(own)
+    return {
+        f"{what}, rank {rank}": median
+        for rank, both in enumerate(medians)
+        for what, median in zip(("idle", "computing"), both, strict=True)
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--run", type=Path, metavar="CONFIG")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     results = measure()
+    if arguments.run:
+        results |= idle_between_iterations(arguments.run, arguments.set)
     if COMM.Get_rank() > 0:
         return
     print(f"[us], {COMM.Get_size()} ranks")

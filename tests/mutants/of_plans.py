@@ -10,6 +10,8 @@ FRONT = ("tests/planner/test_plan_iteration.py",)
 RUN = ("tests/executor/test_run.py",)
 BUFFERS = ("tests/executor/transport/test_torch_buffers.py",)
 GROUPS = ("tests/executor/transport/test_torch_groups.py",)
+FEED = ("tests/experiment/run/test_plan_feed.py",)
+PROGRESS = ("tests/experiment/watch/test_device_progress.py",)
 LOCAL = ("tests/executor/transport/test_local_transport.py",)
 TRANSPORT = ("tests/contract/test_transport.py",)
 COLLECTIVES = ("tests/contract/test_collectives.py",)
@@ -114,6 +116,14 @@ PLAN = (
            "self._inbox.get((Payload.GRADIENT, i))", "gradients that were used are kept", RUN),
     Mutant("executor/run.py", "self._inbox.pop((Payload.ACTIVATION, i), None)",
            "self._inbox.get((Payload.ACTIVATION, i))", "activations that were used are kept", RUN),
+    Mutant("experiment/run/plan_feed.py", "self._ahead.set_exception(error)", "raise",
+           "ranks that see a failure early leave the others alone", FEED),
+    Mutant("experiment/run/plan_feed.py", "and is_busy() ", "",
+           "a device that is done waits for tokens of later micro-batches", FEED),
+    Mutant("experiment/run/plan_feed.py", "with suppress(InputError, RunError):", "if True:",
+           "errors of tokens name no instruction", FEED),
+    Mutant("experiment/watch/device_progress.py", "max(n_passed - 1, 0)", "n_passed",
+           "the instruction after the one that hangs is named", PROGRESS),
     Mutant("plan/rank_plan.py", "self.boundaries[payload]", "self.boundaries[0]",
            "gradients have the shape of activations", T5_PIPELINE),
     # transfers

@@ -45,14 +45,24 @@ class TokenLoader(Generic[BatchT]):
         self._collate = collate
         self._samples: Mapping[int, Sample] = {}
         self._token_weights: Mapping[int, float] = {}
+        self._ahead: dict[MicroBatch, BatchT] = {}
 
     def start_iteration(self, samples: Sequence[Sample]) -> None:
         """Starts the iteration of a global batch."""
         self._samples = {sample.sample_id: sample for sample in samples}
         self._token_weights = token_weights(samples, self._weighting)
+        self._ahead.clear()
+
+    def read_ahead(self, microbatch: MicroBatch) -> None:
+        """Reads a micro-batch of the current global batch before it is asked for."""
+        self._ahead[microbatch] = self._read(microbatch)
 
     def __call__(self, microbatch: MicroBatch) -> BatchT:
-        """Reads a micro-batch of the current global batch."""
+        """A micro-batch of the current global batch."""
+        ahead = self._ahead.pop(microbatch, None)
+        return self._read(microbatch) if ahead is None else ahead
+
+    def _read(self, microbatch: MicroBatch) -> BatchT:
         return self._collate(
             microbatch, self._samples, self._token_weights, self._reader, self._start_id
         )

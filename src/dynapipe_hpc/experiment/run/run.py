@@ -5,19 +5,24 @@ from pathlib import Path
 
 from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.executor.clock import HostClock
+from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.assemble import build_worker
+from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.locked import locked
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
+from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_resume_point
 from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.train import RankAtWork, train
+from dynapipe_hpc.experiment.watch.device_progress import DeviceProgress
+from dynapipe_hpc.experiment.watch.position import Position
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.end_stopped import end_stopped
 from dynapipe_hpc.job.job import Job
@@ -98,9 +103,11 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
             closing(log) if log is not None else nullcontext(),
             _checking(job, experiment),
             watchdog,
+            _progress(worker, position) as progress,
         ):
-            rank = RankAtWork(job, config, worker, store, planning, position)
-            asked = train(rank, experiment.sampler, checkpoints, log, n_done)
+            feed = PlanFeed(store, job.rank, experiment.sampler, worker, config.store.timeout_s)
+            rank = RankAtWork(job, config, worker, feed, planning, position, progress)
+            asked = train(rank, checkpoints, log, n_done)
         # Not after an error: closing is collective, and other ranks may never reach it.
         watchdog.close()
         store.close()
@@ -120,6 +127,13 @@ def _checking(job: Job, experiment: Experiment) -> AbstractContextManager[Datase
     if not job.is_first:
         return nullcontext()
     return closing(DatasetCheck(experiment.dataset, wanted=experiment.config.data.verify))
+
+
+def _progress(worker: Worker, position: Position) -> AbstractContextManager[Progress]:
+    """Record of the instructions that this rank's device executes."""
+    if isinstance(worker.clock, HostClock):
+        return nullcontext(position)
+    return DeviceProgress(position, worker.clock.has_passed)
 
 
 def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:

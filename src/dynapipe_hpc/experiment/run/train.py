@@ -4,62 +4,67 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.progress import Progress
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.assemble import Worker
 from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
+from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.record import Execution, RankReport, record_of
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.same_plans import check_same_plans
 from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.plan.codec import decode, plans_hash
+from dynapipe_hpc.plan.codec import plans_hash
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
+from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 
 @dataclass(frozen=True, slots=True)
 class RankAtWork:
-    """A rank with everything it needs to take plans and execute them."""
+    """A rank with everything it needs to take plans and execute them.
+
+    Attributes:
+        position: Position of the rank, in which its phases are recorded.
+        progress: Record of its instructions, in the same position.
+    """
 
     job: Job
     config: ExperimentConfig
     worker: Worker
-    store: PlanStore
+    feed: PlanFeed
     planning: PlanAhead
     position: Position
+    progress: Progress
 
-    def run(self, iteration: int, samples: Sequence[Sample]) -> Execution:
-        """Takes the plan of an iteration and executes it."""
-        started_s = time.perf_counter()
+    def run(self, iteration: int) -> tuple[Execution, Sequence[Sample]]:
+        """Takes the plan of an iteration and executes it; returns its global batch, too."""
         self.position.enter(Phase.WAITS_FOR_PLAN, iteration)
-        data = self.store.take(iteration, self.job.rank, self.config.store.timeout_s)
-        waited_ms = 1e3 * (time.perf_counter() - started_s)
+        taken = self.feed.take(iteration)
         self.position.enter(Phase.COMPARES_PLANS, iteration)
-        check_same_plans(self.job, iteration, plans_hash(data))
-        plan = decode(data)
-        plans_ahead = self.store.plans_ahead(self.job.rank)
-        self.worker.loader.start_iteration(samples)
-        self.position.start_plan(iteration, data)
-        trace = self._execute(plan)
+        check_same_plans(self.job, iteration, plans_hash(taken.data))
+        self.position.start_plan(iteration, taken.data)
+        trace = self._execute(taken.plan)
         self.position.enter(Phase.REPORTS, iteration)
         planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
-        return Execution(plan, trace, waited_ms, planning_ms, plans_ahead)
+        execution = Execution(taken.plan, trace, taken.waited_ms, planning_ms, taken.plans_ahead)
+        return execution, taken.samples
 
     def _execute(self, plan: RankPlan) -> IterationTrace:
         worker = self.worker
         transport = worker.channels.transport
-        return run_plan(plan, worker.stage, transport, worker.clock, self.position)
+        launched = launch_plan(plan, worker.stage, transport, worker.clock, self.progress)
+        if plan.iteration + 1 < self.config.training.iterations:
+            self.feed.prepare(plan.iteration + 1, lambda: launched.is_busy)
+        return launched.finish()
 
 
 def train(
     rank: RankAtWork,
-    sampler: TokenBudgetSampler,
     checkpoints: Checkpoints,
     log: RunLog | None,
     n_done: int,
@@ -68,7 +73,6 @@ def train(
 
     Args:
         rank: This rank.
-        sampler: Sampler of the global batches.
         checkpoints: Checkpoints, written as configured and at the end.
         log: Log of the run on the first rank, None elsewhere.
         n_done: Number of iterations that earlier runs have done.
@@ -79,9 +83,8 @@ def train(
     checkpoint_time = CheckpointTime(rank.config.checkpoint)
     for iteration in range(n_done, rank.config.training.iterations):
         started_s = time.perf_counter()
-        samples = sampler.iteration(iteration)
         try:
-            execution = rank.run(iteration, samples)
+            execution, samples = rank.run(iteration)
         except PlannerFailedError:
             # `PlanAhead` fails an iteration on all ranks or none, so they can end together.
             checkpoints.finish()

@@ -1,0 +1,114 @@
+"""The next plan is taken, and its tokens read, as long as the device is busy with this one."""
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.examples.example_runs import example_plans
+
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.experiment.rank.assemble import Worker
+from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
+from dynapipe_hpc.plan.codec import encode_plans
+from dynapipe_hpc.store.local import LocalPlanStore
+from dynapipe_hpc.store.plan_store import PlannerFailedError
+
+RANK = 0
+
+
+class Loader:
+    """Notes what is asked of it; reading may fail."""
+
+    def __init__(self) -> None:
+        self.samples: Sequence[Sample] = ()
+        self.read: list[MicroBatch] = []
+        self.error: Exception | None = None
+
+    def start_iteration(self, samples: Sequence[Sample]) -> None:
+        self.samples = samples
+
+    def read_ahead(self, microbatch: MicroBatch) -> None:
+        if self.error:
+            raise self.error
+        self.read.append(microbatch)
+
+
+class Batches:
+    """A sample per iteration, which has its number."""
+
+    def iteration(self, k: int) -> list[Sample]:
+        return [Sample(k, 1, 1)]
+
+
+def feed_of(store: LocalPlanStore, loader: Loader, *, loads: bool = True) -> PlanFeed:
+    worker: Any = SimpleNamespace(loader=loader, stage=SimpleNamespace(loads=loads))
+    sampler = cast(TokenBudgetSampler, Batches())
+    return PlanFeed(store, RANK, sampler, cast(Worker, worker), timeout_s=1)
+
+
+def stored(n: int) -> LocalPlanStore:
+    store = LocalPlanStore(capacity=3, plan_bytes=100_000)
+    for iteration in range(n):
+        store.put(iteration, RANK, encode_plans(example_plans(iteration))[RANK], timeout_s=1)
+    return store
+
+
+def busy_for(n: int) -> Callable[[], bool]:
+    """A device that is found busy `n` times."""
+    looks = iter([True] * n)
+    return lambda: next(looks, False)
+
+
+def test_a_plan_that_is_ready_is_taken_before_it_is_due() -> None:
+    store, loader = stored(2), Loader()
+    feed = feed_of(store, loader)
+    first = feed.take(0)
+    assert (first.plan, first.samples, first.plans_ahead) == (
+        example_plans(0)[0],
+        [Sample(0, 1, 1)],
+        1,
+    )
+    feed.prepare(1, busy_for(9))
+    assert store.plans_ahead(RANK) == 0
+    assert loader.samples == [Sample(1, 1, 1)]
+    assert loader.read == list(example_plans(1)[0].microbatches)
+    assert feed.take(1).plan == example_plans(1)[0]
+
+
+def test_nothing_is_read_when_the_device_is_done_or_the_stage_needs_no_tokens() -> None:
+    for loads, n_busy in ((True, 0), (False, 9)):
+        loader = Loader()
+        feed = feed_of(stored(1), loader, loads=loads)
+        feed.prepare(0, busy_for(n_busy))
+        assert loader.read == []
+        assert feed.take(0).plan.iteration == 0
+
+
+def test_a_plan_that_is_not_ready_is_not_waited_for_before_it_is_due() -> None:
+    store, loader = stored(0), Loader()
+    feed = feed_of(store, loader)
+    feed.prepare(0, busy_for(9))
+    assert loader.samples == ()
+    store.put(0, RANK, encode_plans(example_plans(0))[RANK], timeout_s=1)
+    assert feed.take(0).plan.iteration == 0
+
+
+def test_a_planner_that_failed_is_told_of_when_its_iteration_is_due() -> None:
+    store = stored(0)
+    store.fail(0, RANK, "no plan", timeout_s=1)
+    feed = feed_of(store, Loader())
+    feed.prepare(0, busy_for(9))
+    with pytest.raises(PlannerFailedError, match="no plan"):
+        feed.take(0)
+
+
+def test_tokens_that_cannot_be_read_are_told_of_by_the_instruction_that_loads_them() -> None:
+    loader = Loader()
+    loader.error = RunError("cannot read sample 4")
+    feed = feed_of(stored(1), loader)
+    feed.prepare(0, busy_for(9))
+    assert feed.take(0).plan.iteration == 0
