@@ -37,6 +37,7 @@ class Cluster(ConfigTable):
         n_stages: Number of pipeline stages into which the layers of one copy are divided.
         n_shards: Number of ranks over which every layer of a stage is cut (tensor parallel).
         device_memory_bytes: Memory that one rank may use for model and activations, such as "80GB".
+            On a GPU, a run reserves 1/0.93 of it, for fragments and buffers of transfers.
         zero_stage: ZeRO stage, that is, what replicas divide among them instead of keeping copies:
             0 for nothing, 1 for the optimizer's state (ZeRO-1).
         link: Connection between neighbouring stages, unless a cost table holds a measured one.
