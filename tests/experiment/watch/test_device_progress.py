@@ -1,5 +1,6 @@
 """The instruction at which a device hangs is seen while the host is further."""
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -67,3 +68,18 @@ def test_the_next_plan_begins_at_its_first_instruction() -> None:
         for index in range(3):
             progress.reach(index, 100 + index)
         assert becomes(position.look, Standing(Phase.EXECUTES, 1, 2, 0))
+
+
+def test_a_device_that_fails_ends_the_looking_and_nothing_else() -> None:
+    asked = threading.Event()
+
+    def fails(_: int) -> bool:
+        asked.set()
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    position = executing(0)
+    with DeviceProgress(position, fails) as progress:
+        progress.reach(0, 0)
+        assert asked.wait(LONGEST_S)
+        progress.reach(1, 1)
+    assert position.look() == Standing(Phase.EXECUTES, 0, 1, 0)

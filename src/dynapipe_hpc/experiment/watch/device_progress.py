@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 from dynapipe_hpc.experiment.watch.position import Position
@@ -43,6 +44,11 @@ class DeviceProgress:
         self._moments.append(before)
 
     def _follow(self) -> None:
+        # A device that fails tells the executing thread, too, which names the instruction.
+        with suppress(RuntimeError):
+            self._look()
+
+    def _look(self) -> None:
         moments, n_passed = self._moments, 0
         while not self._stopped.wait(_TICK_S):
             if moments is not self._moments:
