@@ -54,18 +54,19 @@ class LaunchedPlan:
         return not self.clock.has_passed(self.ends[-1])
 
     def finish(self) -> IterationTrace:
-        """Waits for the device and frees buffers; to be called once.
+        """Frees buffers and waits for the device; to be called once.
 
         Raises:
             RunError: The update found a reason to end the run.
         """
         plan = self.plan
+        # Before the stage starts its next account of memory, in which they are allocated again.
+        self.transport.clear()
         try:
             report = self.stage.finish_iteration()
         except RunError as error:
             # An error of the last instruction, the update, is known when the device has done it.
             raise RunError(f"{describe_step(plan, len(plan.instructions) - 1)}: {error}") from error
-        self.transport.clear()
         return IterationTrace(
             iteration=plan.iteration,
             rank=plan.rank,

@@ -26,7 +26,10 @@ NUMBER_BYTES = 4
 
 
 class SendingStage:
-    """Sends tensors of the right shape, and looks at what its transport holds at the end."""
+    """Sends tensors of the right shape, and looks at what its transport holds at the end.
+
+    Nothing is held when its report is due: what is held then would not count in the next one.
+    """
 
     def __init__(self, plan: RankPlan, transport: TorchTransport) -> None:
         self._plan, self._transport = plan, transport
@@ -48,10 +51,10 @@ class SendingStage:
         pass
 
     def step_optimizer(self) -> None:
-        pass
+        self.buffer_bytes = self._transport.buffer_bytes
 
     def finish_iteration(self) -> LinearReport:
-        self.buffer_bytes = self._transport.buffer_bytes
+        assert self._transport.buffer_bytes == 0
         return LinearReport(0.0)
 
     def _made(self, index: int) -> Tensor:
@@ -100,7 +103,6 @@ def execute(plans: Sequence[RankPlan], ends: Sequence[TorchTransport]) -> list[i
     stages = [SendingStage(plan, end) for plan, end in zip(plans, ends, strict=True)]
     with ThreadPoolExecutor(2) as ranks:
         list(ranks.map(run_plan, plans, stages, ends))
-    assert [end.buffer_bytes for end in ends] == [0, 0]
     return [stage.buffer_bytes for stage in stages]
 
 

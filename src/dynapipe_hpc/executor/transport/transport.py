@@ -41,5 +41,5 @@ class Transport(Protocol[Tensor]):
         ...
 
     def clear(self) -> None:
-        """Frees all buffers; called after each plan, when no transfer is under way."""
+        """Frees all buffers; called after each plan, when all transfers have been waited for."""
         ...
