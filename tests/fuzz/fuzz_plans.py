@@ -4,8 +4,9 @@
 
 Every case is the plans of a random schedule, which must pass, and the same with something
 changed, which must be refused if and only if it does not work. What works is found by executing
-it (tests/oracles/execute_plans.py). Of every tenth case the encoded plans get bytes changed,
-which must be refused as well. Prints counts; the first case that goes wrong ends it.
+it (tests/oracles/execute_plans.py), where only waits block, and again where every start blocks,
+too. Of every tenth case the encoded plans get bytes changed, which must be refused as well.
+Prints counts; the first case that goes wrong ends it.
 """
 
 import argparse
@@ -37,7 +38,7 @@ def fuzz(n_cases: int, seed: int) -> Counts:
         replicas = random_replicas(draw)
         plans = [plan for replica in replicas for plan in replica]
         assert error_of(plans) is None, f"refused: {error_of(plans)}\n{grid(plans)}"
-        assert all(map(plans_execute, replicas)), f"does not work:\n{grid(plans)}"
+        assert all(map(_works, replicas)), f"does not work:\n{grid(plans)}"
         counts["none", "works and passes"] += 1
         counts[_try_change(draw, replicas)] += 1
         if case % 10 == 0:
@@ -58,9 +59,16 @@ def _try_change(draw: random.Random, replicas: list[list[RankPlan]]) -> tuple[st
     which = draw.randrange(len(replicas))
     name, replica = changed(draw, replicas[which])
     plans = [plan for k, r in enumerate(replicas) for plan in (replica if k == which else r)]
-    works, error = plans_execute(replica), error_of(plans)
+    works, error = _works(replica), error_of(plans)
     assert works == (error is None), f"{name}: works: {works}, check: {error}\n{grid(plans)}"
     return name, "works and passes" if works else "is broken and refused"
+
+
+def _works(replica: Sequence[RankPlan]) -> bool:
+    """Whether the plans of a replica execute, which must not depend on what starts wait for."""
+    works = plans_execute(replica)
+    assert works == plans_execute(replica, starts_block=True), f"hangs in a start:\n{grid(replica)}"
+    return works
 
 
 def _encoded(plans: Sequence[RankPlan]) -> list[tuple[bytes, RankPlan]]:

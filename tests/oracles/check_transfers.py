@@ -11,7 +11,7 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 _Start = StartSend | StartReceive
 
 
-def check_transfers(plans: Sequence[RankPlan]) -> None:
+def check_transfers(plans: Sequence[RankPlan], *, starts_block: bool = True) -> None:
     """Executes the transfers of ranks symbolically, under NCCL's rules.
 
     All operations between two ranks, in both directions, form one queue: they match in the
@@ -20,12 +20,13 @@ def check_transfers(plans: Sequence[RankPlan]) -> None:
 
     Args:
         plans: Of ranks that each wait once for every operation, after its start (`check_rank`).
+        starts_block: Whether a start blocks its rank, too, until the peer starts its side.
 
     Raises:
         PlanError: Two ranks disagree on the order, or ranks wait for ever.
     """
     queues: dict[frozenset[int], _Queue] = {}
-    waiting = _execute(plans, queues)
+    waiting = _execute(plans, queues, starts_block)
     for pair in sorted(queues, key=sorted):
         queue = queues[pair]
         _check_order(queue, plans)
@@ -63,9 +64,11 @@ class _Wait(NamedTuple):
         return self.queue.n_complete() > self.place
 
 
-def _execute(plans: Sequence[RankPlan], queues: dict[frozenset[int], _Queue]) -> dict[int, _Wait]:
+def _execute(
+    plans: Sequence[RankPlan], queues: dict[frozenset[int], _Queue], starts_block: bool
+) -> dict[int, _Wait]:
     """Runs all ranks as far as they get; returns those that wait for ever."""
-    runs = {plan.rank: _run(plan, queues) for plan in plans}
+    runs = {plan.rank: _run(plan, queues, starts_block) for plan in plans}
     waiting: dict[int, _Wait] = {}
     ready = list(runs)
     while ready:
@@ -81,9 +84,11 @@ def _execute(plans: Sequence[RankPlan], queues: dict[frozenset[int], _Queue]) ->
     return waiting
 
 
-def _run(plan: RankPlan, queues: dict[frozenset[int], _Queue]) -> Iterator[_Wait]:
+def _run(
+    plan: RankPlan, queues: dict[frozenset[int], _Queue], starts_block: bool
+) -> Iterator[_Wait]:
     """Runs one rank; yields each time it has to stop, to be resumed when the wait is over."""
-    started: dict[tuple[type[_Start], int, Payload], tuple[_Queue, int]] = {}
+    started: dict[tuple[type[_Start], int, Payload], _Wait] = {}
     for position, instruction in enumerate(plan.instructions):
         match instruction:
             case StartSend(i, payload, peer) | StartReceive(i, payload, peer):
@@ -92,11 +97,14 @@ def _run(plan: RankPlan, queues: dict[frozenset[int], _Queue]) -> Iterator[_Wait
                     queues[pair] = _Queue(pair)
                 queue = queues[pair]
                 side = queue.sides[plan.rank]
-                started[type(instruction), i, payload] = queue, len(side)
+                wait = _Wait(position, queue, len(side))
+                started[type(instruction), i, payload] = wait
                 side.append(instruction)
+                if starts_block and not wait.is_over():
+                    yield wait
             case WaitSend(i, payload) | WaitReceive(i, payload):
                 start = StartSend if isinstance(instruction, WaitSend) else StartReceive
-                wait = _Wait(position, *started[start, i, payload])
+                wait = started[start, i, payload]._replace(position=position)
                 if not wait.is_over():
                     yield wait
 

@@ -1,9 +1,9 @@
 """Executes plans with values that travel, buffers that are overwritten and ranks that block.
 
 It knows nothing of the rules of `check_plans`. Transfers carry no label, as under NCCL: what
-two ranks start with each other meets in the order in which each starts it. Everything a rank
-holds is used up exactly once. So a plan works if all ranks end, with the right gradients and
-nothing left over.
+two ranks start with each other meets in the order in which each starts it. A start may block, too,
+until the peer starts its side. Everything a rank holds is used up exactly once. So a plan works if
+all ranks end, with the right gradients and nothing left over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,9 +32,9 @@ NONE: Value = ()
 Tensor = tuple[Payload, int]
 
 
-def plans_execute(plans: Sequence[RankPlan]) -> bool:
+def plans_execute(plans: Sequence[RankPlan], *, starts_block: bool = False) -> bool:
     """Whether the plans of one replica, by stage, run to their end and do all there is to do."""
-    network = _Network()
+    network = _Network(starts_block)
     try:
         ranks = {s: _Rank(plan, s, len(plans), network).run() for s, plan in enumerate(plans)}
         while ranks:
@@ -71,7 +71,8 @@ class _Transfer:
 class _Network:
     """Matches what ranks start, pair by pair, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, starts_block: bool) -> None:
+        self.starts_block = starts_block
         self.has_changed = False
         self._sides: dict[tuple[int, int], list[_Transfer]] = {}
 
@@ -149,10 +150,10 @@ class _Rank:
             case StartSend(i, payload, peer):
                 _require((payload, i) in self.outbox)
                 transfer = _Transfer(True, self.outbox[payload, i])
-                self._start((True, (payload, i)), peer, transfer)
+                yield from self._start((True, (payload, i)), peer, transfer)
             case StartReceive(i, payload, peer, slot):
                 transfer = self.in_slot[slot] = _Transfer(False, slot=slot)
-                self._start((False, (payload, i)), peer, transfer)
+                yield from self._start((False, (payload, i)), peer, transfer)
             case WaitSend(i, payload):
                 yield from self._wait((True, (payload, i)))
                 del self.outbox[payload, i]
@@ -167,10 +168,12 @@ class _Rank:
             case _:
                 assert_never(instruction)
 
-    def _start(self, key: tuple[bool, Tensor], peer: int, transfer: _Transfer) -> None:
+    def _start(self, key: tuple[bool, Tensor], peer: int, transfer: _Transfer) -> Iterator[str]:
         _require(key not in self.started)
         self.started[key] = transfer
         self.network.start(self.plan.rank, peer, transfer)
+        while self.network.starts_block and not transfer.is_done:
+            yield "waits"
 
     def _wait(self, key: tuple[bool, Tensor]) -> Iterator[str]:
         _require(key in self.started)

@@ -9,6 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans, plans_of_grid
 from tests.oracles.check_pipeline import error_of
+from tests.oracles.check_transfers import check_transfers
 from tests.oracles.execute_plans import plans_execute
 
 from dynapipe_hpc.data.microbatch import MicroBatch
@@ -28,6 +29,14 @@ def pipeline() -> list[RankPlan]:
     return plans_of_grid(RIGHT, n_microbatches=2)
 
 
+# Each rank starts with the next one, and only then with the one before: in a ring, nobody is first.
+RING = """
+rank 0 | L0 F0 a0>1 a2<2@0 a0>! a2<! reduce step
+rank 1 | a1>2 a0<0@0 a1>! a0<! reduce step
+rank 2 | a2>0 a1<1@0 a2>! a1<! reduce step
+"""
+
+
 @pytest.fixture
 def second_pipeline() -> list[RankPlan]:
     """The same on ranks 2 and 3, with samples of its own."""
@@ -43,6 +52,15 @@ def second_pipeline() -> list[RankPlan]:
 def test_right_plans_pass(pipeline: list[RankPlan]) -> None:
     check_plans(pipeline)
     check_plans(pipeline[::-1])
+
+
+def test_plans_that_hang_only_if_starts_block_are_refused() -> None:
+    plans = plans_of_grid(RING, n_microbatches=3)
+    check_transfers(plans, starts_block=False)
+    with pytest.raises(PlanError, match="transfers hang, these ranks wait for ever"):
+        check_transfers(plans)
+    with pytest.raises(PlanError, match=r"this is not allowed here:\n  rank 0 \| .*\[a2<2@0\]"):
+        check_plans(plans)
 
 
 def test_a_single_stage_needs_no_transfers() -> None:
@@ -86,6 +104,7 @@ def test_the_stages_of_a_replica_have_the_same_micro_batches(pipeline: list[Rank
 def test_a_drawn_plan_passes_and_executes(plans: list[RankPlan]) -> None:
     check_plans(plans)
     assert plans_execute(plans)
+    assert plans_execute(plans, starts_block=True)
 
 
 @settings(max_examples=200)
@@ -99,7 +118,7 @@ def test_a_changed_plan_is_refused_if_and_only_if_it_does_not_execute(data: st.D
     executes = plans_execute(plans)
     event("executes" if executes else "is broken")
     found = error_of_check(plans)
-    assert (found is None) == executes
+    assert (found is None) == executes == plans_execute(plans, starts_block=True)
     assert found == error_of(plans)
 
 

@@ -38,17 +38,16 @@ enum class Step : std::uint8_t {
 };
 
 enum class Rule : std::uint8_t {
-    ending,          ///< the last two rows are ReduceGradients and StepOptimizer
-    place,           ///< no other row on this stage is of this kind
-    microbatch,      ///< a row names an existing micro-batch
-    once,            ///< no step comes twice
-    needs,           ///< a step comes after what it needs, and all steps come before the end
-    peer,            ///< transfers go to the previous or the next stage
-    split,           ///< a stage splits all of its backward passes or none
-    slot,            ///< a receive slot has one user at a time
-    memory,          ///< the peak is within the limit
-    pair_order,      ///< two ranks start their transfers in the same order
-    no_endless_wait  ///< every wait ends
+    ending,      ///< the last two rows are ReduceGradients and StepOptimizer
+    place,       ///< no other row on this stage is of this kind
+    microbatch,  ///< a row names an existing micro-batch
+    once,        ///< no step comes twice
+    needs,       ///< a step comes after what it needs, and all steps come before the end
+    peer,        ///< transfers go to the previous or the next stage
+    split,       ///< a stage splits all of its backward passes or none
+    slot,        ///< a receive slot has one user at a time
+    memory,      ///< the peak is within the limit
+    pair_order   ///< two ranks start their transfers in the same order
 };
 
 /// A violated rule, and where it is violated.
@@ -70,16 +69,19 @@ struct Fault {
 ///
 /// This is sufficient under NCCL's rules: the operations between two ranks, in both directions,
 /// form one queue. They match in the order in which each side starts them, none completes before
-/// those ahead of it in the queue, and a wait blocks its rank until its operation is complete.
+/// those ahead of it in the queue, and a wait blocks its rank until its operation is complete. It
+/// is sufficient even if every start blocks, too, until the peer starts its side: some do where a
+/// connection is made at its first use, and all do where every launch is waited for.
 ///   1. Both sides of a pair start equally many operations, in the same order, so each operation
 ///      meets its counterpart.
-///   2. No rank waits forever. Suppose some do. A rank that has finished has started all of its
-///      operations, so each of the waiting ranks waits for an operation that a waiting neighbour
-///      has not started yet. Following these dependencies from rank to rank must eventually return
-///      to a rank seen before. Because the ranks form a line, there are then two neighbours that
-///      wait for each other. Let one of them have started m operations of the pair, and the other
-///      n. The first waits for one of its m operations that is not among the first n, so n < m. By
-///      the same argument m < n, a contradiction.
+///   2. No rank waits forever, neither in a wait nor in a start. Suppose some do. A rank that has
+///      finished has started all of its operations, so each of the waiting ranks waits for an
+///      operation that a waiting neighbour has not started yet. Following these dependencies from
+///      rank to rank must eventually return to a rank seen before. Because the ranks form a line,
+///      there are then two neighbours that wait for each other. Let one of them have started m
+///      operations of the pair, and the other n; a start that blocks counts as started. The first
+///      waits for one of its m operations that is not among the first n, so n < m. By the same
+///      argument m < n, a contradiction.
 ///
 /// Rows may hold arbitrary numbers.
 ///

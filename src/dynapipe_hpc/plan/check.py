@@ -19,8 +19,8 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
     micro-batches. On each rank, every micro-batch takes every step once and after the steps that
     it depends on, peers are the neighbouring stages, a receive slot has one user at a time, and
     memory stays within its limit. No two ranks disagree on the order of their transfers, and no
-    rank waits forever if transfers behave like NCCL's. The time is linear in the number of
-    instructions.
+    rank waits forever if transfers behave like NCCL's, even if every start of one blocks until the
+    peer starts it, too. The time is linear in the number of instructions.
 
     Args:
         plans: Plans of all ranks of an iteration, in any order.
