@@ -1,0 +1,144 @@
+"""Clusters and fine-tunes of GPUs: each can be planned, before anything was measured on them."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+from mpi4py import MPI
+from tests.examples.tokenized import write_samples
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.finding import Level
+from dynapipe_hpc.experiment.doctor.look_at_config import look_at_config
+from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.job.job import Job
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+CLUSTERS = sorted((CONFIGS / "clusters").glob("*_?x?.toml"))
+FINE_TUNES = sorted((CONFIGS / "experiments").glob("*_?x?.toml"))
+# What torch sees of the memory of each, in bytes.
+DEVICES = {"a100_40gb": 42.3e9, "a100_80gb": 85.0e9, "h100": 85.0e9, "h200": 150.1e9}
+BATCH_TOKENS = 32768
+MODEL = CONFIGS / "models" / "gpt_6.7b.toml"
+each_cluster = pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+each_fine_tune = pytest.mark.parametrize("path", FINE_TUNES, ids=lambda path: path.stem)
+
+
+@dataclass(frozen=True, slots=True)
+class JobOf(Job):
+    """A job that claims a size."""
+
+    n_ranks: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.n_ranks
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Samples of 16 to 2048 tokens, most of them short, enough for the largest batch."""
+    lengths = np.exp(np.random.default_rng(1).uniform(np.log(16), np.log(2049), 1500)).astype(int)
+    samples = [([1] * (n // 2), [2] * (n - n // 2), "task") for n in lengths.tolist()]
+    return write_samples(tmp_path_factory.mktemp("data") / "train.h5", samples)
+
+
+def estimated(path: Path, folder: Path) -> Path:
+    """A fine-tune with the estimates of its cluster: the file without its cost table."""
+    tables = tomllib.loads(path.read_text())
+    del tables["planner"]["cost"]
+    tables["extends"] = str(path.parent / tables["extends"])
+    written = folder / path.name
+    written.write_text(tomli_w.dumps(tables))
+    return written
+
+
+def experiment_on(path: Path, folder: Path) -> Path:
+    """A fine-tune of GPT 6.7B on a cluster."""
+    model = tomllib.loads(MODEL.read_text())["model"]
+    shape = tomllib.loads((MODEL.parent / "gpt.toml").read_text())["model"] | model
+    tables = {
+        "extends": str(path),
+        "data": {"dataset": "train.h5", "max_tokens": 2048, "tokens_per_batch": BATCH_TOKENS},
+        "model": shape,
+        "planner": {"batch": {"rule": "dynamic"}},
+        "training": {"iterations": 2},
+    }
+    written = folder / path.name
+    written.write_text(tomli_w.dumps(tables))
+    return written
+
+
+def problems(config: Path, dataset: Path, *overrides: str) -> list[str]:
+    """What the doctor objects to, in a job of the right size."""
+    settings = [f"data.dataset={dataset}", "planner.search.effort=0", *overrides]
+    n_ranks = load_config(config, settings).cluster.n_ranks
+    case = Case.of(JobOf(MPI.COMM_SELF, n_ranks=n_ranks), config, settings, None)
+    findings = list(look_at_config(case))
+    assert "first plan" in [finding.subject for finding in findings]
+    return [f"{f.subject}: {f.text}" for f in findings if f.level is not Level.FACT]
+
+
+def test_all_sizes_of_all_gpus_are_there() -> None:
+    found = {path.stem for path in CLUSTERS}
+    assert found == {f"{gpu}_{nodes}x{n}" for gpu in DEVICES for nodes in (1, 4) for n in (4, 8)}
+    assert FINE_TUNES
+
+
+@each_cluster
+def test_a_cluster_has_the_ranks_of_its_name_and_leaves_a_tenth_of_memory(
+    path: Path, tmp_path: Path
+) -> None:
+    config = load_config(experiment_on(path, tmp_path))
+    gpu, nodes, n_gpus = parts(path)
+    assert (config.cluster.n_replicas, config.cluster.n_stages) == (nodes, n_gpus)
+    assert 0.85 < config.cluster.device_memory_bytes / DEVICES[gpu] <= 0.9
+    assert config.training.dtype == "bfloat16"
+
+
+def parts(path: Path) -> tuple[str, int, int]:
+    found = re.fullmatch(r"(.*)_(\d)x(\d)", path.stem)
+    assert found is not None
+    return found[1], int(found[2]), int(found[3])
+
+
+@each_cluster
+def test_a_model_can_be_planned_for_every_cluster(
+    path: Path, tmp_path: Path, dataset: Path
+) -> None:
+    assert problems(experiment_on(path, tmp_path), dataset) == []
+
+
+@each_fine_tune
+def test_a_fine_tune_can_be_planned_from_estimates(
+    path: Path, tmp_path: Path, dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, smaller = estimated(path, tmp_path), f"data.tokens_per_batch={BATCH_TOKENS}"
+    assert problems(config, dataset, smaller) == []
+    settings = (f"data.dataset={dataset}", smaller, "planner.search.effort=0")
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert main(["plan", str(config), *words]) == 0
+    assert "estimated from peak rates" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@each_fine_tune
+def test_so_can_its_own_batches(path: Path, tmp_path: Path, dataset: Path) -> None:
+    assert problems(estimated(path, tmp_path), dataset) == []
+
+
+@each_fine_tune
+def test_a_fine_tune_trains_a_model_of_the_paper_with_measured_costs(path: Path) -> None:
+    config: ExperimentConfig = load_config(path)
+    family, size, _ = path.stem.split("_", 2)
+    assert config.model == load_config(CONFIGS / "models" / f"{family}_{size}.toml").model
+    assert config.planner.cost.kind == "profiled"
+    assert set(config.planner.cost.recompute) == {"none", "selective", "full"}
+    names = f"configs/experiments/{path.name}", f"runs/{path.stem}"
+    assert all(name in path.read_text() for name in names)
