@@ -14,7 +14,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup reference build lock demo demo-t5 test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test check format clean
+.PHONY: help setup reference build lock demo demo-t5 test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format clean
 
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
@@ -27,6 +27,8 @@ help:
 	@echo "make fuzz     check the plan checker on N random plans and changes to them (N=100000, minutes)"
 	@echo "make bad-input-test try bad inputs: is each refused with a clear error?"
 	@echo "make kill-test kill a random rank N times: does the run resume each time? (N=20 SEED=1)"
+	@echo "make gpu-check what a GPU does with all this, in at most nine minutes, without a network"
+	@echo "make gpu-wheels fetch what gpu-check installs (GPU_PYTHON=3.12)"
 	@echo "make check    lint, types, import layers"
 	@echo "make build    rebuild after a change in cpp/"
 	@echo "make lock     update the hashes of what setup installs, after a change of constraints.txt"
@@ -161,6 +163,22 @@ SLURM_TESTS ?= tests/slurm
 slurm-test: setup .venv-mpich/.ready
 	tests/slurm/install.sh
 	$(BIN)/python -m pytest -m slurm $(SLURM_TESTS)
+
+# For a machine with a GPU, torch, numpy, h5py, CMake and a compiler, but without a network:
+# `make gpu-wheels` before this checkout is taken there, with build/gpu-wheels, and then
+# `make gpu-check PYTHON=...`. With STEPS="attention layers", only these; with REHEARSE=1, tiny
+# sizes on whatever device there is.
+GPU_PYTHON ?= 3.12
+GPU_GLIBC := 2_28 2_17 2_5
+gpu-wheels:
+	$(PYTHON) -m pip download --quiet --no-deps --only-binary :all: --python-version $(GPU_PYTHON) \
+		--implementation cp $(patsubst %,--platform manylinux_%_x86_64,$(GPU_GLIBC)) \
+		--constraint constraints.txt --requirement benchmarks/gpu/wheels.txt --dest build/gpu-wheels
+
+OUT ?= build
+gpu-check:
+	PYTHONPATH=benchmarks $(PYTHON) -m gpu.check --out $(OUT) \
+		$(if $(STEPS),--steps $(STEPS)) $(if $(REHEARSE),--rehearse)
 
 .venv-mpich/.ready: constraints.txt
 	$(PYTHON) -m venv .venv-mpich

@@ -1,0 +1,124 @@
+"""What does a GPU do with all this? One command, at most nine minutes.
+
+    make gpu-check [PYTHON=...] [OUT=FOLDER] [STEPS="attention layers"] [REHEARSE=1]
+
+A step is a file in `benchmarks/gpu/steps`, which runs as a process with a time limit of its own.
+What fails or takes too long does not end the check. OUT receives gpu_check.json and gpu_check.txt,
+written again after every step. The first steps install this checkout from wheels that
+`make gpu-wheels` fetched, so no network is needed: PYTHON needs torch, numpy and h5py, and the
+machine CMake and a compiler. REHEARSE=1 takes tiny sizes on whatever device there is: it shows that
+the steps work, and measures nothing.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from gpu.finding import FOLDER, READY, REHEARSAL
+from gpu.page import page
+from gpu.run_step import Outcome, run_step
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 540.0
+ENOUGH_S = 5.0  # less is not worth starting a step
+STEPS = {
+    "versions": 20.0,
+    "install": 60.0,
+    "device_tests": 60.0,
+    "nccl_alone": 30.0,
+    "attention": 60.0,
+    "layers": 75.0,
+    "allocator": 45.0,
+    "training": 120.0,
+    "shared_device": 75.0,
+    "two_ranks": 60.0,
+    "replay": 60.0,
+}
+"""Time limits by step, in order; the last steps may have less, for the limit of the whole check."""
+# As the Makefile sets them: several ranks share few cores, and Open MPI is asked to run as root.
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gpu-check")
+    parser.add_argument("--out", type=Path, default=ROOT / "build")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), metavar="STEP")
+    parser.add_argument("--rehearse", action="store_true")
+    arguments = parser.parse_args()
+    folder, out = arguments.folder.resolve(), arguments.out.resolve()
+    for path in (folder, out):
+        path.mkdir(parents=True, exist_ok=True)
+    check(arguments.steps, folder, out, rehearse=arguments.rehearse)
+
+
+def check(names: Sequence[str], folder: Path, out: Path, *, rehearse: bool) -> None:
+    """Runs steps one after the other, and writes about them after each."""
+    started_s, outcomes = time.monotonic(), list[Outcome]()
+    facts = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "rehearsal": rehearse}
+    for name in names:
+        left_s = LIMIT_S - (time.monotonic() - started_s)
+        if left_s < ENOUGH_S:
+            outcomes.append(Outcome(name, "no time left", 0.0, 0.0))
+        else:
+            python, limit_s = python_of(name, folder), min(STEPS[name], left_s)
+            command = [str(python), "-m", f"gpu.steps.{name}"]
+            environment = environment_of(python, folder, rehearse=rehearse)
+            outcomes.append(run_step(name, command, limit_s, folder, environment))
+        facts["seconds"] = round(time.monotonic() - started_s)
+        print(f"{name}: {outcomes[-1].status}, {outcomes[-1].seconds} s", flush=True)
+        write(out, facts, outcomes)
+    print((out / "gpu_check.txt").read_text(encoding="utf-8"))
+
+
+def python_of(name: str, folder: Path) -> Path:
+    """The interpreter of a step: that of the installed environment, once there is one."""
+    env = folder / "env"
+    is_before = name in ("versions", "install")
+    is_there = (env / READY).exists() and not is_before
+    return env / "bin" / "python" if is_there else Path(sys.executable)
+
+
+def environment_of(python: Path, folder: Path, *, rehearse: bool) -> dict[str, str]:
+    """The environment variables of a step."""
+    return (
+        os.environ
+        | SETTINGS
+        | {
+            "PATH": f"{python.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{ROOT / 'benchmarks'}:{ROOT}",
+            FOLDER: str(folder),
+            REHEARSAL: "1" if rehearse else "0",
+        }
+    )
+
+
+def write(out: Path, facts: Mapping[str, object], outcomes: Sequence[Outcome]) -> None:
+    content = {**facts, "steps": [asdict(outcome) for outcome in outcomes]}
+    text = json.dumps(content, indent=1) + "\n"
+    (out / "gpu_check.json").write_text(text, encoding="utf-8")
+    (out / "gpu_check.txt").write_text(page(facts, outcomes), encoding="utf-8")
+
+
+def commit() -> str:
+    """Commit of this checkout; "unknown" in a copy without its history."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Times of a layer of GPT 6.7B and of its head, in bfloat16."""
+
+from collections.abc import Callable
+
+import torch
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.collate import TokenBatch
+from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.optimizer import Optimizer
+from gpu.device import Times, find_device, peak_bytes, peak_flops_per_ms, typical_ms
+from gpu.finding import found, rehearses
+
+SHAPE = ModelShape(
+    n_layers=32, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
+)
+if rehearses():
+    sizes = {"hidden_size": 32, "n_heads": 2, "ffn_size": 64, "vocab_size": 64}
+    SHAPE = SHAPE.model_copy(update=sizes)
+ROW_TOKENS = 256  # of padded micro-batches; packed ones have one row
+HEAD_TOKENS = 64 if rehearses() else 8192
+HEAD_BYTES = 1_000_000_000
+# Share of the peak by tokens in one row.
+EXPECTED = {1024: 0.48, 2048: 0.55, 4096: 0.62, 8192: 0.55}
+TOLERANCE = 0.15
+CONFIG = TrainingConfig(iterations=1, dtype="bfloat16")
+HOOK_TOKENS = (1024, 4096)
+TOKENS = (256, 1024) if rehearses() else (256, *EXPECTED)
+
+
+def main() -> None:
+    device = find_device()
+    layer = stage(device, range(1, 2))
+    without_hook = {n: ms_of(device, layer, (1, n)) for n in HOOK_TOKENS if n in TOKENS}
+    Optimizer(layer, CONFIG, SingleRankCollectives())  # gradients now add up in float32
+    for n in TOKENS:
+        report_layer(device, layer, n)
+    for n, before in without_hook.items():
+        share = ms_of(device, layer, (1, n)).device_ms / before.device_ms - 1
+        expected = {1024: 0.17, 4096: 0.05}[n]
+        found(f"float32 gradients add, {n} tokens", share, f"<= {expected}", share <= expected)
+    del layer
+    report_head(device)
+
+
+def stage(device: torch.device, layers: range, *, last: bool = False) -> StageOfFamily:
+    return family_of(SHAPE)(
+        SHAPE, layers, first=False, last=last, dtype=torch.bfloat16, device=device
+    )
+
+
+def report_layer(device: torch.device, layer: StageOfFamily, n: int) -> None:
+    """Reports times of n tokens: in one row by mode of recomputation, and in short rows."""
+    for mode in Recompute:
+        times = ms_of(device, layer, (1, n), mode)
+        name = f"layer, 1 x {n}, recompute {mode.text}"
+        found(f"{name}, ms", times.device_ms)
+        if mode is Recompute.NONE:
+            share = flops(1, n) / times.device_ms / peak_flops_per_ms(device)
+            expected = EXPECTED.get(n)
+            told = "" if expected is None else f"{expected:.2f}"
+            holds = None if expected is None else share > (1 - TOLERANCE) * expected
+            found(f"{name}, share of peak", share, told, holds)
+            found(f"{name}, host ms", times.host_ms, "< device ms", times.host_ms < times.device_ms)
+    if n > ROW_TOKENS:
+        times = ms_of(device, layer, (n // ROW_TOKENS, ROW_TOKENS))
+        found(f"layer, {n // ROW_TOKENS} x {ROW_TOKENS}, ms", times.device_ms)
+
+
+def ms_of(
+    device: torch.device,
+    layer: StageOfFamily,
+    rows: tuple[int, int],
+    mode: Recompute = Recompute.NONE,
+) -> Times:
+    """Times of a forward and a backward pass."""
+    return typical_ms(device, passes(device, layer, rows, None, mode))
+
+
+def passes(
+    device: torch.device,
+    module: StageOfFamily,
+    rows: tuple[int, int],
+    batch: TokenBatch | None,
+    mode: Recompute = Recompute.NONE,
+) -> Callable[[], None]:
+    """A forward and a backward pass over rows of tokens, to be called."""
+    activation = torch.randn((*rows, SHAPE.hidden_size), dtype=torch.bfloat16, device=device)
+    activation.requires_grad_()
+
+    def work() -> None:
+        output = module.run(activation, batch, mode)
+        torch.autograd.backward(output, torch.ones_like(output))
+        activation.grad = None
+
+    return work
+
+
+def flops(rows: int, tokens: int) -> float:
+    """Operations of a forward and a backward pass of a layer; attention sees half of a square."""
+    width = SHAPE.hidden_size
+    linear = 2 * width * (4 * width + 2 * SHAPE.ffn_size)
+    return 3 * rows * tokens * (linear + 2 * tokens * width)
+
+
+def report_head(device: torch.device) -> None:
+    """Reports time and memory of norm, logits and loss."""
+    head = stage(device, range(0), last=True)
+    Optimizer(head, CONFIG, SingleRankCollectives())
+    rows = (1, HEAD_TOKENS)
+    labels = torch.randint(0, SHAPE.vocab_size, rows, device=device)
+    weights = torch.ones(rows, dtype=torch.float64, device=device)
+    work = passes(device, head, rows, TokenBatch(labels, labels, weights))
+    times = typical_ms(device, work)
+    n_flops = 6 * HEAD_TOKENS * SHAPE.hidden_size * SHAPE.vocab_size
+    name = f"head, {HEAD_TOKENS} tokens"
+    found(f"{name}, ms", times.device_ms)
+    found(f"{name}, share of peak", n_flops / times.device_ms / peak_flops_per_ms(device))
+    n_bytes = peak_bytes(device, work)
+    found(f"{name}, peak in bytes", n_bytes, f"<= {HEAD_BYTES:,}", n_bytes <= HEAD_BYTES)
+
+
+if __name__ == "__main__":
+    main()

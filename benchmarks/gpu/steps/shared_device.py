@@ -1,0 +1,51 @@
+"""Ranks that share a device, staged through the host: equal to one process, and a run."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from dynapipe_hpc.report.run_folder import RunFolder
+from gpu.finding import folder, found
+from gpu_layouts import COMMAND_LINE, CONFIGS, SMOKE, dynapipe, overrides
+
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+TESTS = ("tests/mpi/test_training.py", "-k", "share_a_device", "-m", "mpi and not slow", "-q")
+N_STAGES, N_SAMPLES = 4, 2000
+SETTINGS = (
+    *SMOKE,
+    f"model.n_layers={N_STAGES}",
+    f"cluster.n_stages={N_STAGES}",
+    'planner.cost={kind="analytic"}',
+    "training.iterations=12",
+)
+
+
+def main() -> None:
+    for n_ranks in (2, 4):
+        code = ranks(n_ranks, "-m", "mpi4py", "-m", "pytest", *TESTS, "-p", "no:cacheprovider")
+        told = "equal" if code == 0 else "not equal, see the log"
+        found(f"{n_ranks} ranks: weights of one process", told, "equal", code == 0)
+    place = folder() / "shared"
+    shutil.rmtree(place, ignore_errors=True)  # a run there would be resumed
+    place.mkdir()
+    text, corpus, run = place / "corpus.jsonl", place / "corpus.h5", place / "run"
+    dynapipe("demo-corpus", text, "--samples", N_SAMPLES, "--seed", 1)
+    dynapipe("preprocess", text, corpus)
+    settings = [f'data.dataset="{corpus}"', *SETTINGS]
+    verb = ["run", CONFIGS / "gpt.toml", "-o", run, *overrides(settings)]
+    code = ranks(N_STAGES, "-c", COMMAND_LINE, *map(str, verb))
+    found(f"run of {N_STAGES} stages ends with", code, "0", code == 0)
+    losses = [record.loss for record in RunFolder.open(run).records()]
+    told = f"{losses[0]:.3f}, {losses[-1]:.3f}"
+    found("first and last loss", told, "falls", losses[-1] < losses[0])
+
+
+def ranks(n_ranks: int, *words: str) -> int:
+    """The exit code of a Python program on several ranks."""
+    command = [str(MPIEXEC), "-n", str(n_ranks), sys.executable, *words]
+    return subprocess.run(command, check=False).returncode
+
+
+if __name__ == "__main__":
+    main()
