@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 540.0
 ENOUGH_S = 5.0  # less is not worth starting a step
 STEPS = {
-    "versions": 20.0,
+    "versions": 40.0,  # the first to load torch
     "install": 60.0,
     "device_tests": 60.0,
     "nccl_alone": 30.0,
