@@ -36,9 +36,9 @@ def describe_tuning(outcomes: Sequence[Prediction | Refusal]) -> Iterator[str]:
     if any(each.variant.batch.rule == "dense_packing" for each in found):
         yield "note: with dense_packing, the samples of a row attend to each other"
     refused: dict[str, list[str]] = {}
-    for each in outcomes:
-        if isinstance(each, Refusal):
-            refused.setdefault(each.reason, []).append(_name(each.variant))
+    for outcome in outcomes:
+        if isinstance(outcome, Refusal):
+            refused.setdefault(outcome.reason, []).append(_name(outcome.variant))
     for reason, names in refused.items():
         yield f"cannot run: {'; '.join(names)}: {reason}"
 
