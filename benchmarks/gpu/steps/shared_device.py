@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 from dynapipe_hpc.report.run_folder import RunFolder
 from gpu.finding import folder, found
 from gpu_layouts import COMMAND_LINE, CONFIGS, SMOKE, dynapipe, overrides
 
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
-TESTS = ("tests/mpi/test_training.py", "-k", "share_a_device", "-m", "mpi and not slow", "-q")
+TESTS = ("tests/mpi/test_training.py", "-m", "mpi and not slow", "-q", "-p", "no:cacheprovider")
 N_STAGES, N_SAMPLES = 4, 2000
 SETTINGS = (
     *SMOKE,
@@ -22,10 +24,22 @@ SETTINGS = (
 
 
 def main() -> None:
-    for n_ranks in (2, 4):
-        code = ranks(n_ranks, "-m", "mpi4py", "-m", "pytest", *TESTS, "-p", "no:cacheprovider")
-        told = "equal" if code == 0 else "not equal, see the log"
-        found(f"{n_ranks} ranks: weights of one process", told, "equal", code == 0)
+    compare(2)
+    train()
+    compare(4)
+
+
+def compare(n_ranks: int) -> None:
+    """Reports whether ranks on one device train as one process does."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    which = ("-k", f"share_a_device and {device}")
+    code = ranks(n_ranks, "-m", "mpi4py", "-m", "pytest", *TESTS, *which)
+    told = "equal" if code == 0 else "not equal, see the log"
+    found(f"{n_ranks} ranks on {device}: weights of one process", told, "equal", code == 0)
+
+
+def train() -> None:
+    """Reports on a run of four stages."""
     place = folder() / "shared"
     shutil.rmtree(place, ignore_errors=True)  # a run there would be resumed
     place.mkdir()
@@ -36,6 +50,8 @@ def main() -> None:
     verb = ["run", CONFIGS / "gpt.toml", "-o", run, *overrides(settings)]
     code = ranks(N_STAGES, "-c", COMMAND_LINE, *map(str, verb))
     found(f"run of {N_STAGES} stages ends with", code, "0", code == 0)
+    if code:
+        return
     losses = [record.loss for record in RunFolder.open(run).records()]
     told = f"{losses[0]:.3f}, {losses[-1]:.3f}"
     found("first and last loss", told, "falls", losses[-1] < losses[0])
