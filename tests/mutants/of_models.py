@@ -9,6 +9,7 @@ COLLATE = ("tests/models/test_collate.py",)
 LINEAR = ("tests/models/test_sharded_linear.py",)
 VOCABULARY = ("tests/models/test_sharded_vocabulary.py",)
 ATTENTION = ("tests/models/test_attention.py",)
+LOSS = ("tests/models/test_linear_cross_entropy.py",)
 DRAWN = ("tests/models/test_initialize.py",)
 STAGE = ("tests/training/test_module_stage.py",)
 UNEVEN = ("tests/end_to_end/test_uneven_vocabulary.py",)
@@ -20,10 +21,8 @@ MODELS = (
            "self.tokens(tokens)", "no positions", GPT),
     Mutant("models/gpt.py", "weight[: tokens.shape[1]]", "weight[: tokens.shape[1]].roll(1, 0)",
            "positions rolled by one", GPT),
-    Mutant("models/gpt.py", "self.logits(self.norm(hidden))", "self.logits(hidden)",
+    Mutant("models/gpt.py", "entered(self.norm(hidden), ", "entered(hidden, ",
            "no final norm", GPT),
-    Mutant("models/gpt.py", "(losses * weights.flatten().to(losses.dtype)).sum()", "losses.mean()",
-           "weights in the loss ignored", GPT),
     Mutant("models/transformer.py", ', approximate="tanh")', ")", "exact GELU", GPT),
     Mutant("models/transformer.py", "functional.gelu(self.inner(hidden), approximate=\"tanh\")",
            "functional.relu(self.inner(hidden))", "another activation", GPT),
@@ -102,8 +101,6 @@ MODELS = (
            "every shard adds the bias", LINEAR),
     Mutant("models/shards.py", "context.shards.sum_over_shards(gradients[0])", "gradients[0]",
            "gradients of inputs are one shard's", LINEAR),
-    Mutant("models/sharded_vocabulary.py", ".squeeze(1) * is_own", ".squeeze(1)",
-           "labels of other shards count", VOCABULARY),
     Mutant("models/sharded_vocabulary.py", "(places < n_own)", "(places <= n_own)",
            "an id belongs to two shards", VOCABULARY),
     # tokens
@@ -121,11 +118,30 @@ MODELS = (
            "weights[row, start:end] = ", "weights where the row's inputs are", T5),
     Mutant("models/collate_pairs.py", "places >= self.lengths", "places > self.lengths",
            "one position of padding is seen", T5),
+    # loss
+    Mutant("models/linear_cross_entropy.py", "((log_sums - of_labels) * weights).sum()",
+           "(log_sums - of_labels).mean()", "weights in the loss ignored", LOSS),
+    Mutant("models/linear_cross_entropy.py", "factors = weights * gradients[0]",
+           "factors = weights", "a scaled loss has the gradients of the loss", LOSS),
+    Mutant("models/linear_cross_entropy.py", "torch.where(is_here, logits",
+           "torch.where(is_here | True, logits", "labels of other chunks count", LOSS),
+    Mutant("models/linear_cross_entropy.py", "(own < chunk.stop)", "(own <= chunk.stop)",
+           "an id belongs to two chunks", LOSS),
+    Mutant("models/linear_cross_entropy.py", "to_hidden += ", "to_hidden = ",
+           "the last chunk's gradient only", LOSS),
+    Mutant("models/linear_cross_entropy.py", "            del logits  # before the next chunk", "",
+           "two chunks of logits at once", LOSS),
+    Mutant("models/linear_cross_entropy.py", "            del to_logits", "",
+           "two chunks of gradients at once", LOSS),
+    Mutant("models/linear_cross_entropy.py", "max(1, -(-n_tokens * n_ids // self.logits_at_once))",
+           "1", "all logits at once", LOSS),
+    Mutant("models/linear_cross_entropy.py", "torch.promote_types(hidden.dtype, torch.float32)",
+           "hidden.dtype", "16-bit sums", LOSS),
     # vocabularies that shards do not divide
-    Mutant("models/sharded_vocabulary.py", "logits[..., n_real:] = -math.inf", "pass",
-           "padding of a vocabulary has a probability", UNEVEN),
-    Mutant("models/sharded_vocabulary.py", "vocab_size - shards.shard * n_own)", "n_own - 1)",
-           "an id of every shard has no probability", UNEVEN),
+    Mutant("models/linear_cross_entropy.py", "n_ids = min(self._n_own, max(0, self.size - self.first))",
+           "n_ids = self._n_own", "padding of a vocabulary has a probability", UNEVEN),
+    Mutant("models/linear_cross_entropy.py", "max(0, self.size - self.first))",
+           "self._n_own - 1)", "an id of every shard has no probability", UNEVEN),
     Mutant("plan/model_shape.py", "-(-self.vocab_size // n_shards)", "self.vocab_size // n_shards",
            "costs leave out what fills a vocabulary up", UNEVEN_COSTS),
 )  # fmt: skip

@@ -8,19 +8,23 @@ from dynapipe_hpc.architecture.amount import Amount
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Block, Part, Side, Work
 from dynapipe_hpc.data.microbatch import Recompute
 
+LOGITS_AT_ONCE = 1 << 25
+"""Most logits in memory at once, whatever the tokens and the vocabulary."""
 ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward recomputes attention
 
 
-def self_attention(width: int, heads: int, vectors: int) -> Block:
+def self_attention(width: int, heads: int, vectors: int, n_joined: int) -> Block:
     """Self-attention of a row, with its norm.
 
     Args:
         width: Width of the residual stream.
         heads: Total width of the heads on the shard.
         vectors: Number of parameters of the norm and the biases.
+        n_joined: Number of the maps of queries, keys and values that share one weight.
     """
     return Block(
         parameters=4 * width * heads + vectors,
+        largest_weight=n_joined * width * heads,
         work=Work(Amount(8 * width * heads), Amount(per_pair=4 * heads)),
         kept=Amount(2 * width + 4 * heads),
         n_sums=1,
@@ -28,7 +32,7 @@ def self_attention(width: int, heads: int, vectors: int) -> Block:
     )
 
 
-def cross_attention(width: int, heads: int, vectors: int) -> Block:
+def cross_attention(width: int, heads: int, vectors: int, n_joined: int) -> Block:
     """Cross-attention of targets to the encoder's output, from which keys and values are computed.
 
     Its pairs of tokens are counted with those of the targets' self-attention, see `Side.TARGETS`.
@@ -36,6 +40,7 @@ def cross_attention(width: int, heads: int, vectors: int) -> Block:
     """
     return Block(
         parameters=4 * width * heads + vectors,
+        largest_weight=n_joined * width * heads,
         work=Work(Amount(4 * width * heads, 4 * width * heads)),
         kept=Amount(2 * width + 2 * heads, 2 * heads),
         n_sums=1,
@@ -55,6 +60,7 @@ def feed_forward(width: int, inner: int, vectors: int, n_kept: int) -> Block:
     """
     return Block(
         parameters=2 * width * inner + vectors,
+        largest_weight=width * inner,
         work=Work(Amount(4 * width * inner)),
         kept=Amount(2 * width + n_kept * inner),
         n_sums=1,
@@ -72,6 +78,8 @@ def ends(
 ) -> dict[str, Part]:
     """The embedding, which looks up rows of its weights, and the head, with the loss.
 
+    The loss computes logits in chunks, and in the backward pass once more.
+
     Args:
         width: Width of the residual stream.
         vocabulary: Number of token ids on the shard.
@@ -80,15 +88,25 @@ def ends(
         positions: Number of rows of the table of learned positions; 0 without one.
         vectors: Number of parameters of the final norms, which count with the head.
     """
-    lookup = Block((vocabulary + positions) * width, Work(Amount(width)), n_sums=1)
-    logits = Block(
-        vocabulary * width + vectors,
-        Work(Amount(2 * width * vocabulary)),
-        kept=Amount(2 * width),
-        kept_float32=Amount(vocabulary),
+    lookup = Block(
+        (vocabulary + positions) * width,
+        largest_weight=max(vocabulary, positions) * width,
+        work=Work(Amount(width)),
         n_sums=1,
     )
-    return {
-        EMBEDDING: Part(embedded, (lookup,), transient=Amount(width)),
-        HEAD: Part(predicted, (logits,), transient_float32=Amount(vocabulary)),
-    }
+    norm = Block(vectors, largest_weight=min(vectors, width), kept=Amount(2 * width))
+    logits = Block(
+        vocabulary * width,
+        largest_weight=vocabulary * width,
+        work=Work(Amount(2 * width * vocabulary)),
+        n_sums=1,
+        recomputed_in=tuple(Recompute),
+    )
+    head = Part(
+        predicted,
+        (norm, logits),
+        transient=Amount(vocabulary),
+        transient_float32=Amount(vocabulary),
+        transient_most=LOGITS_AT_ONCE,
+    )
+    return {EMBEDDING: Part(embedded, (lookup,), transient=Amount(width)), HEAD: head}

@@ -44,7 +44,7 @@ class Gpt:
         sizes, width = self.sizes, self.sizes.hidden_size
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
         norm = 2 * width  # scales and shifts
-        attention = self_attention(width, heads, vectors=norm + 3 * heads + width)
+        attention = self_attention(width, heads, vectors=norm + 3 * heads + width, n_joined=3)
         fed_forward = feed_forward(width, inner, vectors=norm + inner + width, n_kept=2)
         return {
             LAYER: layer(Side.INPUTS, width, inner, attention, fed_forward),

@@ -1,5 +1,6 @@
 """Parts of a model: layers of each kind, embedding, head."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -62,18 +63,18 @@ class Block:
 
     Attributes:
         parameters: Number of weights on one shard, norms and biases included.
+        largest_weight: Number of numbers of the largest of these weights.
         work: Operations of the forward pass.
         kept: Numbers kept for the backward pass, in the precision of activations.
-        kept_float32: Numbers kept for the backward pass in float32, whatever that precision is.
         n_sums: Number of all-reduces over shards in each direction, each of a tensor as wide as the
             residual stream.
         recomputed_in: Modes in which the backward pass recomputes the block.
     """
 
     parameters: int
+    largest_weight: int
     work: Work = NO_WORK
     kept: Amount = NOTHING
-    kept_float32: Amount = NOTHING
     n_sums: int = 0
     recomputed_in: tuple[Recompute, ...] = ()
 
@@ -88,6 +89,7 @@ class Part:
         entering: Numbers of the part's input, which is all that is kept of recomputed blocks.
         transient: Numbers needed in addition while the forward pass runs.
         transient_float32: Numbers needed in addition that are in float32.
+        transient_most: Limit of each of these two kinds of numbers.
     """
 
     side: Side
@@ -95,11 +97,17 @@ class Part:
     entering: Amount = NOTHING
     transient: Amount = NOTHING
     transient_float32: Amount = NOTHING
+    transient_most: float = math.inf
 
     @property
     def parameters(self) -> int:
         """Number of parameters on one shard."""
         return sum(block.parameters for block in self.blocks)
+
+    @property
+    def largest_weight(self) -> int:
+        """Numbers of the largest weight, whose gradient is a tensor before it is added up."""
+        return max(block.largest_weight for block in self.blocks)
 
     @property
     def n_sums(self) -> int:
@@ -135,9 +143,13 @@ class Part:
         return total(_kept_bytes(left, element_bytes), entering)
 
     def transient_bytes(self, element_bytes: int) -> Amount:
-        """Bytes needed in addition while the forward pass runs."""
+        """Bytes needed in addition while the forward pass runs, up to `transient_most_bytes`."""
         own_precision = self.transient.times(element_bytes)
         return total(own_precision, self.transient_float32.times(FLOAT32_BYTES))
+
+    def transient_most_bytes(self, element_bytes: int) -> float:
+        """Limit of the bytes needed in addition while the forward pass runs; infinite without one."""
+        return self.transient_most * (element_bytes + FLOAT32_BYTES)
 
     def _recomputed(self, recompute: Recompute) -> list[Block]:
         return [block for block in self.blocks if recompute in block.recomputed_in]
@@ -149,5 +161,4 @@ def _work_of(blocks: Sequence[Block]) -> Work:
 
 
 def _kept_bytes(blocks: Sequence[Block], element_bytes: int) -> Amount:
-    kept = total(*(block.kept for block in blocks)).times(element_bytes)
-    return total(kept, *(block.kept_float32.times(FLOAT32_BYTES) for block in blocks))
+    return total(*(block.kept for block in blocks)).times(element_bytes)

@@ -56,10 +56,11 @@ class T5:
         """Parts of each kind: layers and relative bias of each side, embedding, head."""
         sizes, width = self.sizes, self.sizes.hidden_size
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
-        attention = self_attention(width, heads, vectors=width)
-        crossed = cross_attention(width, heads, vectors=width)
+        attention = self_attention(width, heads, vectors=width, n_joined=2)
+        crossed = cross_attention(width, heads, vectors=width, n_joined=2)
         fed_forward = feed_forward(width, inner, vectors=width, n_kept=1)
-        bias = Block(N_BUCKETS * sizes.n_heads // n_shards)
+        n_biases = N_BUCKETS * sizes.n_heads // n_shards
+        bias = Block(n_biases, largest_weight=n_biases)
         return {
             ENCODER: layer(Side.INPUTS, width, inner, attention, fed_forward),
             DECODER: layer(Side.TARGETS, width, inner, attention, crossed, fed_forward),

@@ -9,9 +9,10 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import TokenBatch, TokenReader, collate
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
+from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
-from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding, cross_entropies, without_padding
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.shards import Shards, entered
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
 
@@ -114,14 +115,12 @@ class Head(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(shape.hidden_size)
         self.logits = ColumnLinear(shape.hidden_size, shape.vocab_size, shards, bias=False)
-        self._shards, self._vocab_size = shards, shape.vocab_size
+        self._vocabulary = Vocabulary(shape.vocab_size, shards)
 
     def forward(self, hidden: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Maps (rows, tokens, width) to the weighted sum of cross entropies, a scalar."""
-        logits = self.logits(self.norm(hidden)).flatten(0, 1)
-        logits = without_padding(logits, self._vocab_size, self._shards)
-        losses = cross_entropies(logits, labels.flatten(), self._shards)
-        return (losses * weights.flatten().to(losses.dtype)).sum()
+        normed = entered(self.norm(hidden), self._vocabulary.shards)
+        return linear_cross_entropy(normed, self.logits.weight, labels, weights, self._vocabulary)
 
 
 STAGE = GptStage

@@ -13,6 +13,7 @@ from dynapipe_hpc.models.collate import TokenReader
 from dynapipe_hpc.models.collate_pairs import PairBatch, Sides, collate_pairs
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation
+from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.shards import Shards
@@ -33,7 +34,7 @@ class T5Stage(StageOfFamily):
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         """Adds those of embedding, layers, biases and final norms that the stage holds."""
         n = shape.n_layers
-        self._shards, self._vocab_size = shards, shape.vocab_size
+        self._vocabulary = Vocabulary(shape.vocab_size, shards)
         self._begins_decoder = n in layers
         encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
         holds_embedding = self.is_first or self.is_last or self._begins_decoder
@@ -99,8 +100,7 @@ class T5Stage(StageOfFamily):
             self._vectors.weight,
             batch.labels,
             batch.weights,
-            self._shards,
-            self._vocab_size,
+            self._vocabulary,
         )
 
     @property

@@ -31,7 +31,9 @@ def test_computing_takes_operations_over_rate() -> None:
     costs = costs_of(COMPUTE, 3, 10)
     assert costs.forward_ms[0, 1] == pytest.approx(2 * n_tokens * layer)
     assert costs.forward_ms[0, 2] == pytest.approx(n_tokens * (2 * layer + 2 * 8 * 50))
-    np.testing.assert_array_equal(costs.backward_ms, 2 * costs.forward_ms)
+    logits = n_tokens * 2 * 8 * 50  # which the backward pass computes again
+    expected = [2 * costs.forward_ms[0, s] + logits * (s == 2) for s in range(3)]
+    assert costs.backward_ms[0].tolist() == pytest.approx(expected)
 
 
 def test_a_tiny_micro_batch_takes_the_launch_of_every_layer() -> None:
@@ -46,12 +48,26 @@ def test_with_slow_memory_moving_the_weights_takes_the_time() -> None:
     assert costs_of(config, 1, 1).forward_ms[0, 1] == pytest.approx(2 * (layer_bytes + moved_bytes))
 
 
-def test_memory_grows_with_tokens_and_the_head_keeps_logits() -> None:
+def test_memory_grows_with_tokens_and_the_head_keeps_no_logits() -> None:
     costs = costs_of(COMPUTE, 2, 16)
     layers = 2 * 4 * (8 * 8 + 2 * 32)
-    assert costs.stored_bytes.tolist() == [[32 * layers, 32 * layers, 32 * (layers + 64 + 200)]]
-    assert costs.forward_transient_bytes.tolist() == [[32 * 160, 32 * 160, 32 * 200]]
+    assert costs.stored_bytes.tolist() == [[32 * layers, 32 * layers, 32 * (layers + 64)]]
+    assert costs.forward_transient_bytes.tolist() == [[32 * 160, 32 * 160, 32 * 400]]
+    weights = [1024 * 8 * 4, 4 * 8 * 32, 50 * 8 * 4]  # the largest, of positions, a map, logits
+    assert costs.backward_transient_bytes[0].tolist() == [
+        2 * 32 * moved + gradient
+        for moved, gradient in zip([8 * 4, 160, 400], weights, strict=True)
+    ]
     assert costs.boundary_bytes[0].tolist() == [32 * 8 * 4] * (costs.n_stages - 1) + [0]
+
+
+def test_the_logits_of_a_large_micro_batch_are_in_chunks() -> None:
+    shape = SHAPE.model_copy(update={"vocab_size": 50_000})
+    model = AnalyticCost(shape, EQUAL, THREE_STAGES, AnalyticConfig(element_bytes=2))
+    costs = model.stage_costs(decoder_shapes(np.array([1, 8, 80]), np.array([512] * 3)))
+    chunk_bytes = 2**25 * (2 + 4)
+    found = costs.forward_transient_bytes[:, 2].tolist()
+    assert found == [512 * 50_000 * (2 + 4), chunk_bytes, chunk_bytes]
 
 
 def test_static_memory_counts_every_parameter_of_the_model() -> None:

@@ -129,7 +129,7 @@ class AnalyticCost:
         summed_ms = tokens.times(estimate.summed_bytes) / config.reduction_bytes_per_ms
         forward_ms = config.launch_ms + np.maximum(linear_ms + attention_ms, moved_ms) + summed_ms
         repeated_ms = tokens.times(estimate.repeated_flops) / config.flops_per_ms
-        transient = tokens.times(estimate.transient_bytes)
+        transient = tokens.times(estimate.transient_bytes).clip(max=estimate.transient_most_bytes)
         return _Layer(
             forward_ms=forward_ms,
             backward_ms=BACKWARD_WORK * forward_ms + repeated_ms,
@@ -137,7 +137,9 @@ class AnalyticCost:
             stored_bytes=tokens.times(estimate.stored_bytes),
             forward_transient_bytes=transient,
             backward_transient_bytes=(
-                BACKWARD_WORK * transient + tokens.times(estimate.repeated_bytes)
+                BACKWARD_WORK * transient
+                + tokens.times(estimate.repeated_bytes)
+                + estimate.gradient_bytes
             ),
         )
 

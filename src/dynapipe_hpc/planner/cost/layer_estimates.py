@@ -20,6 +20,8 @@ class LayerEstimate:
         summed_bytes: Tensors that each direction adds up over shards.
         stored_bytes: Activations kept for the backward pass.
         transient_bytes: Activations on top while the forward pass runs.
+        transient_most_bytes: Limit of these.
+        gradient_bytes: Gradient of the largest weight, before it is added to those of others.
         repeated_flops: Operations of the forward pass that the backward pass computes again.
         repeated_bytes: What it keeps of that until it needs it.
     """
@@ -31,6 +33,8 @@ class LayerEstimate:
     summed_bytes: Amount
     stored_bytes: Amount
     transient_bytes: Amount
+    transient_most_bytes: float
+    gradient_bytes: int
     repeated_flops: Amount
     repeated_bytes: Amount
 
@@ -64,6 +68,8 @@ def layer_estimates(
             summed_bytes=Amount(part.n_sums * token_bytes) if n_shards > 1 else NOTHING,
             stored_bytes=part.kept_bytes(recompute, element_bytes),
             transient_bytes=transient,
+            transient_most_bytes=part.transient_most_bytes(element_bytes),
+            gradient_bytes=part.largest_weight * element_bytes,
             repeated_flops=part.recomputed_work(recompute),
             repeated_bytes=part.recomputed_bytes(recompute, element_bytes),
         )

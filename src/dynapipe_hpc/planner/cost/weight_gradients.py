@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dynapipe_hpc.architecture.amount import NOTHING
-from dynapipe_hpc.architecture.part import EMBEDDING, NO_WORK
+from dynapipe_hpc.architecture.part import BACKWARD_WORK, EMBEDDING, NO_WORK
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.measured_axes import Axes
@@ -18,9 +18,9 @@ def weight_ms(
 
     Gradients of the inputs of a linear map cost as much as its forward pass, and so do those of
     its weights; attention has no weights, and its gradients cost twice its forward pass. So of
-    a backward pass that recomputes nothing, weights take the share
+    a backward pass in the mode that recomputes nothing, weights take the share
 
-        linear FLOPs / (2 * (linear FLOPs + attention FLOPs)).
+        linear FLOPs / (2 * (linear FLOPs + attention FLOPs) + FLOPs that it repeats even so).
 
     What a pass recomputes on top belongs to the gradients of inputs. Where the pass without
     recomputation was not measured, the forward pass is taken for what was recomputed. Of an
@@ -51,10 +51,9 @@ def _share(kind: str, shape: ModelShape, axes: Axes) -> float | FloatArray:
         return 0.0
     if kind == EMBEDDING:
         return 1.0
-    if part.work.attention == NOTHING:
-        return 0.5
     one_row = Shapes(np.array(1), axes[1][:, np.newaxis], axes[2])
     tokens = Tokens.of(part.side, one_row)
     linear, attention = (tokens.times(flops) for flops in part.work)
-    share: FloatArray = linear / (2 * (linear + attention))
+    repeated = tokens.times(part.recomputed_work(Recompute.NONE))
+    share: FloatArray = linear / (BACKWARD_WORK * (linear + attention) + repeated)
     return share

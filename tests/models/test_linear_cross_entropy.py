@@ -1,0 +1,172 @@
+"""The loss in chunks is the loss, and needs little memory."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from tests.jobs.local_shards import on_shards
+from torch import Tensor
+from torch.nn import functional
+
+from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
+from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.split import Split
+from dynapipe_hpc.training.live_memory import LiveMemory
+
+FloatArray = npt.NDArray[np.float64]
+ROWS, TOKENS, WIDTH, IDS = 3, 7, 5, 257
+
+
+def random(*size: int, seed: int) -> Tensor:
+    return torch.randn(size, dtype=torch.float64, generator=torch.manual_seed(seed))
+
+
+HIDDEN, VECTORS = random(ROWS, TOKENS, WIDTH, seed=1), 10 * random(IDS, WIDTH, seed=2)
+LABELS = torch.randint(0, IDS, (ROWS, TOKENS), generator=torch.manual_seed(3))
+LABELS[0, :2] = torch.tensor([0, IDS - 1])
+WEIGHTS = torch.rand(ROWS, TOKENS, dtype=torch.float64, generator=torch.manual_seed(4))
+WEIGHTS[1, 3:] = 0
+SCALE = 7.0  # of the loss in the backward pass
+
+
+class Outcome(NamedTuple):
+    """The loss, and gradients of `SCALE` times the loss."""
+
+    loss: Tensor
+    of_hidden: Tensor
+    of_vectors: Tensor
+
+
+def computed(shards: Shards, logits_at_once: int, dtype: torch.dtype = torch.float64) -> Outcome:
+    split = Split(0, 1, shards.shard, shards.n_shards, IDS)
+    hidden = HIDDEN.to(dtype, copy=True).requires_grad_()
+    vectors = split.part_of(VECTORS).to(dtype, copy=True).requires_grad_()
+    vocabulary = Vocabulary(IDS, shards, logits_at_once)
+    loss = linear_cross_entropy(hidden, vectors, LABELS, WEIGHTS, vocabulary)
+    (SCALE * loss).backward()  # type: ignore[no-untyped-call]
+    assert hidden.grad is not None
+    assert vectors.grad is not None
+    return Outcome(loss.detach(), hidden.grad, vectors.grad)
+
+
+def joined(of_shards: list[Outcome]) -> Outcome:
+    """Every shard has the loss and adds its part to the gradient of `hidden`."""
+    assert all(torch.equal(found.loss, of_shards[0].loss) for found in of_shards)
+    vectors = torch.cat([found.of_vectors for found in of_shards])
+    assert not vectors[IDS:].any()
+    of_hidden = torch.stack([found.of_hidden for found in of_shards]).sum(0)
+    return Outcome(of_shards[0].loss, of_hidden, vectors[:IDS])
+
+
+def written_out() -> Outcome:
+    """Token by token, with the derivative of the softmax written out."""
+    hidden, vectors = HIDDEN.view(-1, WIDTH).numpy(), VECTORS.numpy()
+    loss, of_hidden, of_vectors = 0.0, np.zeros_like(hidden), np.zeros_like(vectors)
+    for i, (label, weight) in enumerate(zip(LABELS.flatten(), WEIGHTS.flatten(), strict=True)):
+        logits: FloatArray = vectors @ hidden[i]
+        powers = np.exp(logits - logits.max())
+        probabilities = powers / powers.sum()
+        loss -= float(weight) * np.log(probabilities[label])
+        probabilities[label] -= 1
+        of_hidden[i] = SCALE * float(weight) * (probabilities @ vectors)
+        of_vectors += SCALE * float(weight) * np.outer(probabilities, hidden[i])
+    return Outcome(
+        torch.tensor(loss, dtype=torch.float64),
+        torch.from_numpy(of_hidden).view_as(HIDDEN),
+        torch.from_numpy(of_vectors),
+    )
+
+
+def plain() -> Outcome:
+    """By autograd, with all logits at once."""
+    hidden, vectors = HIDDEN.clone().requires_grad_(), VECTORS.clone().requires_grad_()
+    logits = (hidden @ vectors.T).flatten(0, 1)
+    losses = functional.cross_entropy(logits, LABELS.flatten(), reduction="none")
+    loss = (losses * WEIGHTS.flatten()).sum()
+    (SCALE * loss).backward()  # type: ignore[no-untyped-call]
+    assert hidden.grad is not None
+    assert vectors.grad is not None
+    return Outcome(loss.detach(), hidden.grad, vectors.grad)
+
+
+@pytest.mark.parametrize("n_shards", [1, 2, 3, 5])
+@pytest.mark.parametrize("logits_at_once", [1, 500, ROWS * TOKENS * IDS, 1 << 25])
+def test_loss_and_gradients_are_those_of_all_logits(n_shards: int, logits_at_once: int) -> None:
+    found = joined(on_shards(n_shards, lambda shards: computed(shards, logits_at_once)))
+    for expected in (written_out(), plain()):
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_shard_that_holds_only_padding_adds_nothing() -> None:
+    vocabulary = 3  # of four shards, the last has no id
+
+    def work(shards: Shards) -> tuple[Tensor, Tensor]:
+        split = Split(0, 1, shards.shard, 4, vocabulary)
+        vectors = split.part_of(VECTORS[:vocabulary]).clone().requires_grad_()
+        labels = LABELS % vocabulary
+        loss = linear_cross_entropy(HIDDEN, vectors, labels, WEIGHTS, Vocabulary(3, shards))
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert vectors.grad is not None
+        return loss.detach(), vectors.grad
+
+    logits = (HIDDEN @ VECTORS[:vocabulary].T).flatten(0, 1)
+    losses = functional.cross_entropy(logits, LABELS.flatten() % vocabulary, reduction="none")
+    found = on_shards(4, work)
+    for loss, _ in found:
+        torch.testing.assert_close(loss, (losses * WEIGHTS.flatten()).sum(), rtol=1e-12, atol=0)
+    assert found[3][1].tolist() == [[0.0] * WIDTH]
+
+
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_logits_of_16_bits_add_up_in_32(n_shards: int) -> None:
+    hidden, vectors = HIDDEN.bfloat16(), VECTORS.bfloat16()
+    logits = functional.linear(hidden, vectors).float().flatten(0, 1)
+    losses = functional.cross_entropy(logits, LABELS.flatten(), reduction="none")
+    expected = (losses * WEIGHTS.flatten().float()).sum()
+    found = on_shards(n_shards, lambda shards: computed(shards, 500, torch.bfloat16))
+    for outcome in found:
+        assert outcome.loss.dtype == torch.float32
+        assert outcome.of_hidden.dtype == outcome.of_vectors.dtype == torch.bfloat16
+        torch.testing.assert_close(outcome.loss, expected, rtol=1e-6, atol=0)
+    exact = written_out()
+    for one, other in zip(joined(found)[1:], exact[1:], strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=0, atol=0.05 * float(other.abs().max()))
+
+
+def test_a_chunk_holds_no_more_logits_than_allowed() -> None:
+    vocabulary = Vocabulary(50_304, ONE_SHARD)
+    for n_tokens in (1, 600, 8192, 1 << 17):
+        chunks = list(vocabulary.chunks(n_tokens))
+        assert [i for chunk in chunks for i in (chunk.start, chunk.stop)][1:-1] == [
+            i for chunk in chunks[1:] for i in (chunk.start, chunk.start)
+        ]
+        assert (chunks[0].start, chunks[-1].stop) == (0, 50_304)
+        # Chunks are equal: rounding up costs at most one id.
+        assert max(map(len, chunks)) * n_tokens <= (1 << 25) + n_tokens
+    assert len(list(vocabulary.chunks(600))) == 1
+
+
+@pytest.mark.parametrize("n_tokens", [8192, 16_384])
+def test_a_large_vocabulary_needs_less_than_a_gigabyte_beside_weights(n_tokens: int) -> None:
+    def empty(*size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.bfloat16, device="meta", requires_grad=True)
+
+    hidden, vectors = empty(1, n_tokens, 4096), empty(50_304, 4096)
+    labels = torch.empty(1, n_tokens, dtype=torch.int64, device="meta")
+    with LiveMemory() as live:
+        loss = linear_cross_entropy(
+            hidden, vectors, labels, labels.double(), Vocabulary(50_304, ONE_SHARD)
+        )
+        kept_bytes, forward_bytes = live.live_bytes, live.peak_bytes
+        live.restart()
+        loss.backward()  # type: ignore[no-untyped-call]
+    per_token, chunk_bytes = n_tokens * 64, (1 << 25) * (2 + 4)
+    assert kept_bytes < per_token
+    assert forward_bytes < chunk_bytes + 2 * per_token
+    gradients = vectors.nbytes + 2 * hidden.nbytes  # the latter in float32
+    assert live.peak_bytes < chunk_bytes + gradients + 2 * per_token
+    if n_tokens == 8192:
+        assert live.peak_bytes + hidden.nbytes < 1.0e9
