@@ -21,6 +21,7 @@ from dynapipe_hpc.models import gpt
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
+from dynapipe_hpc.models.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.shards import OneShard, Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
@@ -40,16 +41,32 @@ WIDE = {"hidden_size": 48, "vocab_size": WIDE_VOCABULARY}
 class OneOf(OneShard):
     """The first of a number of shards, none of which waits for another."""
 
-    def __init__(self, n_shards: int) -> None:
+    def __init__(self, n_shards: int, *, sequence_parallel: bool = False) -> None:
         self.n_shards = n_shards
+        self.sequence_parallel = sequence_parallel
+
+    def sum_own_over_shards(self, values: Tensor) -> Tensor:
+        return values.chunk(self.n_shards)[0].clone()
+
+    def gather_over_shards(self, values: Tensor) -> Tensor:
+        return torch.cat([values] * self.n_shards)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a part may read; the streams need gradients, masks do not."""
+    """What a part may read; the streams need gradients, masks do not.
 
+    Attributes:
+        inputs: Of the stream of inputs.
+        targets: Of the stream of targets.
+        encoded: Whole rows of inputs.
+    """
+
+    input_stream: ResidualStream
+    target_stream: ResidualStream
     inputs: Tensor
     targets: Tensor
+    encoded: Tensor
     tokens: Tensor
     target_tokens: Tensor
     mask: Tensor
@@ -57,8 +74,11 @@ class Rows:
 
     @classmethod
     def of(cls, shape: ModelShape, shards: Shards) -> "Rows":
-        def stream(tokens: int) -> Tensor:
-            return torch.randn(ROWS, tokens, shape.hidden_size, requires_grad=True)
+        def whole(tokens: int) -> Tensor:
+            return torch.randn(ROWS, tokens, shape.hidden_size)
+
+        def hidden(stream: ResidualStream, tokens: int) -> Tensor:
+            return stream.begin(whole(tokens)).clone().requires_grad_()
 
         def mask(tokens: int) -> Tensor:
             return torch.zeros(1, shape.n_heads // shards.n_shards, tokens, tokens)
@@ -66,8 +86,18 @@ class Rows:
         def ids(tokens: int) -> Tensor:
             return torch.randint(0, 10, (ROWS, tokens))
 
-        streams, tokens = (stream(INPUTS), stream(TARGETS)), (ids(INPUTS), ids(TARGETS))
-        return cls(*streams, *tokens, mask(INPUTS), mask(TARGETS))
+        inputs, targets = (residual_stream(shards, ROWS, n) for n in (INPUTS, TARGETS))
+        return cls(
+            inputs,
+            targets,
+            hidden(inputs, INPUTS),
+            hidden(targets, TARGETS),
+            whole(INPUTS).requires_grad_(),
+            ids(INPUTS),
+            ids(TARGETS),
+            mask(INPUTS),
+            mask(TARGETS),
+        )
 
 
 class T5Head(nn.Module):
@@ -79,9 +109,11 @@ class T5Head(nn.Module):
         self.embedding = TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
         self._vocabulary = Vocabulary(shape.vocab_size, shards)
 
-    def forward(self, hidden: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    def forward(
+        self, hidden: Tensor, stream: ResidualStream, labels: Tensor, weights: Tensor
+    ) -> Tensor:
         vectors = self.embedding.weight
-        return tied_loss(self.norm(hidden), vectors, labels, weights, self._vocabulary)
+        return tied_loss(self.norm(hidden), stream, vectors, labels, weights, self._vocabulary)
 
 
 Run = Callable[[Any, Rows, Recompute], Tensor]
@@ -104,23 +136,32 @@ class Module:
     attentions: int = 0
 
 
-def run_head(module: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+def run_head(module: nn.Module, hidden: Tensor, stream: ResidualStream, labels: Tensor) -> Tensor:
     entering = hidden.clone()  # counts with the head
-    loss: Tensor = module(entering, labels, torch.ones(labels.shape))
+    loss: Tensor = module(entering, stream, labels, torch.ones(labels.shape))
     return loss
 
 
 MODULES: dict[str, dict[str, Module]] = {
     "gpt": {
-        LAYER: Module(TransformerLayer, lambda m, r, mode: m(r.inputs, mode), (1, 1), 1),
-        EMBEDDING: Module(gpt.Embedding, lambda m, r, _: m(r.tokens)),
-        HEAD: Module(gpt.Head, lambda m, r, _: run_head(m, r.inputs, r.tokens), (0, 1)),
+        LAYER: Module(
+            TransformerLayer, lambda m, r, mode: m(r.inputs, r.input_stream, mode), (1, 1), 1
+        ),
+        EMBEDDING: Module(gpt.Embedding, lambda m, r, _: m(r.tokens, r.input_stream)),
+        HEAD: Module(
+            gpt.Head, lambda m, r, _: run_head(m, r.inputs, r.input_stream, r.tokens), (0, 1)
+        ),
     },
     "t5": {
-        ENCODER: Module(EncoderLayer, lambda m, r, mode: m(r.inputs, r.mask, mode), (1, 1), 1),
+        ENCODER: Module(
+            EncoderLayer,
+            lambda m, r, mode: m(r.inputs, r.input_stream, r.mask, mode),
+            (1, 1),
+            1,
+        ),
         DECODER: Module(
             DecoderLayer,
-            lambda m, r, mode: m(r.targets, r.inputs, r.target_mask, None, mode),
+            lambda m, r, mode: m(r.targets, r.target_stream, r.encoded, r.target_mask, None, mode),
             (2, 1),
             2,
         ),
@@ -128,9 +169,13 @@ MODULES: dict[str, dict[str, Module]] = {
         DECODER_SIDE: Module(lambda shape, shards: RelativeBias(shape, shards, causal=True)),
         EMBEDDING: Module(
             lambda shape, shards: TokenEmbedding(shape.vocab_size, shape.hidden_size, shards),
-            lambda m, r, _: m(r.tokens),
+            lambda m, r, _: m(r.tokens, r.input_stream),
         ),
-        HEAD: Module(T5Head, lambda m, r, _: run_head(m, r.targets, r.target_tokens), (0, 1)),
+        HEAD: Module(
+            T5Head,
+            lambda m, r, _: run_head(m, r.targets, r.target_stream, r.target_tokens),
+            (0, 1),
+        ),
     },
 }
 SHAPES = (SHAPE, UNEVEN_SHAPE, T5_SHAPE, UNEVEN_T5_SHAPE)
@@ -143,14 +188,20 @@ class Case:
     shape: ModelShape
     kind: str
     n_shards: int
+    sequence_parallel: bool = False
 
     def __str__(self) -> str:
-        shape = self.shape
-        return f"{shape.family}-{shape.hidden_size}-{shape.n_heads}-{self.kind}-{self.n_shards}"
+        shape, spread = self.shape, "-spread" if self.sequence_parallel else ""
+        sizes = f"{shape.family}-{shape.hidden_size}-{shape.n_heads}"
+        return f"{sizes}-{self.kind}-{self.n_shards}{spread}"
+
+    @property
+    def n_stream_shards(self) -> int:
+        return self.n_shards if self.sequence_parallel else 1
 
     @property
     def part(self) -> Part:
-        return self.shape.architecture.parts(self.n_shards)[self.kind]
+        return self.shape.architecture.parts(self.n_shards, self.n_stream_shards)[self.kind]
 
     @property
     def module(self) -> Module:
@@ -162,7 +213,7 @@ class Case:
 
     def made(self) -> tuple[nn.Module, Rows]:
         torch.manual_seed(0)
-        shards = OneOf(self.n_shards)
+        shards = OneOf(self.n_shards, sequence_parallel=self.sequence_parallel)
         module = self.module.make(self.shape, shards)
         for parameter in module.parameters():
             nn.init.normal_(parameter, std=0.1)
@@ -174,10 +225,10 @@ class Case:
 
 
 CASES = [
-    Case(shape, kind, n_shards)
+    Case(shape, kind, n_shards, sequence_parallel)
     for shape in SHAPES
     for kind in MODULES[shape.family]
-    for n_shards in (1, 2, 3)
+    for n_shards, sequence_parallel in ((1, False), (2, False), (3, False), (2, True), (3, True))
     if shape.n_heads % n_shards == shape.ffn_size % n_shards == 0
 ]
 ENDS = [
@@ -293,12 +344,13 @@ def left_out_bytes(case: Case, mode: Recompute) -> int:
     """
     of_norm = 2 if case.shape.family == "gpt" else 1 + case.shape.hidden_size
     n_attention, n_other = case.module.norms
-    numbers = {
-        Recompute.NONE: (n_attention + n_other) * of_norm + case.module.attentions * case.n_heads,
-        Recompute.SELECTIVE: n_other * of_norm,
-        Recompute.FULL: 0,
+    n_norms, n_attentions = {
+        Recompute.NONE: (n_attention + n_other, case.module.attentions),
+        Recompute.SELECTIVE: (n_other, 0),
+        Recompute.FULL: (0, 0),
     }[mode]
-    return NUMBER * numbers * own_tokens(case)
+    of_norms = n_norms * of_norm * own_tokens(case) // case.n_stream_shards
+    return NUMBER * (of_norms + n_attentions * case.n_heads * own_tokens(case))
 
 
 def kept_bytes(case: Case, mode: Recompute) -> int:

@@ -1,5 +1,7 @@
 """What every `Collectives` promises; over several processes in tests/mpi."""
 
+from typing import Literal
+
 import pytest
 import torch
 from mpi4py import MPI
@@ -25,6 +27,27 @@ def test_threads_keep_the_contract(n_replicas: int, n_stages: int, n_shards: int
     world = LocalWorld(cluster.n_ranks)
     sums = LocalSums(world, cluster)
     world.run(lambda rank: check_collectives(LocalCollectives(sums, rank), cluster, rank))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_shards_add_up_in_the_type_that_is_configured(dtype: torch.dtype) -> None:
+    values = [1.0, *[2.0**-9] * 7]  # each too small to be added to one in 16 bits
+    values[1:] = [2.0**-9 if dtype == torch.bfloat16 else 2.0**-12] * 7
+
+    def total(config: Literal["float32", "dtype"]) -> float:
+        cluster = Cluster(n_shards=8, shard_sums=config, device_memory_bytes=1)
+        world = LocalWorld(8)
+        sums = LocalSums(world, cluster)
+        found = world.run(
+            lambda rank: LocalCollectives(sums, rank).sum_over_shards(
+                torch.tensor([values[rank]], dtype=dtype)
+            )
+        )
+        assert len({float(each) for each in found}) == 1
+        return float(found[0])
+
+    assert total("float32") == float(torch.tensor(sum(values)).to(dtype)) > 1.0
+    assert abs(total("dtype") - sum(values)) <= 0.02
 
 
 def test_a_process_alone_keeps_the_contract() -> None:

@@ -12,7 +12,7 @@ from tests.examples.training_case import (
     unsplit_gradients,
     unsplit_training,
 )
-from tests.examples.training_clusters import clusters, each_of
+from tests.examples.training_clusters import clusters, each_of, spread
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.collate import TokenBatch
@@ -32,7 +32,7 @@ CLUSTERS = clusters(
     (1, 1, 4),
     (2, 2, 2),
 )
-every_cluster = each_of(CLUSTERS)
+every_cluster = each_of(CLUSTERS + spread(CLUSTERS))
 every_schedule = pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
 
 

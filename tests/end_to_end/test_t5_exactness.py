@@ -13,7 +13,7 @@ from tests.examples.training_case import (
     unsplit_gradients,
     unsplit_training,
 )
-from tests.examples.training_clusters import clusters, each_of
+from tests.examples.training_clusters import clusters, each_of, spread
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.collate_pairs import PairBatch
@@ -34,7 +34,7 @@ CLUSTERS = clusters(
     (1, 1, 2),
     (3, 1, 2),
 )
-every_cluster = each_of(CLUSTERS)
+every_cluster = each_of(CLUSTERS + spread(CLUSTERS))
 
 
 @every_cluster

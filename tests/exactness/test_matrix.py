@@ -14,6 +14,7 @@ from tests.examples.training_case import (
     unsplit_training,
 )
 
+from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.schedule.config import RuleName
@@ -23,19 +24,20 @@ pytestmark = pytest.mark.exactness
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 
 UP_TO_8_RANKS = [
-    (stages, replicas, shards)
-    for stages, replicas, shards in product((1, 2, 3, 4), (1, 2), (1, 2, 4))
-    if stages * replicas * shards <= 8
+    (stages, replicas, shards, spread)
+    for stages, replicas, shards, spread in product((1, 2, 3, 4), (1, 2), (1, 2, 4), (False, True))
+    if stages * replicas * shards <= 8 and (shards > 1 or not spread)
 ]
 
 
 @cache
 def unsplit(shape: ModelShape) -> Outcome:
+    """With all logits at once."""
     return unsplit_training(BATCHES, shape)
 
 
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
-@pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards"), UP_TO_8_RANKS)
+@pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive"])
 @pytest.mark.parametrize("zero_stage", [0, 1])
@@ -44,16 +46,21 @@ def test_three_steps_give_the_unsplit_losses_and_weights(
     n_stages: int,
     n_replicas: int,
     n_shards: int,
+    sequence_parallel: bool,
     mode: str,
     schedule: RuleName,
     zero_stage: Literal[0, 1],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    expected = unsplit(shape)
+    monkeypatch.setattr(linear_cross_entropy, "LOGITS_AT_ONCE", 100)  # several chunks of ids
     cluster = Cluster(
         n_stages=n_stages,
         n_replicas=n_replicas,
         n_shards=n_shards,
+        sequence_parallel=sequence_parallel,
         device_memory_bytes=1_000_000,
         zero_stage=zero_stage,
     )
     found = three_steps(cluster, schedule, BATCHES, MODES[mode], shape=shape)
-    assert_equal(found, unsplit(shape))
+    assert_equal(found, expected)

@@ -23,6 +23,7 @@ def _check_places(collectives: Collectives, cluster: Cluster, rank: int) -> None
     assert collectives.n_stages == cluster.n_stages
     assert collectives.shard == cluster.shard_of(rank)
     assert collectives.n_shards == cluster.n_shards
+    assert collectives.sequence_parallel == cluster.sequence_parallel
 
 
 def _check_sums(collectives: Collectives, cluster: Cluster, rank: int, scale: float) -> None:
@@ -56,6 +57,15 @@ def _check_sums_over_shards(
         assert total.dtype == dtype
         assert total.tolist() == [[scale * sum(shards), scale * 2 * n], [scale * n, scale * 3 * n]]
         assert values.tolist() == [[scale * rank, scale * 2], [scale, scale * 3]]
+        own, place = scale * torch.tensor([[rank, 1.0]], dtype=dtype), cluster.shard_of(rank)
+        gathered = collectives.gather_over_shards(own)
+        assert gathered.dtype == dtype
+        assert gathered.tolist() == [[scale * r, scale] for r in shards]
+        parts = own + torch.arange(2 * n, dtype=dtype).view(-1, 1).expand(-1, 2)  # two rows each
+        total = collectives.sum_own_over_shards(parts)
+        assert total.dtype == dtype
+        first, last = scale * sum(shards), scale * n
+        assert total.tolist() == [[first + n * i, last + n * i] for i in (2 * place, 2 * place + 1)]
 
 
 def _check_shares(collectives: Collectives, cluster: Cluster, rank: int, scale: float) -> None:

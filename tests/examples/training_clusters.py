@@ -15,10 +15,18 @@ def clusters(*sizes: tuple[int, int, int]) -> list[Cluster]:
     ]
 
 
+def spread(those: Sequence[Cluster]) -> list[Cluster]:
+    """Clusters that have shards, which also divide the residual stream among them."""
+    return [c.model_copy(update={"sequence_parallel": True}) for c in those if c.n_shards > 1]
+
+
 def each_of(those: Sequence[Cluster]) -> pytest.MarkDecorator:
     """A test for every one of some clusters, as its argument `cluster`."""
     return pytest.mark.parametrize(
         "cluster",
         those,
-        ids=lambda c: f"{c.n_stages} stages x {c.n_replicas} replicas x {c.n_shards} shards",
+        ids=lambda c: (
+            f"{c.n_stages} stages x {c.n_replicas} replicas x {c.n_shards} shards"
+            f"{', spread' if c.sequence_parallel else ''}"
+        ),
     )

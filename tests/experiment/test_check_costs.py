@@ -43,7 +43,8 @@ def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["ranks", "threads", "zero_stage", "processor", "torch", "attention"]
+    "name",
+    ["ranks", "threads", "zero_stage", "shard_sums", "processor", "torch", "attention"],
 )
 def test_what_was_different_is_a_warning(tmp_path: Path, name: str) -> None:
     config = experiment(tmp_path, **{name: "77"})
@@ -67,6 +68,10 @@ def test_all_that_was_different_is_said_in_one_line(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"device": "cuda"}, "costs.h5: was measured with device cuda, but training.device is cpu"),
+        (
+            {"sequence_parallel": "True"},
+            "with sequence_parallel True, but cluster.sequence_parallel is False; change it, or",
+        ),
         ({"dtype": "bfloat16"}, "was measured with dtype bfloat16, but training.dtype is float32"),
     ],
 )

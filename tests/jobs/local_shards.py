@@ -11,8 +11,11 @@ from dynapipe_hpc.plan.cluster import Cluster
 Result = TypeVar("Result")
 
 
-def on_shards(n_shards: int, work: Callable[[Shards], Result]) -> list[Result]:
+def on_shards(
+    n_shards: int, work: Callable[[Shards], Result], *, sequence_parallel: bool = False
+) -> list[Result]:
     """What `work` gives on each of them."""
     world = LocalWorld(n_shards)
-    sums = LocalSums(world, Cluster(n_shards=n_shards, device_memory_bytes=1))
+    cluster = Cluster(n_shards=n_shards, sequence_parallel=sequence_parallel, device_memory_bytes=1)
+    sums = LocalSums(world, cluster)
     return world.run(lambda rank: work(LocalCollectives(sums, rank)))

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def cudnn_allowed() -> Iterator[None]:
     """Starts as torch does, and leaves the choice of this project behind."""
-    torch.backends.cuda.enable_cudnn_sdp(True)  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(True)
     yield
     choose_kernels()
 

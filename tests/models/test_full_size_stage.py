@@ -18,6 +18,7 @@ from dynapipe_hpc.models import family, t5_layers, transformer
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.collate_pairs import PairBatch
 from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.shards import OneShard
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
@@ -118,28 +119,53 @@ def batch_of(sizes: Sizes) -> TokenBatch | PairBatch:
     rows = ids(sizes.rows, sizes.tokens)
     if not sizes.targets:
         return TokenBatch(rows, ids(*rows.shape), ids(*rows.shape).double())
-    targets = [ids(sizes.rows, sizes.targets) for _ in range(3)]
-    return PairBatch(True, rows, ids(sizes.rows), *targets[:2], targets[2].double())
+    read, labels, weights = (ids(sizes.rows, sizes.targets) for _ in range(3))
+    return PairBatch(True, rows, ids(sizes.rows), read, labels, weights.double())
 
 
-def measured(shape: ModelShape, mode: Recompute) -> Memory:
+class OneOf(OneShard):
+    """The first shard of a stage, which finds the others to hold what it does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.n_shards = cluster.n_shards
+        self.sequence_parallel = cluster.sequence_parallel
+
+    def sum_own_over_shards(self, values: Tensor) -> Tensor:
+        return values.chunk(self.n_shards)[0].clone()
+
+    def gather_over_shards(self, values: Tensor) -> Tensor:
+        return torch.cat([values] * self.n_shards)
+
+
+ALONE = Cluster(device_memory_bytes=1)
+
+
+def measured(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> Memory:
     """Memory of a forward and a backward pass of a stage that holds the model."""
     layers = range(shape.n_all_layers)
     stage = family_of(shape)(
-        shape, layers, first=True, last=True, dtype=torch.bfloat16, device=META
+        shape,
+        layers,
+        first=True,
+        last=True,
+        shards=OneOf(cluster),
+        dtype=torch.bfloat16,
+        device=META,
     )
     FlatParameters(stage)
     batch = batch_of(SIZES[shape.family])
     with LiveMemory() as live:
         loss = stage.run(None, batch, mode)
         kept = live.live_bytes
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         assert live.live_bytes <= loss.nbytes
     return Memory(kept, live.peak_bytes)
 
 
+def planned(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> Memory:
+    config = AnalyticConfig(element_bytes=ELEMENT_BYTES, recompute=(mode.text,))
     placement = Placement.equal_shares(shape.n_all_layers, n_stages=1)
-    model = AnalyticCost(shape, placement, Cluster(device_memory_bytes=1), config)
+    model = AnalyticCost(shape, placement, cluster, config)
     costs = model.stage_costs(Shapes(*np.array(SIZES[shape.family])[:, np.newaxis]), mode)
     stored = costs.stored_bytes.item()
     transient = (costs.forward_transient_bytes, costs.backward_transient_bytes)
@@ -166,6 +192,23 @@ def test_a_full_size_stage_needs_the_memory_that_plans_count_on(
     # Where less is kept, estimates assume that recomputation and the largest part coincide.
     most = 1.1 if mode is Recompute.NONE else 1.6
     assert (found.peak - masks) / 1.1 <= plan.peak <= most * (found.peak - masks)
+
+
+@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+def test_a_shard_keeps_what_plans_count_on(mode: Recompute) -> None:
+    kept = {}
+    for spread in (False, True):
+        cluster = Cluster(n_shards=8, sequence_parallel=spread, device_memory_bytes=1)
+        found, plan = measured(GPT_6B7, mode, cluster), planned(GPT_6B7, mode, cluster)
+        assert found.kept == pytest.approx(plan.kept, rel=0.02)
+        assert found.peak <= plan.peak <= 1.5 * found.peak
+        kept[spread] = found.kept
+    width_bytes = 8192 * 4096 * ELEMENT_BYTES
+    # With the head, which keeps its input and, gathered, what its norm makes of it.
+    widths = {"none": (4 + 12 / 8 + 2), "selective": (3 + 8 / 8 + 2), "full": (1 + 2)}[mode.text]
+    saved = {"none": 5 * 7 / 8, "selective": 4 * 7 / 8, "full": 2 * 7 / 8}[mode.text]
+    assert kept[False] == pytest.approx(widths * width_bytes, rel=0.01)
+    assert kept[False] - kept[True] == pytest.approx(saved * width_bytes, rel=0.01)
 
 
 def test_the_largest_part_of_a_small_stage_is_no_longer_the_loss() -> None:

@@ -10,6 +10,7 @@ from tests.jobs.local_shards import on_shards
 from torch import Tensor
 from torch.nn import functional
 
+from dynapipe_hpc.models import linear_cross_entropy as linear_cross_entropy_file
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.split import Split
@@ -39,12 +40,11 @@ class Outcome(NamedTuple):
     of_vectors: Tensor
 
 
-def computed(shards: Shards, logits_at_once: int, dtype: torch.dtype = torch.float64) -> Outcome:
+def computed(shards: Shards, dtype: torch.dtype = torch.float64) -> Outcome:
     split = Split(0, 1, shards.shard, shards.n_shards, IDS)
     hidden = HIDDEN.to(dtype, copy=True).requires_grad_()
     vectors = split.part_of(VECTORS).to(dtype, copy=True).requires_grad_()
-    vocabulary = Vocabulary(IDS, shards, logits_at_once)
-    loss = linear_cross_entropy(hidden, vectors, LABELS, WEIGHTS, vocabulary)
+    loss = linear_cross_entropy(hidden, vectors, LABELS, WEIGHTS, Vocabulary(IDS, shards))
     (SCALE * loss).backward()  # type: ignore[no-untyped-call]
     assert hidden.grad is not None
     assert vectors.grad is not None
@@ -93,8 +93,11 @@ def plain() -> Outcome:
 
 @pytest.mark.parametrize("n_shards", [1, 2, 3, 5])
 @pytest.mark.parametrize("logits_at_once", [1, 500, ROWS * TOKENS * IDS, 1 << 25])
-def test_loss_and_gradients_are_those_of_all_logits(n_shards: int, logits_at_once: int) -> None:
-    found = joined(on_shards(n_shards, lambda shards: computed(shards, logits_at_once)))
+def test_loss_and_gradients_are_those_of_all_logits(
+    n_shards: int, logits_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_cross_entropy_file, "LOGITS_AT_ONCE", logits_at_once)
+    found = joined(on_shards(n_shards, computed))
     for expected in (written_out(), plain()):
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
@@ -121,19 +124,22 @@ def test_a_shard_that_holds_only_padding_adds_nothing() -> None:
 
 
 @pytest.mark.parametrize("n_shards", [1, 2])
-def test_logits_of_16_bits_add_up_in_32(n_shards: int) -> None:
+def test_logits_of_16_bits_add_up_in_32(n_shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_cross_entropy_file, "LOGITS_AT_ONCE", 500)
     hidden, vectors = HIDDEN.bfloat16(), VECTORS.bfloat16()
     logits = functional.linear(hidden, vectors).float().flatten(0, 1)
     losses = functional.cross_entropy(logits, LABELS.flatten(), reduction="none")
     expected = (losses * WEIGHTS.flatten().float()).sum()
-    found = on_shards(n_shards, lambda shards: computed(shards, 500, torch.bfloat16))
+    found = on_shards(n_shards, lambda shards: computed(shards, torch.bfloat16))
     for outcome in found:
         assert outcome.loss.dtype == torch.float32
         assert outcome.of_hidden.dtype == outcome.of_vectors.dtype == torch.bfloat16
         torch.testing.assert_close(outcome.loss, expected, rtol=1e-6, atol=0)
     exact = written_out()
     for one, other in zip(joined(found)[1:], exact[1:], strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=0, atol=0.05 * float(other.abs().max()))
+        torch.testing.assert_close(
+            one.double(), other, rtol=0, atol=0.05 * float(other.abs().max())
+        )
 
 
 def test_a_chunk_holds_no_more_logits_than_allowed() -> None:

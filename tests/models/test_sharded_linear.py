@@ -6,8 +6,10 @@ import pytest
 import torch
 from tests.jobs.local_shards import on_shards
 from torch import Tensor, nn
+from torch.nn import functional
 
 from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.residual_stream import residual_stream
 from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.split import splits_of
@@ -17,13 +19,24 @@ TOWARDS = torch.randn(3, 5, 8, dtype=torch.float64, generator=torch.manual_seed(
 Run = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 
 
-def pair(shards: Shards, *, bias: bool) -> nn.Sequential:
-    """Two maps with a bend between them; weights as if drawn whole."""
-    maps = nn.Sequential(
-        ColumnLinear(8, 12, shards, bias=bias),
-        nn.GELU(),
-        RowLinear(12, 8, shards, bias=bias),
-    )
+class Pair(nn.Module):
+    """Two maps with a bend between them."""
+
+    def __init__(self, shards: Shards, *, bias: bool) -> None:
+        super().__init__()
+        self.inner = ColumnLinear(8, 12, shards, bias=bias)
+        self.output = RowLinear(12, 8, shards, bias=bias)
+        self._shards = shards
+
+    def forward(self, values: Tensor) -> Tensor:
+        stream = residual_stream(self._shards, *values.shape[:2])
+        (inner,) = stream.map(stream.begin(values), self.inner)
+        return stream.end(self.output(functional.gelu(inner), stream))
+
+
+def pair(shards: Shards, *, bias: bool) -> Pair:
+    """Weights as if drawn whole."""
+    maps = Pair(shards, bias=bias)
     splits = splits_of(maps)
     stream = torch.Generator().manual_seed(3)  # threads share the default one
     for name, weight in maps.double().named_parameters():
@@ -47,14 +60,21 @@ def passed(shards: Shards, bias: bool, run: Run) -> tuple[Tensor, Tensor, dict[s
 @pytest.mark.parametrize("n_shards", [2, 4])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("run", [lambda maps, values: maps(values), recomputed])
-def test_outputs_and_gradients_are_those_of_one_shard(n_shards: int, bias: bool, run: Run) -> None:
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_outputs_and_gradients_are_those_of_one_shard(
+    n_shards: int, bias: bool, run: Run, sequence_parallel: bool
+) -> None:
     def work(shards: Shards) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
         splits = splits_of(pair(shards, bias=bias))
         parts = {n: splits[n].part_of(g) if n in splits else g for n, g in expected[2].items()}
         return *passed(shards, bias, run), parts
 
     expected = passed(ONE_SHARD, bias, run)
-    found = on_shards(n_shards, work)
+    found = on_shards(n_shards, work, sequence_parallel=sequence_parallel)
+    if sequence_parallel and bias:  # which every shard has added to its own tokens
+        total = torch.stack([gradients["output.bias"] for _, _, gradients, _ in found]).sum(0)
+        for _, _, gradients, _ in found:
+            gradients["output.bias"] = total
     for output, gradient, gradients, parts in found:
         torch.testing.assert_close(output, expected[0], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(gradient, expected[1], rtol=1e-12, atol=1e-12)

@@ -5,6 +5,7 @@ import torch
 from tests.jobs.local_shards import on_shards
 from torch import Tensor
 
+from dynapipe_hpc.models.residual_stream import residual_stream
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.shards import Shards
 
@@ -18,7 +19,7 @@ def test_every_shard_has_the_vectors_of_all_ids(n_shards: int) -> None:
     def work(shards: Shards) -> tuple[Tensor, Tensor]:
         embedding = TokenEmbedding(VOCABULARY, 5, shards)
         embedding.weight.data.copy_(embedding.splits["weight"].part_of(TABLE))
-        found = embedding(TOKENS)
+        found = embedding(TOKENS, residual_stream(shards, *TOKENS.shape))
         found.sum().backward()
         assert embedding.weight.grad is not None
         return found.detach(), embedding.weight.grad

@@ -33,6 +33,8 @@ CLUSTERS = [
         n_replicas=SIZE // (n_stages * n_shards),
         n_stages=n_stages,
         n_shards=n_shards,
+        sequence_parallel=n_shards > 1,
+        shard_sums="dtype" if n_shards == 4 else "float32",
         device_memory_bytes=1,
     )
     for n_stages in (1, 2, 4)

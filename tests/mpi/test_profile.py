@@ -15,6 +15,9 @@ from torch.nn.modules.module import (
     register_module_full_backward_hook,
 )
 
+from dynapipe_hpc.architecture.part import LAYER
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
@@ -22,23 +25,29 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharded_linear import RowLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
 
 pytestmark = pytest.mark.mpi
 
 
-@pytest.mark.parametrize("n_shards", [1, 2])
+@pytest.mark.parametrize(("n_shards", "spread"), [(1, False), (2, False), (2, True)])
 @pytest.mark.parametrize("n_stages", [1, 2])
-def test_ranks_measure_together_and_the_first_has_the_table(n_stages: int, n_shards: int) -> None:
+def test_ranks_measure_together_and_the_first_has_the_table(
+    n_stages: int, n_shards: int, spread: bool
+) -> None:
     job = Job(MPI.COMM_WORLD)
     if job.size % (n_stages * n_shards):
         pytest.skip(f"{job.size} ranks do not make {n_stages} stages of {n_shards} shards")
     config = tiny_experiment(n_stages, job.size // (n_stages * n_shards), n_shards)
+    cluster = config.cluster.model_copy(update={"sequence_parallel": spread})
+    config = config.model_copy(update={"cluster": cluster})
     grid = ProfileGrid.of(config, max_tokens=32)
     *_, table = profile(job, config, grid, repetition_s=0.0, on_progress=lambda _: None)
     assert (table is not None) == job.is_first
     if table is not None:
         assert (table.link is not None) == (job.size > n_shards)
         assert {key.tensor_parallel for key in table.layers} == {n_shards}
+        _check_kept_bytes(table, config)
         ProfiledCost(
             table,
             config.model,
@@ -48,6 +57,19 @@ def test_ranks_measure_together_and_the_first_has_the_table(n_stages: int, n_sha
         )
         assert table.update.optimizer_ms_per_byte > 0
         assert table.provenance["ranks"] == str(job.size)
+
+
+def _check_kept_bytes(table: ProfileTable, config: ExperimentConfig) -> None:
+    """A layer has kept what its architecture says, and little more."""
+    cluster, model = config.cluster, config.model
+    part = model.architecture.parts(cluster.n_shards, cluster.n_stream_shards)[LAYER]
+    layer = table.layers[LayerKey(cluster.n_shards, "none", LAYER)]
+    rows, tokens = layer.axes
+    per_token = part.kept_bytes(Recompute.NONE, table.element_bytes).per_own
+    kept = layer.stored_bytes / (rows[:, np.newaxis] * tokens)
+    few = 4 * (4 / cluster.n_stream_shards + model.n_heads / cluster.n_shards)
+    known = kept[np.isfinite(kept)]
+    assert np.abs(known - per_token - few).max() <= 1
 
 
 @contextmanager

@@ -48,6 +48,7 @@ CLUSTERS = [
         n_stages=stages,
         n_replicas=SIZE // (stages * shards),
         n_shards=shards,
+        sequence_parallel=shards > 1 and zero_stage == 1,
         device_memory_bytes=1_000_000,
         zero_stage=zero_stage,
     )
@@ -63,7 +64,8 @@ BATCHES = [random_samples(seed, n=20) for seed in (1, 2, 3)]
 
 
 def name_of(cluster: Cluster) -> str:
-    return f"{cluster.n_stages}x{cluster.n_replicas}x{cluster.n_shards} zero {cluster.zero_stage}"
+    sizes = f"{cluster.n_stages}x{cluster.n_replicas}x{cluster.n_shards}"
+    return f"{sizes} zero {cluster.zero_stage}{' spread' * cluster.sequence_parallel}"
 
 
 def train(

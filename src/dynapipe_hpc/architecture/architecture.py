@@ -55,8 +55,13 @@ class Architecture(Protocol):
         """
         ...
 
-    def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
-        """Parts of the model by kind, as one of `n_shards` tensor-parallel shards holds them."""
+    def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
+        """Parts of the model by kind, each as one tensor-parallel shard holds it.
+
+        Args:
+            n_shards: Shards over which weights are cut.
+            n_stream_shards: Shards over which the residual stream is spread: all or one.
+        """
         ...
 
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:

@@ -13,11 +13,12 @@ LOGITS_AT_ONCE = 1 << 25
 ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward recomputes attention
 
 
-def self_attention(width: int, heads: int, vectors: int, n_joined: int) -> Block:
+def self_attention(width: int, stream: int, heads: int, vectors: int, n_joined: int) -> Block:
     """Self-attention of a row, with its norm.
 
     Args:
         width: Width of the residual stream.
+        stream: Part of that width that a shard holds, on average over tokens.
         heads: Total width of the heads on the shard.
         vectors: Number of parameters of the norm and the biases.
         n_joined: Number of the maps of queries, keys and values that share one weight.
@@ -26,13 +27,13 @@ def self_attention(width: int, heads: int, vectors: int, n_joined: int) -> Block
         parameters=4 * width * heads + vectors,
         largest_weight=n_joined * width * heads,
         work=Work(Amount(8 * width * heads), Amount(per_pair=4 * heads)),
-        kept=Amount(2 * width + 4 * heads),
+        kept=Amount(2 * stream + 4 * heads),
         n_sums=1,
         recomputed_in=ATTENTION_IN,
     )
 
 
-def cross_attention(width: int, heads: int, vectors: int, n_joined: int) -> Block:
+def cross_attention(width: int, stream: int, heads: int, vectors: int, n_joined: int) -> Block:
     """Cross-attention of targets to the encoder's output, from which keys and values are computed.
 
     Its pairs of tokens are counted with those of the targets' self-attention, see `Side.TARGETS`.
@@ -42,17 +43,18 @@ def cross_attention(width: int, heads: int, vectors: int, n_joined: int) -> Bloc
         parameters=4 * width * heads + vectors,
         largest_weight=n_joined * width * heads,
         work=Work(Amount(4 * width * heads, 4 * width * heads)),
-        kept=Amount(2 * width + 2 * heads, 2 * heads),
+        kept=Amount(2 * stream + 2 * heads, 2 * heads),
         n_sums=1,
         recomputed_in=ATTENTION_IN,
     )
 
 
-def feed_forward(width: int, inner: int, vectors: int, n_kept: int) -> Block:
+def feed_forward(width: int, stream: int, inner: int, vectors: int, n_kept: int) -> Block:
     """Feed-forward block: two linear maps with an activation function between them.
 
     Args:
         width: Width of the residual stream.
+        stream: Part of that width that a shard holds, on average over tokens.
         inner: Width between the maps, on the shard.
         vectors: Number of parameters of the norm and the biases.
         n_kept: Number of tensors of the inner width that backward needs: the function's output
@@ -62,27 +64,35 @@ def feed_forward(width: int, inner: int, vectors: int, n_kept: int) -> Block:
         parameters=2 * width * inner + vectors,
         largest_weight=width * inner,
         work=Work(Amount(4 * width * inner)),
-        kept=Amount(2 * width + n_kept * inner),
+        kept=Amount(2 * stream + n_kept * inner),
         n_sums=1,
         recomputed_in=(Recompute.FULL,),
     )
 
 
-def layer(side: Side, width: int, inner: int, *blocks: Block) -> Part:
-    """A layer: blocks that add to the residual stream in turn, the feed-forward block last."""
-    return Part(side, blocks, entering=Amount(width), transient=Amount(width + inner))
+def layer(side: Side, width: int, stream: int, inner: int, *blocks: Block) -> Part:
+    """Blocks that add to the residual stream one after the other, a feed-forward block last."""
+    return Part(side, blocks, entering=Amount(stream), transient=Amount(width + inner))
 
 
 def ends(
-    width: int, vocabulary: int, *, embedded: Side, predicted: Side, positions: int, vectors: int
+    width: int,
+    stream: int,
+    vocabulary: int,
+    *,
+    embedded: Side,
+    predicted: Side,
+    positions: int,
+    vectors: int,
 ) -> dict[str, Part]:
     """The embedding, which looks up rows of its weights, and the head, with the loss.
 
     The loss computes logits in chunks, and in the backward pass once more.
 
     Args:
-        width: Width of the residual stream.
-        vocabulary: Number of token ids on the shard.
+        width: Of the residual stream.
+        stream: As of `self_attention`.
+        vocabulary: Token ids of the shard.
         embedded: Tokens that are looked up.
         predicted: Tokens that are predicted.
         positions: Number of rows of the table of learned positions; 0 without one.
@@ -94,7 +104,7 @@ def ends(
         work=Work(Amount(width)),
         n_sums=1,
     )
-    norm = Block(vectors, largest_weight=min(vectors, width), kept=Amount(2 * width))
+    norm = Block(vectors, largest_weight=min(vectors, width), kept=Amount(stream + width))
     logits = Block(
         vocabulary * width,
         largest_weight=vocabulary * width,

@@ -39,17 +39,21 @@ class Gpt:
                 f"hidden_size ({sizes.hidden_size}); leave head_size out"
             )
 
-    def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
+    def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
         """Parts of each kind: layer, embedding, head."""
         sizes, width = self.sizes, self.sizes.hidden_size
+        stream = -(-width // n_stream_shards)
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
         norm = 2 * width  # scales and shifts
-        attention = self_attention(width, heads, vectors=norm + 3 * heads + width, n_joined=3)
-        fed_forward = feed_forward(width, inner, vectors=norm + inner + width, n_kept=2)
+        attention = self_attention(
+            width, stream, heads, vectors=norm + 3 * heads + width, n_joined=3
+        )
+        fed_forward = feed_forward(width, stream, inner, vectors=norm + inner + width, n_kept=2)
         return {
-            LAYER: layer(Side.INPUTS, width, inner, attention, fed_forward),
+            LAYER: layer(Side.INPUTS, width, stream, inner, attention, fed_forward),
             **ends(
                 width,
+                stream,
                 sizes.ids_per_shard(n_shards),
                 embedded=Side.INPUTS,
                 predicted=Side.INPUTS,

@@ -52,22 +52,24 @@ class T5:
         if self.sizes.head_size is None:
             raise ValueError("a t5 needs head_size, the width of one attention head; set it")
 
-    def parts(self, n_shards: int = 1) -> Mapping[str, Part]:
+    def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
         """Parts of each kind: layers and relative bias of each side, embedding, head."""
         sizes, width = self.sizes, self.sizes.hidden_size
+        stream = -(-width // n_stream_shards)
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
-        attention = self_attention(width, heads, vectors=width, n_joined=2)
-        crossed = cross_attention(width, heads, vectors=width, n_joined=2)
-        fed_forward = feed_forward(width, inner, vectors=width, n_kept=1)
+        attention = self_attention(width, stream, heads, vectors=width, n_joined=2)
+        crossed = cross_attention(width, stream, heads, vectors=width, n_joined=2)
+        fed_forward = feed_forward(width, stream, inner, vectors=width, n_kept=1)
         n_biases = N_BUCKETS * sizes.n_heads // n_shards
         bias = Block(n_biases, largest_weight=n_biases)
         return {
-            ENCODER: layer(Side.INPUTS, width, inner, attention, fed_forward),
-            DECODER: layer(Side.TARGETS, width, inner, attention, crossed, fed_forward),
+            ENCODER: layer(Side.INPUTS, width, stream, inner, attention, fed_forward),
+            DECODER: layer(Side.TARGETS, width, stream, inner, attention, crossed, fed_forward),
             ENCODER_SIDE: Part(Side.INPUTS, (bias,)),
             DECODER_SIDE: Part(Side.TARGETS, (bias,)),
             **ends(
                 width,
+                stream,
                 sizes.ids_per_shard(n_shards),
                 embedded=Side.LONGER,
                 predicted=Side.TARGETS,

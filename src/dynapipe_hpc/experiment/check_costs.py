@@ -7,9 +7,13 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 
 # If these differ, costs are wrong, not only inexact.
-_MUST_AGREE = {"dtype": "training.dtype", "device": "training.device"}
+_MUST_AGREE = {
+    "dtype": "training.dtype",
+    "device": "training.device",
+    "sequence_parallel": "cluster.sequence_parallel",
+}
 _SHOULD_AGREE = (
-    *("processor", "ranks", "threads", "zero_stage"),
+    *("processor", "ranks", "threads", "zero_stage", "shard_sums"),
     *("attention", "torch", "dynapipe-hpc"),
 )
 _AGAIN = "measure again with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
@@ -60,5 +64,7 @@ def configured(config: ExperimentConfig) -> dict[str, str]:
         "threads": str(config.training.threads),
         "dtype": config.training.dtype,
         "zero_stage": str(config.cluster.zero_stage),
+        "sequence_parallel": str(config.cluster.sequence_parallel),
+        "shard_sums": config.cluster.shard_sums,
         **({} if device == "auto" else {"device": device}),
     }

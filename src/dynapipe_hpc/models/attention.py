@@ -44,7 +44,7 @@ def choose_kernels() -> None:
     Source:
         `priority_order` in torch's sdp_utils.cpp, which puts cuDNN first on H100 and newer GPUs.
     """
-    torch.backends.cuda.enable_cudnn_sdp(False)  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def kernels_of(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> str:

@@ -10,9 +10,10 @@ from dynapipe_hpc.models.collate import TokenBatch, TokenReader, collate
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
+from dynapipe_hpc.models.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
-from dynapipe_hpc.models.shards import Shards, entered
+from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
 
@@ -22,6 +23,7 @@ class GptStage(StageOfFamily):
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         """Adds the embedding on the first stage, layers, and the head on the last."""
+        self._shards = shards
         self.embedding = Embedding(shape, shards) if self.is_first else None
         self.layers = nn.ModuleDict({str(i): TransformerLayer(shape, shards) for i in layers})
         self.head = Head(shape, shards) if self.is_last else None
@@ -83,14 +85,16 @@ class GptStage(StageOfFamily):
             The activation (rows, tokens, width); on the last stage the loss, a scalar: the
             weighted sum over all positions.
         """
-        hidden = inputs if self.embedding is None else self.embedding(inputs)
+        stream = residual_stream(self._shards, *inputs.shape[:2])
+        embed = self.embedding
+        hidden = stream.begin(inputs) if embed is None else embed(inputs, stream)
         for layer in self.layers.values():
-            hidden = layer(hidden, recompute)
+            hidden = layer(hidden, stream, recompute)
         if self.head is None:
-            return hidden
+            return stream.end(hidden)
         if labels is None or weights is None:
             raise ValueError("the last stage computes the loss and needs labels and weights")
-        loss: Tensor = self.head(hidden, labels, weights)
+        loss: Tensor = self.head(hidden, stream, labels, weights)
         return loss
 
 
@@ -102,9 +106,9 @@ class Embedding(nn.Module):
         self.tokens = TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
         self.positions = nn.Embedding(shape.max_tokens, shape.hidden_size)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Maps token ids (rows, tokens) to (rows, tokens, width)."""
-        embedded: Tensor = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+    def forward(self, tokens: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps token ids (rows, tokens) to a tensor of the stream."""
+        embedded: Tensor = self.tokens(tokens, stream) + stream.rows_of(self.positions.weight)
         return embedded
 
 
@@ -117,9 +121,11 @@ class Head(nn.Module):
         self.logits = ColumnLinear(shape.hidden_size, shape.vocab_size, shards, bias=False)
         self._vocabulary = Vocabulary(shape.vocab_size, shards)
 
-    def forward(self, hidden: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Maps (rows, tokens, width) to the weighted sum of cross entropies, a scalar."""
-        normed = entered(self.norm(hidden), self._vocabulary.shards)
+    def forward(
+        self, hidden: Tensor, stream: ResidualStream, labels: Tensor, weights: Tensor
+    ) -> Tensor:
+        """Maps a tensor of the stream to the weighted sum of cross entropies, a scalar."""
+        normed = stream.gather(self.norm(hidden))
         return linear_cross_entropy(normed, self.logits.weight, labels, weights, self._vocabulary)
 
 

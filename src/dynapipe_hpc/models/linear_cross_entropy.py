@@ -27,17 +27,15 @@ class Vocabulary(NamedTuple):
     Attributes:
         size: Number of ids on all shards.
         shards: The shards of the stage; each has a range of ids, equally long.
-        logits_at_once: Most logits in a chunk.
     """
 
     size: int
     shards: Shards
-    logits_at_once: int = LOGITS_AT_ONCE
 
     def chunks(self, n_tokens: int) -> Iterator[range]:
         """Chunks of this shard's ids, counted from its first; not those beyond the vocabulary."""
         n_ids = min(self._n_own, max(0, self.size - self.first))
-        n_chunks = max(1, -(-n_tokens * n_ids // self.logits_at_once))
+        n_chunks = max(1, -(-n_tokens * n_ids // LOGITS_AT_ONCE))
         n_at_once = max(1, -(-n_ids // n_chunks))
         for start in range(0, n_ids, n_at_once):
             yield range(start, min(start + n_at_once, n_ids))

@@ -1,5 +1,7 @@
 """Linear maps that are cut over shards: a pair of them needs one sum in either direction.
 
+The residual stream between the pairs adds up, see `residual_stream.py`.
+
 Source:
     Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
 """
@@ -8,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dynapipe_hpc.models.shards import Shards, entered, summed
+from dynapipe_hpc.models.residual_stream import ResidualStream
+from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.split import Split
 
 
@@ -34,11 +37,13 @@ class ColumnLinear(nn.Module):
         whole_size = n_outputs if n_blocks == 1 else None
         split = Split(0, n_blocks, shards.shard, shards.n_shards, whole_size)
         self.splits = dict.fromkeys(("weight", "bias") if bias else ("weight",), split)
-        self._shards = shards
 
     def forward(self, values: Tensor) -> Tensor:
-        """Maps (..., inputs), the same on all shards, to this shard's (..., outputs / shards)."""
-        return functional.linear(entered(values, self._shards), self.weight, self.bias)
+        """Maps (..., inputs), the same on all shards, to this shard's (..., outputs / shards).
+
+        The gradient of `values` is this shard's part of it.
+        """
+        return functional.linear(values, self.weight, self.bias)
 
 
 class RowLinear(nn.Module):
@@ -57,11 +62,11 @@ class RowLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(n_outputs)) if bias else None
         split = Split(1, 1, shards.shard, shards.n_shards)
         self.splits = {"weight": split}
-        self._shards = shards
+        self._n_shards = shards.n_shards
 
-    def forward(self, values: Tensor) -> Tensor:
-        """Maps this shard's (..., inputs / shards) to (..., outputs), the same on all shards."""
-        if self._shards.n_shards == 1:
+    def forward(self, values: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps this shard's (..., inputs / shards) to a tensor of the stream."""
+        if self._n_shards == 1:
             return functional.linear(values, self.weight, self.bias)
-        output = summed(functional.linear(values, self.weight), self._shards)
+        output = stream.sum(functional.linear(values, self.weight))
         return output if self.bias is None else output + self.bias

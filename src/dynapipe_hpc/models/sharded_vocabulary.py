@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dynapipe_hpc.models.shards import Shards, summed
+from dynapipe_hpc.models.residual_stream import ResidualStream
+from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.split import Split
 
 
@@ -28,13 +29,13 @@ class TokenEmbedding(nn.Module):
         self.splits = {"weight": split}
         self._shards = shards
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Maps ids (rows, tokens) to (rows, tokens, width), the same on all shards."""
+    def forward(self, tokens: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps ids (rows, tokens) to their vectors; of the stream."""
         if self._shards.n_shards == 1:
             return functional.embedding(tokens, self.weight)
         own, is_own = _own(tokens, len(self.weight), self._shards)
         found = functional.embedding(own, self.weight) * is_own.unsqueeze(-1)
-        return summed(found, self._shards)
+        return stream.sum(found)
 
 
 def _own(ids: Tensor, n_own: int, shards: Shards) -> tuple[Tensor, Tensor]:

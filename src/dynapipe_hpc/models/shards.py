@@ -22,8 +22,25 @@ class Shards(Protocol):
         """Number of shards of a stage."""
         ...
 
+    @property
+    def sequence_parallel(self) -> bool:
+        """Whether shards divide the tokens of the residual stream among them."""
+        ...
+
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """The sum of a tensor over shards; of 16-bit numbers in float32, then rounded."""
+        """The sum of a tensor over shards (all-reduce).
+
+        16-bit numbers are added in float32 and rounded once, unless `cluster.shard_sums` says
+        otherwise.
+        """
+        ...
+
+    def sum_own_over_shards(self, values: Tensor) -> Tensor:
+        """This shard's part of the sum (reduce-scatter): of equal parts in the first dimension."""
+        ...
+
+    def gather_over_shards(self, values: Tensor) -> Tensor:
+        """The tensors of all shards (all-gather), joined in the first dimension."""
         ...
 
 
@@ -32,8 +49,17 @@ class OneShard:
 
     shard = 0
     n_shards = 1
+    sequence_parallel = False
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
+        """The tensor itself."""
+        return values
+
+    def sum_own_over_shards(self, values: Tensor) -> Tensor:
+        """The tensor itself."""
+        return values
+
+    def gather_over_shards(self, values: Tensor) -> Tensor:
         """The tensor itself."""
         return values
 

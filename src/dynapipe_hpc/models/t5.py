@@ -15,6 +15,7 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
+from dynapipe_hpc.models.residual_stream import residual_stream
 from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
@@ -34,6 +35,7 @@ class T5Stage(StageOfFamily):
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         """Adds those of embedding, layers, biases and final norms that the stage holds."""
         n = shape.n_layers
+        self._shards = shards
         self._vocabulary = Vocabulary(shape.vocab_size, shards)
         self._begins_decoder = n in layers
         encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
@@ -85,23 +87,14 @@ class T5Stage(StageOfFamily):
         """
         if batch is None:
             raise ValueError("a stage of a T5 needs to know the lengths of its rows")
-        encoded, decoded = self._entered(activation, batch)
-        padding = batch.padding_mask(encoded.dtype)
-        encoded = self._encoded(encoded, padding, recompute)
-        if self._begins_decoder:
-            decoded = self._vectors(batch.decoder_tokens)
-        if decoded is None:
+        dtype = self._vectors.weight.dtype if activation is None else activation.dtype
+        padding = batch.padding_mask(dtype)
+        encoded, decoded = _received(activation, batch.tokens.shape[1])
+        if encoded is None or self.encoder:
+            encoded = self._encoded(encoded, batch, padding, recompute)
+        if decoded is None and not self._begins_decoder:
             return encoded
-        decoded = self._decoded(decoded, encoded, padding, recompute)
-        if self.decoder_norm is None:
-            return torch.cat([encoded, decoded], 1)
-        return tied_loss(
-            self.decoder_norm(decoded),
-            self._vectors.weight,
-            batch.labels,
-            batch.weights,
-            self._vocabulary,
-        )
+        return self._decoded(decoded, encoded, batch, padding, recompute)
 
     @property
     def _vectors(self) -> TokenEmbedding:
@@ -109,33 +102,60 @@ class T5Stage(StageOfFamily):
             raise ValueError("the stage holds no embedding")
         return self.embedding
 
-    def _entered(self, activation: Tensor | None, batch: PairBatch) -> tuple[Tensor, Tensor | None]:
-        """Activations of both sides at the start of the stage; None for a decoder yet to begin."""
-        if activation is None:
-            embedded: Tensor = self._vectors(batch.tokens)
-            return embedded, None
-        n_tokens = batch.tokens.shape[1]
-        if activation.shape[1] == n_tokens:
-            return activation, None
-        # Every layer projects the encoder's output, and would make a copy of a strided one.
-        return activation[:, :n_tokens].contiguous(), activation[:, n_tokens:]
-
-    def _encoded(self, hidden: Tensor, padding: Tensor | None, recompute: Recompute) -> Tensor:
+    def _encoded(
+        self,
+        received: Tensor | None,
+        batch: PairBatch,
+        padding: Tensor | None,
+        recompute: Recompute,
+    ) -> Tensor:
+        """The encoder's activation, or its output."""
+        tokens = batch.tokens
+        stream = residual_stream(self._shards, *tokens.shape)
+        hidden = self._vectors(tokens, stream) if received is None else stream.begin(received)
         if self.encoder_bias is not None:
-            bias = self.encoder_bias(hidden.shape[1])
+            bias = self.encoder_bias(tokens.shape[1])
             mask = bias if padding is None else bias + padding
             for layer in self.encoder.values():
-                hidden = layer(hidden, mask, recompute)
-        return hidden if self.encoder_norm is None else self.encoder_norm(hidden)
+                hidden = layer(hidden, stream, mask, recompute)
+        return stream.end(hidden if self.encoder_norm is None else self.encoder_norm(hidden))
 
     def _decoded(
-        self, hidden: Tensor, encoded: Tensor, padding: Tensor | None, recompute: Recompute
+        self,
+        received: Tensor | None,
+        encoded: Tensor,
+        batch: PairBatch,
+        padding: Tensor | None,
+        recompute: Recompute,
     ) -> Tensor:
+        """The encoder's output with the decoder's activation, or the loss."""
+        tokens = batch.decoder_tokens
+        stream = residual_stream(self._shards, *tokens.shape)
+        hidden = self._vectors(tokens, stream) if received is None else stream.begin(received)
         if self.decoder_bias is not None:
-            bias = self.decoder_bias(hidden.shape[1])
+            bias = self.decoder_bias(tokens.shape[1])
             for layer in self.decoder.values():
-                hidden = layer(hidden, encoded, bias, padding, recompute)
-        return hidden
+                hidden = layer(hidden, stream, encoded, bias, padding, recompute)
+        if self.decoder_norm is None:
+            return torch.cat([encoded, stream.end(hidden)], 1)
+        return tied_loss(
+            self.decoder_norm(hidden),
+            stream,
+            self._vectors.weight,
+            batch.labels,
+            batch.weights,
+            self._vocabulary,
+        )
+
+
+def _received(activation: Tensor | None, n_tokens: int) -> tuple[Tensor | None, Tensor | None]:
+    """The two sides as they arrive; None before they begin."""
+    if activation is None:
+        return None, None
+    if activation.shape[1] == n_tokens:
+        return activation, None
+    # Every layer projects the encoder's output, and would make a copy of a strided one.
+    return activation[:, :n_tokens].contiguous(), activation[:, n_tokens:]
 
 
 def _embedding(shape: ModelShape, shards: Shards) -> TokenEmbedding:

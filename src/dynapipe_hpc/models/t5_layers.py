@@ -1,5 +1,6 @@
 """Layers of a T5: attention, feed-forward, encoder and decoder layers."""
 
+from functools import partial
 from typing import assert_never
 
 from torch import Tensor, nn
@@ -8,8 +9,9 @@ from torch.nn import functional
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import attention
 from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.shards import Shards, entered
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 EPSILON = 1e-6
@@ -29,25 +31,38 @@ class Attention(nn.Module):
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
         self.n_heads = shape.n_heads // shards.n_shards
+        self._shards = shards
         width, inner = shape.hidden_size, shape.attention_size
         self.query = ColumnLinear(width, inner, shards, bias=False)
         self.key_value = ColumnLinear(width, 2 * inner, shards, n_blocks=2, bias=False)
         self.output = RowLinear(inner, width, shards, bias=False)
 
-    def forward(self, hidden: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
-        """Maps (rows, tokens, width) to the same shape.
+    def forward(
+        self,
+        hidden: Tensor,
+        stream: ResidualStream,
+        mask: Tensor | None,
+        source: Tensor | None = None,
+    ) -> Tensor:
+        """Maps a tensor of the stream to another one.
 
         Args:
             hidden: Sequence that attends.
-            source: Sequence that is attended to, (rows, source tokens, width).
+            stream: Stream of the sequence that attends.
             mask: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens).
+            source: Sequence that is attended to, (rows, source tokens, width), the same on all
+                shards; None for the one that attends.
         """
-        rows, tokens, _ = hidden.shape
-        query = self.query(hidden).view(rows, tokens, self.n_heads, -1).transpose(1, 2)
-        both = self.key_value(source).view(rows, source.shape[1], 2, self.n_heads, -1)
+        if source is None:
+            query, both = stream.map(hidden, self.query, self.key_value)
+        else:
+            (query,) = stream.map(hidden, self.query)
+            both = self.key_value(entered(source, self._shards))
+        query = query.view(*query.shape[:2], self.n_heads, -1).transpose(1, 2)
+        both = both.view(*both.shape[:2], 2, self.n_heads, -1)
         key, value = both.permute(2, 0, 3, 1, 4)  # each (rows, heads, source tokens, head size)
         mixed = attention(query, key, value, bias=mask, scale=1.0)
-        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2), stream)
         return output
 
 
@@ -59,9 +74,10 @@ class FeedForward(nn.Module):
         self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards, bias=False)
         self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=False)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Maps (rows, tokens, width) to the same shape."""
-        output: Tensor = self.output(functional.relu(self.inner(hidden)))
+    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps a tensor of the stream to another one."""
+        (inner,) = stream.map(hidden, self.inner)
+        output: Tensor = self.output(functional.relu(inner), stream)
         return output
 
 
@@ -75,32 +91,34 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = norm_of(shape)
         self.feed_forward = FeedForward(shape, shards)
 
-    def forward(self, hidden: Tensor, mask: Tensor, recompute: Recompute) -> Tensor:
-        """Maps (rows, tokens, width) to the same shape; `mask` is added to scores.
+    def forward(
+        self, hidden: Tensor, stream: ResidualStream, mask: Tensor, recompute: Recompute
+    ) -> Tensor:
+        """Maps a tensor of the stream to another one; `mask` is added to scores.
 
         Backward recomputes the layer from its inputs (full), or attention with its projections and
         norm (selective), as in a GPT.
         """
         match recompute:
             case Recompute.NONE:
-                return self._fed_forward(self._attended(hidden, mask))
+                return self._whole(stream, hidden, mask)
             case Recompute.SELECTIVE:
-                return self._fed_forward(recomputed(self._attended, hidden, mask))
+                attended = recomputed(partial(self._attended, stream), hidden, mask)
+                return self._fed_forward(stream, attended)
             case Recompute.FULL:
-                return recomputed(self._whole, hidden, mask)
+                return recomputed(partial(self._whole, stream), hidden, mask)
             case _:
                 assert_never(recompute)
 
-    def _whole(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        return self._fed_forward(self._attended(hidden, mask))
+    def _whole(self, stream: ResidualStream, hidden: Tensor, mask: Tensor) -> Tensor:
+        return self._fed_forward(stream, self._attended(stream, hidden, mask))
 
-    def _attended(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        normed = self.attention_norm(hidden)
-        output: Tensor = hidden + self.attention(normed, normed, mask)
+    def _attended(self, stream: ResidualStream, hidden: Tensor, mask: Tensor) -> Tensor:
+        output: Tensor = hidden + self.attention(self.attention_norm(hidden), stream, mask)
         return output
 
-    def _fed_forward(self, hidden: Tensor) -> Tensor:
-        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+    def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
+        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden), stream)
         return output
 
 
@@ -119,16 +137,18 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         hidden: Tensor,
+        stream: ResidualStream,
         encoded: Tensor,
         mask: Tensor,
         cross_mask: Tensor | None,
         recompute: Recompute,
     ) -> Tensor:
-        """Maps (rows, target tokens, width) to the same shape.
+        """Maps a tensor of the stream to another one.
 
         Args:
             hidden: Activation of the decoder.
-            encoded: Output of the encoder, (rows, tokens, width).
+            stream: Stream of the decoder.
+            encoded: Output of the encoder, (rows, tokens, width), the same on all shards.
             mask: Numbers added to scores of self-attention.
             cross_mask: Numbers added to scores of cross-attention.
             recompute: Activation checkpointing mode, as in an encoder layer; selective recomputes
@@ -137,28 +157,39 @@ class DecoderLayer(nn.Module):
         inputs = (hidden, encoded, mask, cross_mask)
         match recompute:
             case Recompute.NONE:
-                return self._whole(*inputs)
+                return self._whole(stream, *inputs)
             case Recompute.SELECTIVE:
-                return self._fed_forward(recomputed(self._attended, *inputs))
+                attended = recomputed(partial(self._attended, stream), *inputs)
+                return self._fed_forward(stream, attended)
             case Recompute.FULL:
-                return recomputed(self._whole, *inputs)
+                return recomputed(partial(self._whole, stream), *inputs)
             case _:
                 assert_never(recompute)
 
     def _whole(
-        self, hidden: Tensor, encoded: Tensor, mask: Tensor, cross_mask: Tensor | None
+        self,
+        stream: ResidualStream,
+        hidden: Tensor,
+        encoded: Tensor,
+        mask: Tensor,
+        cross_mask: Tensor | None,
     ) -> Tensor:
-        return self._fed_forward(self._attended(hidden, encoded, mask, cross_mask))
+        attended = self._attended(stream, hidden, encoded, mask, cross_mask)
+        return self._fed_forward(stream, attended)
 
     def _attended(
-        self, hidden: Tensor, encoded: Tensor, mask: Tensor, cross_mask: Tensor | None
+        self,
+        stream: ResidualStream,
+        hidden: Tensor,
+        encoded: Tensor,
+        mask: Tensor,
+        cross_mask: Tensor | None,
     ) -> Tensor:
-        normed = self.attention_norm(hidden)
-        hidden = hidden + self.attention(normed, normed, mask)
+        hidden = hidden + self.attention(self.attention_norm(hidden), stream, mask)
         normed = self.cross_attention_norm(hidden)
-        output: Tensor = hidden + self.cross_attention(normed, encoded, cross_mask)
+        output: Tensor = hidden + self.cross_attention(normed, stream, cross_mask, encoded)
         return output
 
-    def _fed_forward(self, hidden: Tensor) -> Tensor:
-        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+    def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
+        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden), stream)
         return output

@@ -1,5 +1,6 @@
 """One layer of a decoder-only transformer."""
 
+from functools import partial
 from typing import assert_never
 
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch.nn import functional
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import attention
 from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -26,13 +28,14 @@ class CausalAttention(nn.Module):
         self.query_key_value = ColumnLinear(width, 3 * width, shards, n_blocks=3)
         self.output = RowLinear(width, width, shards)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Maps (rows, tokens, width) to the same shape."""
-        rows, tokens, _ = hidden.shape
-        projected = self.query_key_value(hidden).view(rows, tokens, 3, self.n_heads, -1)
+    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps a tensor of the stream to another one."""
+        (projected,) = stream.map(hidden, self.query_key_value)
+        rows, tokens, _ = projected.shape
+        projected = projected.view(rows, tokens, 3, self.n_heads, -1)
         query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (rows, heads, tokens, d)
         mixed = attention(query, key, value, is_causal=True)
-        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2), stream)
         return output
 
 
@@ -44,9 +47,10 @@ class FeedForward(nn.Module):
         self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards)
         self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Maps (rows, tokens, width) to the same shape."""
-        output: Tensor = self.output(functional.gelu(self.inner(hidden), approximate="tanh"))
+    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps a tensor of the stream to another one."""
+        (inner,) = stream.map(hidden, self.inner)
+        output: Tensor = self.output(functional.gelu(inner, approximate="tanh"), stream)
         return output
 
 
@@ -60,8 +64,10 @@ class TransformerLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(shape.hidden_size)
         self.feed_forward = FeedForward(shape, shards)
 
-    def forward(self, hidden: Tensor, recompute: Recompute = Recompute.NONE) -> Tensor:
-        """Maps (rows, tokens, width) to the same shape.
+    def forward(
+        self, hidden: Tensor, stream: ResidualStream, recompute: Recompute = Recompute.NONE
+    ) -> Tensor:
+        """Maps a tensor of the stream to another one.
 
         Backward recomputes the layer from its input (full), or its attention, projections
         and norm included (selective): where attention is fused, nothing that grows with the
@@ -69,18 +75,22 @@ class TransformerLayer(nn.Module):
         """
         match recompute:
             case Recompute.NONE:
-                return self._fed_forward(hidden + self._attended(hidden))
+                return self._whole(stream, hidden)
             case Recompute.SELECTIVE:
-                return self._fed_forward(hidden + recomputed(self._attended, hidden))
+                attended = recomputed(partial(self._attended, stream), hidden)
+                return self._fed_forward(stream, hidden + attended)
             case Recompute.FULL:
-                return recomputed(self.forward, hidden)
+                return recomputed(partial(self._whole, stream), hidden)
             case _:
                 assert_never(recompute)
 
-    def _attended(self, hidden: Tensor) -> Tensor:
-        attended: Tensor = self.attention(self.attention_norm(hidden))
+    def _whole(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
+        return self._fed_forward(stream, hidden + self._attended(stream, hidden))
+
+    def _attended(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
+        attended: Tensor = self.attention(self.attention_norm(hidden), stream)
         return attended
 
-    def _fed_forward(self, hidden: Tensor) -> Tensor:
-        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+    def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
+        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden), stream)
         return output

@@ -36,6 +36,10 @@ class Cluster(ConfigTable):
         n_replicas: Number of data-parallel copies of the model, each with its share of a batch.
         n_stages: Number of pipeline stages into which the layers of one copy are divided.
         n_shards: Number of ranks over which every layer of a stage is cut (tensor parallel).
+        sequence_parallel: Whether the shards of a stage also divide the tokens of what is not cut,
+            that is, of norms and of the residual stream (sequence parallel).
+        shard_sums: Type in which shards add up 16-bit tensors: "float32", or "dtype" for that of
+            the tensors, which halves what travels. Ranks on CPUs always add in float32.
         device_memory_bytes: Memory that one rank may use for model and activations, such as "80GB".
             On a GPU, a run reserves 1/0.93 of it, for fragments and buffers of transfers.
         zero_stage: ZeRO stage, that is, what replicas divide among them instead of keeping copies:
@@ -46,6 +50,8 @@ class Cluster(ConfigTable):
     n_replicas: int = Field(default=1, ge=1, le=2**20)
     n_stages: int = Field(default=1, ge=1, le=2**20)
     n_shards: int = Field(default=1, ge=1, le=2**20)
+    sequence_parallel: bool = False
+    shard_sums: Literal["float32", "dtype"] = "float32"
     device_memory_bytes: Bytes = Field(gt=0, le=2**50)
     zero_stage: Literal[0, 1] = 0
     link: Link = Link()
@@ -54,6 +60,11 @@ class Cluster(ConfigTable):
     def n_ranks(self) -> int:
         """Number of ranks of the job."""
         return self.n_plans * self.n_shards
+
+    @property
+    def n_stream_shards(self) -> int:
+        """Number of shards over which the residual stream of a stage is spread."""
+        return self.n_shards if self.sequence_parallel else 1
 
     @property
     def n_plans(self) -> int:

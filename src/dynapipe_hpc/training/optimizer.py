@@ -86,6 +86,9 @@ class Optimizer:
     def reduce_gradients(self) -> None:
         """Sums gradients over copies of tied weights, then over replicas (all-reduce)."""
         self._copies.collect_gradients()
+        if self._collectives.sequence_parallel:  # shards have seen different tokens
+            unsplit = self.parameters.gradients[self.parameters.unsplit]
+            unsplit.copy_(self._collectives.sum_over_shards(unsplit))
         if self._early:
             self._early.finish()
         else:

@@ -83,6 +83,7 @@ class LocalCollectives:
         self.n_replicas = sums.cluster.n_replicas
         self.shard = sums.cluster.shard_of(rank)
         self.n_shards = sums.cluster.n_shards
+        self.sequence_parallel = sums.cluster.sequence_parallel
         self._over_replicas = sums.over_replicas[rank]
         self._over_shards = sums.over_shards[rank]
         self._within_replica = sums.within_replica[rank]
@@ -109,10 +110,17 @@ class LocalCollectives:
         values.copy_(torch.cat(shown))
 
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
+        """All-reduce over shards, not in place."""
         shown = self._over_shards.gather(self._rank, values.clone())
-        wide = torch.promote_types(values.dtype, torch.float32)
-        return torch.stack(shown).sum(dim=0, dtype=wide).to(values.dtype)
+        return torch.stack(shown).sum(dim=0, dtype=self._wide(values)).to(values.dtype)
+
+    def sum_own_over_shards(self, values: torch.Tensor) -> torch.Tensor:
+        """Reduce-scatter over shards, not in place."""
+        return self.sum_over_shards(values).chunk(self.n_shards)[self.shard].clone()
+
+    def gather_over_shards(self, values: torch.Tensor) -> torch.Tensor:
+        """All-gather over shards."""
+        return torch.cat(self._over_shards.gather(self._rank, values.clone()))
 
     def sum_within_replica(self, values: torch.Tensor) -> None:
         """All-reduce: replaces `values` with their sum over the ranks of this replica."""
@@ -132,6 +140,11 @@ class LocalCollectives:
     def _holders_of(self, stages: Sequence[int]) -> _Meeting:
         rank_of = self._sums.cluster.rank_of
         return self._sums.of_ranks([rank_of(self.replica, s, self.shard) for s in stages])
+
+    def _wide(self, values: torch.Tensor) -> torch.dtype:
+        """Type in which shards add numbers up."""
+        is_wide = self._sums.cluster.shard_sums == "float32"
+        return torch.promote_types(values.dtype, torch.float32) if is_wide else values.dtype
 
     def _share(self, values: torch.Tensor) -> torch.Tensor:
         return values.view(self.n_replicas, -1)[self.replica]

@@ -29,6 +29,7 @@ class MpiCollectives:
         self.n_replicas = cluster.n_replicas
         self.shard = cluster.shard_of(rank)
         self.n_shards = cluster.n_shards
+        self.sequence_parallel = cluster.sequence_parallel
         stage_and_shard = self.stage * cluster.n_shards + self.shard
         self._replicas = comm.Split(color=stage_and_shard, key=rank)
         self._shards = comm.Split(color=cluster.plan_of(rank), key=rank)
@@ -48,21 +49,11 @@ class MpiCollectives:
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
         """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         shares = values.view(self.n_replicas, -1)
-        n_most = max(1, mpi_buffers.MOST_NUMBERS // self.n_replicas)
-        for start in range(0, shares.shape[1], n_most):
-            part = shares[:, start : start + n_most]
-            total = torch.empty_like(part[0])
-            self._replicas.Reduce_scatter_block(summable(part.contiguous()), summable(total))
-            part[self.replica].copy_(total)
+        _sum_share(self._replicas, shares, into=shares[self.replica])
 
     def gather_shares(self, values: torch.Tensor) -> None:
         """All-gather: replaces every share of `values` with that of its replica."""
-        if values.numel() <= mpi_buffers.MOST_NUMBERS:
-            self._replicas.Allgather(MPI.IN_PLACE, movable(values))
-            return
-        for replica, share in enumerate(values.view(self.n_replicas, -1)):
-            for piece in pieces(share):
-                self._replicas.Bcast(movable(piece), root=replica)
+        _gather_shares(self._replicas, values.view(self.n_replicas, -1))
 
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
         """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
@@ -72,6 +63,21 @@ class MpiCollectives:
         for mine, sums in zip(pieces(own), pieces(total), strict=True):
             self._shards.Allreduce(summable(mine), summable(sums))
         return total.to(values.dtype)
+
+    def sum_own_over_shards(self, values: torch.Tensor) -> torch.Tensor:
+        """Reduce-scatter over shards, not in place; 16-bit numbers are summed in float32."""
+        wide = torch.promote_types(values.dtype, torch.float32)
+        parts = values.to(wide).contiguous().view(self.n_shards, -1)
+        own = torch.empty_like(values.chunk(self.n_shards)[0], dtype=wide)
+        _sum_share(self._shards, parts, into=own.view(-1))
+        return own.to(values.dtype)
+
+    def gather_over_shards(self, values: torch.Tensor) -> torch.Tensor:
+        """All-gather over shards."""
+        parts = values.new_empty((self.n_shards, *values.shape))
+        parts[self.shard] = values
+        _gather_shares(self._shards, parts.view(self.n_shards, -1))
+        return parts.flatten(0, 1)
 
     def sum_within_replica(self, values: torch.Tensor) -> None:
         """All-reduce: replaces `values` with their sum over the ranks of this replica."""
@@ -99,6 +105,26 @@ class MpiCollectives:
             self._holders[key] = self._stages.Create_group(group)
             group.Free()
         return self._holders[key]
+
+
+def _sum_share(comm: MPI.Comm, shares: torch.Tensor, into: torch.Tensor) -> None:
+    """Sums the share of this rank, row by row of `shares`, over all ranks."""
+    n_most = max(1, mpi_buffers.MOST_NUMBERS // len(shares))
+    for start in range(0, shares.shape[1], n_most):
+        part = shares[:, start : start + n_most].contiguous()
+        total = torch.empty_like(part[0])
+        comm.Reduce_scatter_block(summable(part), summable(total))
+        into[start : start + n_most].copy_(total)
+
+
+def _gather_shares(comm: MPI.Comm, shares: torch.Tensor) -> None:
+    """Replaces every row of `shares` with that of the rank of its number."""
+    if shares.numel() <= mpi_buffers.MOST_NUMBERS:
+        comm.Allgather(MPI.IN_PLACE, movable(shares))
+        return
+    for rank, share in enumerate(shares):
+        for piece in pieces(share):
+            comm.Bcast(movable(piece), root=rank)
 
 
 def _sum_everywhere(comm: MPI.Comm, values: torch.Tensor) -> None:

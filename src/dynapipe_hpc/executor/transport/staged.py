@@ -57,6 +57,7 @@ class StagedCollectives:
         self._inner = inner
         self.replica, self.n_replicas = inner.replica, inner.n_replicas
         self.shard, self.n_shards = inner.shard, inner.n_shards
+        self.sequence_parallel = inner.sequence_parallel
         self.stage, self.n_stages = inner.stage, inner.n_stages
 
     def sum_over_replicas(self, values: Tensor) -> None:
@@ -79,6 +80,14 @@ class StagedCollectives:
     def sum_over_shards(self, values: Tensor) -> Tensor:
         """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         return self._inner.sum_over_shards(values.to(CPU)).to(values.device)
+
+    def sum_own_over_shards(self, values: Tensor) -> Tensor:
+        """Reduce-scatter over shards, not in place; 16-bit numbers are summed in float32."""
+        return self._inner.sum_own_over_shards(values.to(CPU)).to(values.device)
+
+    def gather_over_shards(self, values: Tensor) -> Tensor:
+        """All-gather over shards."""
+        return self._inner.gather_over_shards(values.to(CPU)).to(values.device)
 
     def sum_within_replica(self, values: Tensor) -> None:
         """All-reduce: replaces `values` with their sum over the ranks of this replica."""

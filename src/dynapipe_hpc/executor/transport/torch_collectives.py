@@ -37,6 +37,7 @@ class TorchCollectives:
         self.n_replicas = cluster.n_replicas
         self.shard = cluster.shard_of(rank)
         self.n_shards = cluster.n_shards
+        self.sequence_parallel = cluster.sequence_parallel
         self._groups = groups
 
     def sum_over_replicas(self, values: Tensor) -> None:
@@ -69,11 +70,27 @@ class TorchCollectives:
             _all_gather(values, self._share(values), group=self._groups.replicas)
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
-        wide = torch.promote_types(values.dtype, torch.float32)
-        total = values.to(wide, copy=True, memory_format=torch.contiguous_format)
+        """All-reduce over shards, not in place."""
+        total = values.to(self._wide(values), copy=True, memory_format=torch.contiguous_format)
         _all_reduce(total, self._groups.shards)
         return total.to(values.dtype)
+
+    def sum_own_over_shards(self, values: Tensor) -> Tensor:
+        """Reduce-scatter over shards, not in place."""
+        if self._groups.shards is None:
+            return values
+        parts = values.to(self._wide(values)).contiguous()
+        own = torch.empty_like(parts.chunk(self.n_shards)[0])
+        _reduce_scatter(own, parts, group=self._groups.shards)
+        return own.to(values.dtype)
+
+    def gather_over_shards(self, values: Tensor) -> Tensor:
+        """All-gather over shards."""
+        if self._groups.shards is None:
+            return values
+        gathered = values.new_empty((self.n_shards * len(values), *values.shape[1:]))
+        _all_gather(gathered, values.contiguous(), group=self._groups.shards)
+        return gathered
 
     def sum_within_replica(self, values: Tensor) -> None:
         """All-reduce: replaces `values` with their sum over the ranks of this replica."""
@@ -109,6 +126,11 @@ class TorchCollectives:
 
     def _receive(self, values: Tensor, peer: int) -> None:
         self._groups.transfers[Payload.GRADIENT].recv([values], peer, 0).wait()
+
+    def _wide(self, values: Tensor) -> torch.dtype:
+        """Type in which shards add numbers up."""
+        is_wide = self._groups.cluster.shard_sums == "float32"
+        return torch.promote_types(values.dtype, torch.float32) if is_wide else values.dtype
 
     def _share(self, values: Tensor) -> Tensor:
         return values.view(self.n_replicas, -1)[self.replica]

@@ -21,8 +21,9 @@ class _ElsewhereError(OutOfMemoryError):
 class AgreeingShards:
     """The shards of a stage; within `agreeing`, none waits for a shard that ran out of memory.
 
-    There, before every all-reduce and at the end, all shards exchange whether they continue. That
-    takes time and makes the host wait for the device, so sums outside `agreeing` do without.
+    There, before every collective operation and at the end, all shards exchange whether they
+    continue. That takes time and makes the host wait for the device, so operations outside
+    `agreeing` do without.
     """
 
     def __init__(self, shards: Shards, device: torch.device) -> None:
@@ -41,17 +42,29 @@ class AgreeingShards:
         """Number of shards of a stage (tensor-parallel size)."""
         return self._shards.n_shards
 
+    @property
+    def sequence_parallel(self) -> bool:
+        """Whether shards divide the tokens of the residual stream among them."""
+        return self._shards.sequence_parallel
+
     def sum_over_shards(self, values: Tensor) -> Tensor:
         """All-reduce (sum) of a tensor over shards.
 
         Raises:
             OutOfMemoryError: Another shard ran out of memory.
         """
-        if self._is_agreeing:
-            # A shard without memory for the result fails here, before the others wait for it.
-            torch.empty_like(values)
-            self._check_others()
+        self._check_room(values, n_tensors=1)
         return self._shards.sum_over_shards(values)
+
+    def sum_own_over_shards(self, values: Tensor) -> Tensor:
+        """Reduce-scatter of a tensor over shards; raises as `sum_over_shards`."""
+        self._check_room(values, n_tensors=1)
+        return self._shards.sum_own_over_shards(values)
+
+    def gather_over_shards(self, values: Tensor) -> Tensor:
+        """All-gather of tensors over shards; raises as `sum_over_shards`."""
+        self._check_room(values, n_tensors=self.n_shards)
+        return self._shards.gather_over_shards(values)
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
@@ -89,6 +102,13 @@ class AgreeingShards:
                 f"a micro-batch that fitted before no longer fits into memory: {error}; free "
                 "memory and start again: the profile continues from here"
             ) from error
+
+    def _check_room(self, values: Tensor, n_tensors: int) -> None:
+        """Within `agreeing`, makes sure that all shards have memory for a result."""
+        if self._is_agreeing:
+            # A shard without memory fails here, before the others wait for it.
+            values.new_empty((n_tensors, *values.shape))
+            self._check_others()
 
     def _check_others(self) -> None:
         if self._tell(0):

@@ -12,7 +12,10 @@ from dynapipe_hpc.planner.cost.table.profile_file import read_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable, check_model
 
 # Measurements with different settings must not share a table.
-SETTINGS = ("processor", "ranks", "threads", "dtype", "zero_stage", "microbatches")
+SETTINGS = (
+    *("processor", "ranks", "threads", "dtype", "zero_stage"),
+    *("sequence_parallel", "shard_sums", "microbatches"),
+)
 _REMEDY = "name another output, or measure everything again with --force"
 
 

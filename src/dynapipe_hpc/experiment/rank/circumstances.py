@@ -19,6 +19,8 @@ def circumstances(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
         "threads": str(config.training.threads),
         "dtype": config.training.dtype,
         "zero_stage": str(config.cluster.zero_stage),
+        "sequence_parallel": str(config.cluster.sequence_parallel),
+        "shard_sums": config.cluster.shard_sums,
         "attention": attention_kernels(config),
     }
 

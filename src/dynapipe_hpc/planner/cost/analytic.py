@@ -51,7 +51,9 @@ class AnalyticCost:
         self._held = held_weights(parameter_bytes, shape, placement)
         self._counts = parts_of_stages(shape, placement)
         self._estimates = {
-            mode: layer_estimates(shape, config.element_bytes, cluster.n_shards, mode)
+            mode: layer_estimates(
+                shape, config.element_bytes, cluster.n_shards, cluster.n_stream_shards, mode
+            )
             for mode in config.recompute_modes
         }
 

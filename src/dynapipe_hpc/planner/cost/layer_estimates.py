@@ -43,6 +43,7 @@ def layer_estimates(
     shape: ModelShape,
     element_bytes: int,
     n_shards: int = 1,
+    n_stream_shards: int = 1,
     recompute: Recompute = Recompute.NONE,
 ) -> dict[str, LayerEstimate]:
     """Estimates by kind, of parts that have work to do.
@@ -51,11 +52,12 @@ def layer_estimates(
         shape: The model.
         element_bytes: Size of one number of an activation or weight.
         n_shards: Ranks over which heads, inner widths and the vocabulary are cut.
+        n_stream_shards: Ranks over which the residual stream is spread.
         recompute: What backward passes compute again.
     """
     token_bytes = element_bytes * shape.hidden_size
     estimates = {}
-    for kind, part in shape.architecture.parts(n_shards).items():
+    for kind, part in shape.architecture.parts(n_shards, n_stream_shards).items():
         if part.work == NO_WORK:
             continue
         transient = part.transient_bytes(element_bytes)
