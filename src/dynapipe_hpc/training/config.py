@@ -17,6 +17,7 @@ class TrainingConfig(ConfigTable):
         seed: Seed of the initial weights.
         dtype: Type of weights, activations and gradients. With bfloat16 and float16, gradients are
             accumulated, and weights are kept and updated, in float32; float16 uses loss scaling.
+            On GPUs, take bfloat16.
         learning_rate: Highest learning rate, reached at the end of the warm-up.
         warmup_iterations: Number of steps over which the learning rate rises from zero.
         decay_iterations: Step at which the learning rate reaches its minimum, where it stays; None

@@ -13,6 +13,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.examine import examine
+from dynapipe_hpc.experiment.doctor.finding import Level
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
@@ -198,6 +199,26 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_a_problem(folder: Path, capsys
     assert not ask(folder, "training.device=cuda")
     (problem,) = problems(capsys)
     assert problem.startswith("GPUs PROBLEM: none, but training.device is 'cuda'; start the job")
+
+
+def test_a_type_in_which_gpus_are_slow_is_a_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    look_at_torch = pytest.importorskip("dynapipe_hpc.experiment.doctor.look_at_torch")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
+
+    def warnings(*overrides: str) -> list[str]:
+        case = Case.of(ALONE, folder / "config.toml", [*overrides], folder / "runs")
+        found = look_at_torch.look_at_devices(case)
+        return [finding.text for finding in found if finding.level is Level.WARNING]
+
+    (warning,) = warnings()
+    assert warning.startswith("training.dtype is float32, in which a GPU computes at a fraction")
+    assert not warnings("training.dtype=bfloat16")
+    assert not warnings("training.device=cpu")
 
 
 def test_files_that_no_process_has_mapped_are_left_over(folder: Path, capsys: Output) -> None:

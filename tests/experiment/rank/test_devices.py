@@ -12,6 +12,7 @@ from dynapipe_hpc.experiment.rank.devices import (
     find_device,
     gpu_name,
     reserve_memory,
+    slow_dtype,
 )
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
@@ -42,6 +43,25 @@ def test_gpus_that_are_not_there_are_an_error_with_a_way_out() -> None:
         InputError, match=r"training.device is 'cuda', but rank 0 sees no GPU; .*cpu"
     ):
         find_device(ALONE, on("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_slow"),
+    [("float32", True), ("float64", True), ("bfloat16", False), ("float16", False)],
+)
+def test_a_type_in_which_gpus_are_slow_is_a_warning_where_there_are_some(
+    dtype: str, is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = on("auto")
+    training = config.training.model_copy(update={"dtype": dtype})
+    config = config.model_copy(update={"training": training})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    warning = slow_dtype(config)
+    assert warning.startswith(f"training.dtype is {dtype}, in which a GPU") == is_slow
+    assert warning.endswith("set it to 'bfloat16'") == is_slow
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert slow_dtype(config) == ""
 
 
 def test_the_ranks_of_a_host_are_a_job() -> None:

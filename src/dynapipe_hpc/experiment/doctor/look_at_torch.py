@@ -10,6 +10,7 @@ from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.experiment.rank.devices import slow_dtype
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, reserved_bytes
 
@@ -54,6 +55,8 @@ def look_at_devices(case: Case) -> Iterator[Finding]:
         yield Finding(f"GPU {index}", f"{name}, {sizes}")
     if case.config and wants != "cpu":
         yield from _room(case.config)
+        if warning := slow_dtype(case.config):
+            yield Finding("dtype", warning, Level.WARNING)
 
 
 def _no_gpu(wants: str) -> Finding:

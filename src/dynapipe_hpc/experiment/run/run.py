@@ -11,7 +11,7 @@ from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
-from dynapipe_hpc.experiment.rank.devices import find_device
+from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.locked import locked
@@ -56,16 +56,17 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     """
     with job.agreeing():
         if job.is_first:
-            _warn_of_costs(experiment, job.size)
+            _warn(experiment, job.size)
     with locked(job, output) as lock:
         asked = _run(job, experiment, output, lock)
     return end_stopped(job, asked) if asked else 0
 
 
-def _warn_of_costs(experiment: Experiment, n_ranks: int) -> None:
+def _warn(experiment: Experiment, n_ranks: int) -> None:
     here = circumstances(experiment.config, n_ranks)
-    if warning := check_costs(experiment.costs, here):
-        warn(warning)
+    for warning in (check_costs(experiment.costs, here), slow_dtype(experiment.config)):
+        if warning:
+            warn(warning)
 
 
 def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
