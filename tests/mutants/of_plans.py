@@ -17,7 +17,7 @@ TRANSPORT = ("tests/contract/test_transport.py",)
 COLLECTIVES = ("tests/contract/test_collectives.py",)
 STATE = ("tests/planner/cost/test_model_state.py", "tests/planner/cost/test_analytic.py")
 HELD = ("tests/experiment/test_held_weights.py",)
-BUNDLES = ("tests/planner/batch/test_bundles.py",)
+BUNDLES = ("tests/planner/batch/windows/test_bundles.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 CHOICE = ("tests/planner/test_choice.py",)
 ONE_MODE = ("tests/planner/baselines/test_one_mode.py",)
@@ -163,10 +163,10 @@ PLAN = (
     Mutant("executor/transport/local_collectives.py", "self._share(values).copy_(total)",
            "values[: len(total)].copy_(total)", "another share is replaced", COLLECTIVES),
     # bundles of large batches
-    Mutant("planner/batch/price_windows.py",
+    Mutant("planner/batch/windows/price_windows.py",
            "if runs.any(axis=0).all() and runs[may_all_run].all():", "if True:",
            "bundles that do not run", BUNDLES),
-    Mutant("planner/batch/window_costs.py", "memory_share[alone[alone >= 0]] = 0",
+    Mutant("planner/batch/windows/window_lookup.py", "memory_share[alone[alone >= 0]] = 0",
            "memory_share[:0] = 0", "a bundle alone keeps too much", BUNDLES),
     # the memory that plans are made for
     Mutant("planner/cost/model_state.py", "max(0.0, state_factor - kept) / cluster.n_replicas",

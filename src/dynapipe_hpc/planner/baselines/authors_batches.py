@@ -14,8 +14,8 @@ from dynapipe_hpc.planner.baselines.grid_split import GridCut, grid_split
 from dynapipe_hpc.planner.baselines.window_times import window_times_ms
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 

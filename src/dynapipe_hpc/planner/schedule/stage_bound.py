@@ -10,8 +10,8 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes
-from dynapipe_hpc.planner.batch.price_windows import price_windows
-from dynapipe_hpc.planner.batch.window_table import WindowTable
+from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.schedule.ways import Ways
 

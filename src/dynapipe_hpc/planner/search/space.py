@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.batch.window_table import WindowTable
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
 
 Windows = npt.NDArray[np.uint32]

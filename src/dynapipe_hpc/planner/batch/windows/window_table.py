@@ -11,7 +11,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
-from dynapipe_hpc.planner.batch.window_costs import Cells, Ratings
+from dynapipe_hpc.planner.batch.windows.window_lookup import Cells, Ratings
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
 
 

@@ -14,15 +14,15 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch import bundles as rule
-from dynapipe_hpc.planner.batch.bundles import bundles
 from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
-from dynapipe_hpc.planner.batch.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.batch.split import padded_microbatch, split_samples
-from dynapipe_hpc.planner.batch.window_table import WindowTable
+from dynapipe_hpc.planner.batch.windows import bundles as rule
+from dynapipe_hpc.planner.batch.windows.bundles import bundles
+from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 
 COST = LinearCost(token_bytes=2.0, recomputes=True)

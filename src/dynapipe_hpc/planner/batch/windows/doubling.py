@@ -8,7 +8,7 @@ import numpy as np
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_bytes
-from dynapipe_hpc.planner.batch.window_costs import Extent, Rated, WindowLookup
+from dynapipe_hpc.planner.batch.windows.window_lookup import Extent, Rated, WindowLookup
 from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
 
 

@@ -7,17 +7,17 @@ import numpy as np
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.bundles import bundles
-from dynapipe_hpc.planner.batch.doubling import Doubling
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes, does_not_fit
 from dynapipe_hpc.planner.batch.row_length import RowLengths, row_lengths
-from dynapipe_hpc.planner.batch.window_costs import (
+from dynapipe_hpc.planner.batch.windows.bundles import bundles
+from dynapipe_hpc.planner.batch.windows.doubling import Doubling
+from dynapipe_hpc.planner.batch.windows.window_lookup import (
     Extent,
     Rated,
     WindowLookup,
 )
-from dynapipe_hpc.planner.batch.window_rows import begin_rows, begin_rows_of_bundles
-from dynapipe_hpc.planner.batch.window_table import WindowTable
+from dynapipe_hpc.planner.batch.windows.window_rows import begin_rows, begin_rows_of_bundles
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray
 
 
