@@ -47,6 +47,8 @@ class _Model:
         self.cp = cp_model.CpModel()
         self.costs, self.split, self.horizon_ms = costs, split, horizon_ms
         self.takes_ms = _takes_ms(costs, split)
+        backward_bytes = costs.backward_transient_bytes
+        self.transient_bytes = (costs.forward_transient_bytes, backward_bytes, backward_bytes)
         self.makespan = self.cp.new_int_var(0, horizon_ms, "makespan")
         stages, microbatches = range(costs.n_stages), range(costs.n_microbatches)
         kinds = range(len(self.takes_ms))
@@ -71,7 +73,7 @@ class _Model:
                 start, takes_ms = self._start(i, s, kind), int(self.takes_ms[kind][i, s])
                 running.append(self.cp.new_interval_var(start, takes_ms, end, ""))
                 keeping.append(running[-1])
-                bytes_kept.append(int(self.costs.table[i, s, 5 if kind == 0 else 6]))
+                bytes_kept.append(int(self.transient_bytes[kind][i, s]))
             start = self._start(i, s, 0)
             kept_ms = self.cp.new_int_var(0, self.horizon_ms, "")
             keeping.append(self.cp.new_interval_var(start, kept_ms, ends[-1], ""))

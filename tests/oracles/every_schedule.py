@@ -59,7 +59,8 @@ def _fits(order: list[int], costs: StageCosts, stage: int, limit_bytes: FloatArr
     last, kept = max(code % 3 for code in order), 0.0
     for code in order:
         i, kind = divmod(code, 3)
-        forward, backward = costs.table[i, stage, 5:]
+        forward = costs.forward_transient_bytes[i, stage]
+        backward = costs.backward_transient_bytes[i, stage]
         kept += costs.stored_bytes[i, stage] if kind == 0 else 0.0
         if kept + (forward if kind == 0 else backward) > limit_bytes[stage]:
             return False

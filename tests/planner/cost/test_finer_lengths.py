@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dynapipe_hpc.planner.cost.cost_model import N_COSTS, FloatArray
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
 from dynapipe_hpc.planner.cost.finer_lengths import with_finer_lengths
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes
 
@@ -55,13 +55,13 @@ def test_between_a_feasible_and_an_infeasible_point_nothing_is_feasible() -> Non
     assert np.isfinite(points[0]).all()
 
 
-@given(arrays(np.float64, (2, 4, 4, 1, N_COSTS), elements=st.floats(0, 100)))
+@given(arrays(np.float64, (2, 4, 4, 1, len(Cost)), elements=st.floats(0, 100)))
 def test_noise_leaves_costs_growing_and_weights_a_part(noise: FloatArray) -> None:
     measured = np.cumsum(np.cumsum(np.cumsum(noise, 0), 1), 2)
-    measured[..., 1] += measured[..., 2]
+    measured[..., Cost.BACKWARD_MS] += measured[..., Cost.WEIGHT_MS]
     axes, points = with_finer_lengths(AXES, measured)
     every = [np.searchsorted(finer, axis) for finer, axis in zip(axes, AXES, strict=True)]
     np.testing.assert_allclose(points[np.ix_(*every)], measured, rtol=1e-9)
     growing = np.delete(points, 2, axis=-1)
     assert all((np.diff(growing, axis=k) >= -1e-9).all() for k in range(3))
-    assert (points[..., 2] <= points[..., 1] + 1e-9).all()
+    assert (points[..., Cost.WEIGHT_MS] <= points[..., Cost.BACKWARD_MS] + 1e-9).all()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 
 AXES = (np.array([1, 2, 8]), np.array([4, 10, 16]), np.array([8, 12]))
@@ -31,7 +31,7 @@ def sides(axis: np.ndarray, value: int) -> list[tuple[int, float]]:
 
 
 def by_hand(points: FloatArray, size: tuple[int, int, int]) -> FloatArray:
-    """One point at a time, straight from the definition; shape (n_kinds, 7)."""
+    """One point at a time, straight from the definition; shape (n_kinds, len(Cost))."""
     corners = list(product(*(sides(axis, value) for axis, value in zip(AXES, size, strict=True))))
     if not corners:
         return np.full(points.shape[3:], np.inf)
@@ -42,7 +42,7 @@ def by_hand(points: FloatArray, size: tuple[int, int, int]) -> FloatArray:
 
 def random_points(seed: int, n_infeasible: int) -> FloatArray:
     random = np.random.default_rng(seed)
-    points = random.uniform(0, 100, (*map(len, AXES), N_KINDS, 7))
+    points = random.uniform(0, 100, (*map(len, AXES), N_KINDS, len(Cost)))
     for _ in range(n_infeasible):
         points[tuple(random.integers(0, points.shape[:4]))] = np.inf
     return points

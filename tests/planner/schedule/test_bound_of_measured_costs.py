@@ -15,7 +15,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.planner.cost.cost_model import Cost, Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
@@ -91,5 +91,6 @@ def test_costs_without_noise_grow_with_every_size_and_never_exceed_the_others(
         assert known.sum() > 50
         assert (small[known] <= noisy[known] * (1 + 1e-12)).all()
         assert (small[known] <= large[known] * (1 + 1e-12)).all()
-        rest = [table[known][..., 1] - table[known][..., 2] for table in (small, large)]
+        backward, weight = Cost.BACKWARD_MS, Cost.WEIGHT_MS
+        rest = [table[known][..., backward] - table[known][..., weight] for table in (small, large)]
         assert (rest[0] <= rest[1] * (1 + 1e-9) + 1e-9).all()

@@ -17,7 +17,7 @@ from tests.oracles.cyclic_order import cyclic_order
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, StageCosts
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
@@ -84,7 +84,7 @@ def test_what_fits_alone_in_fractions_of_bytes_is_enough() -> None:
     random = np.random.default_rng(0)
     for _ in range(3000):
         shape = random.integers(1, (9, 6))
-        costs = StageCosts(random.random((*shape, 7)))
+        costs = StageCosts(random.random((*shape, len(Cost))))
         costs.backward_ms[:] += costs.weight_ms  # which is part of it
         limit = tightest_limit(costs)
         timeline = simulate(cyclic(costs, limit), costs, Link(), np.zeros(shape[1]))
@@ -111,18 +111,18 @@ def test_a_microbatch_that_does_not_fit_alone_is_named() -> None:
 
 def test_the_kernel_itself_does_not_hang_on_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="a micro-batch needs more than the limit of a stage"):
-        _kernels.cyclic_schedule(np.ones((1, 2, 7)), np.array([2.0, 1.5]))
+        _kernels.cyclic_schedule(np.ones((1, 2, len(Cost))), np.array([2.0, 1.5]))
 
 
 def test_the_kernel_refuses_arrays_that_do_not_belong_together() -> None:
     with pytest.raises(ValueError, match=r"limit_bytes must have shape \(2,\), got \(3,\)"):
-        _kernels.cyclic_schedule(np.ones((3, 2, 7)), np.ones(3))
+        _kernels.cyclic_schedule(np.ones((3, 2, len(Cost))), np.ones(3))
     with pytest.raises(ValueError, match=r"costs must have shape .* got \(3, 2, 6\)"):
         _kernels.cyclic_schedule(np.ones((3, 2, 6)), np.ones(2))
 
 
 def test_the_kernel_copies_nothing_silently() -> None:
-    one, limit = np.ones((3, 2, 7)), np.ones(2)
+    one, limit = np.ones((3, 2, len(Cost))), np.ones(2)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         _kernels.cyclic_schedule(np.asfortranarray(one), limit)
     with pytest.raises(TypeError, match="incompatible function arguments"):

@@ -9,7 +9,7 @@ from tests.oracles.every_schedule import least_makespan_ms
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule, ScheduleRule
@@ -25,8 +25,8 @@ def run(schedule: Schedule, costs: StageCosts, link: Link = INSTANT) -> Timeline
 
 def uneven_costs(n_microbatches: int, n_stages: int, seed: int) -> StageCosts:
     random = np.random.default_rng(seed)
-    table = random.integers(1, 9, (n_microbatches, n_stages, 7)).astype(np.float64)
-    table[..., 1] += table[..., 2]  # the whole backward pass includes gradients of weights
+    table = random.integers(1, 9, (n_microbatches, n_stages, len(Cost))).astype(np.float64)
+    table[..., Cost.BACKWARD_MS] += table[..., Cost.WEIGHT_MS]  # which is part of it
     return StageCosts(table)
 
 
@@ -79,7 +79,7 @@ def test_the_same_seed_finds_the_same_schedule() -> None:
 
 
 def test_an_order_without_passes_is_refused() -> None:
-    nothing: FloatArray = np.zeros((0, 2, 7))
+    nothing: FloatArray = np.zeros((0, 2, len(Cost)))
     with pytest.raises(ValueError, match="order must hold at least one pass"):
         _kernels.refine_schedule(
             np.zeros((2, 0), np.int32), nothing, np.ones(2), 0.0, 1.0, True, 10, 0

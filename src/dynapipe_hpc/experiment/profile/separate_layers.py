@@ -8,8 +8,13 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
+from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES
 
-TIMES, STORED, TRANSIENT = slice(2), 2, slice(3, 5)  # indices into `QUANTITIES`
+TIMES = [QUANTITIES.index(name) for name in ("forward_ms", "backward_ms")]
+STORED = QUANTITIES.index("stored_bytes")
+TRANSIENT = [
+    QUANTITIES.index(name) for name in ("forward_transient_bytes", "backward_transient_bytes")
+]
 SMALL_SHARE = 4
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -12,8 +13,28 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-N_COSTS = 7
-"""What is known of a micro-batch on a stage, see `StageCosts`."""
+
+class Cost(IntEnum):
+    """Columns of the table of `StageCosts`; the kernels number them in the same way.
+
+    Attributes:
+        FORWARD_MS: Time of the forward pass.
+        BACKWARD_MS: Time of the backward pass, for gradients of inputs and of weights.
+        WEIGHT_MS: Weight-gradient part of the backward pass, which may be deferred.
+        BOUNDARY_BYTES: Activations sent to the next stage, which returns as many bytes of
+            gradients; 0 on the last stage.
+        STORED_BYTES: Activations stored from the forward pass to the backward pass.
+        FORWARD_TRANSIENT_BYTES: Memory needed in addition while the forward pass runs.
+        BACKWARD_TRANSIENT_BYTES: Memory needed in addition while the backward pass runs.
+    """
+
+    FORWARD_MS = 0
+    BACKWARD_MS = 1
+    WEIGHT_MS = 2
+    BOUNDARY_BYTES = 3
+    STORED_BYTES = 4
+    FORWARD_TRANSIENT_BYTES = 5
+    BACKWARD_TRANSIENT_BYTES = 6
 
 
 class Shapes(NamedTuple):
@@ -31,24 +52,24 @@ class Shapes(NamedTuple):
 
     @classmethod
     def of(cls, microbatches: Sequence[MicroBatch]) -> Self:
-        """Those of micro-batches."""
+        """Sizes of the given micro-batches."""
         sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in microbatches]
         return cls(*np.array(sizes, dtype=np.int64).reshape(-1, 3).T)
 
     def take(self, microbatches: IntArray) -> "Shapes":
-        """Those of some micro-batches, in the given order."""
+        """Sizes of some of the micro-batches, in the given order."""
         return Shapes(*(sizes[microbatches] for sizes in self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageCosts:
-    """What micro-batches cost on every stage.
+    """Time and memory of micro-batches on every stage.
 
-    An entry that cannot run on its stage is infinite, in time and in memory.
+    Costs of a micro-batch that cannot run on a stage are infinite, times and bytes alike.
 
     Attributes:
-        table: Shape (n_microbatches, n_stages, N_COSTS), as the kernels read it; the properties are
-            its columns, each of shape (n_microbatches, n_stages).
+        table: Costs as the kernels read them, shape (n_microbatches, n_stages, len(Cost)). The
+            properties are its columns, see `Cost`, each of shape (n_microbatches, n_stages).
     """
 
     table: FloatArray
@@ -66,55 +87,55 @@ class StageCosts:
         backward_transient_bytes: FloatArray,
         out: FloatArray | None = None,
     ) -> Self:
-        """Puts columns together, in `out` or a new table; each may broadcast to the first."""
-        columns = (
-            forward_ms,
-            backward_ms,
-            weight_ms,
-            boundary_bytes,
-            stored_bytes,
-            forward_transient_bytes,
-            backward_transient_bytes,
-        )
-        table = np.empty((*forward_ms.shape, N_COSTS)) if out is None else out
-        for place, column in enumerate(columns):
-            table[..., place] = column
+        """Costs given as columns, in `out` or a new table; all broadcast to the first."""
+        columns = {
+            Cost.FORWARD_MS: forward_ms,
+            Cost.BACKWARD_MS: backward_ms,
+            Cost.WEIGHT_MS: weight_ms,
+            Cost.BOUNDARY_BYTES: boundary_bytes,
+            Cost.STORED_BYTES: stored_bytes,
+            Cost.FORWARD_TRANSIENT_BYTES: forward_transient_bytes,
+            Cost.BACKWARD_TRANSIENT_BYTES: backward_transient_bytes,
+        }
+        table = np.empty((*forward_ms.shape, len(Cost))) if out is None else out
+        for cost, column in columns.items():
+            table[..., cost] = column
         return cls(table)
 
     @property
     def forward_ms(self) -> FloatArray:
         """Time of the forward pass."""
-        return self.table[..., 0]
+        return self.table[..., Cost.FORWARD_MS]
 
     @property
     def backward_ms(self) -> FloatArray:
-        """Time of the backward pass, gradients of inputs and of weights."""
-        return self.table[..., 1]
+        """Time of the backward pass, for gradients of inputs and of weights."""
+        return self.table[..., Cost.BACKWARD_MS]
 
     @property
     def weight_ms(self) -> FloatArray:
-        """Of the backward pass, what the gradients of weights take, which may run later."""
-        return self.table[..., 2]
+        """Weight-gradient part of the backward pass; it may be deferred."""
+        return self.table[..., Cost.WEIGHT_MS]
 
     @property
     def boundary_bytes(self) -> FloatArray:
-        """What a stage hands to the next one, which returns as much; 0 on the last stage."""
-        return self.table[..., 3]
+        """Activations sent to the next stage, which returns as many; 0 on the last stage."""
+        return self.table[..., Cost.BOUNDARY_BYTES]
 
     @property
     def stored_bytes(self) -> FloatArray:
-        """Activations kept from forward to backward."""
-        return self.table[..., 4]
+        """Activations stored from the forward pass to the backward pass."""
+        return self.table[..., Cost.STORED_BYTES]
 
     @property
     def forward_transient_bytes(self) -> FloatArray:
-        """Needed on top while the forward pass runs."""
-        return self.table[..., 5]
+        """Memory needed in addition while the forward pass runs."""
+        return self.table[..., Cost.FORWARD_TRANSIENT_BYTES]
 
     @property
     def backward_transient_bytes(self) -> FloatArray:
-        """Needed on top while the backward pass runs."""
-        return self.table[..., 6]
+        """Memory needed in addition while the backward pass runs."""
+        return self.table[..., Cost.BACKWARD_TRANSIENT_BYTES]
 
     @property
     def n_microbatches(self) -> int:
@@ -133,7 +154,7 @@ class StageCosts:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """The costs of the micro-batches of all parts, one part behind the other."""
+        """The costs of the micro-batches of all parts, one part after the other."""
         return cls(np.concatenate([part.table for part in parts]))
 
     def take(self, microbatches: IntArray) -> "StageCosts":
@@ -142,15 +163,15 @@ class StageCosts:
 
 
 class CostModel(Protocol):
-    """Predicts what a micro-batch of a given shape costs.
+    """A prediction of the time and memory of micro-batches, by their shapes.
 
-    Contract: finite and positive where feasible, infinite where not. A micro-batch with more
-    rows or longer rows never costs less, but for noise of measurements.
+    Contract: costs are finite and positive where a micro-batch can run, infinite where it cannot.
+    A micro-batch with more rows or longer rows never costs less, except for noise in measurements.
     """
 
     @property
     def description(self) -> str:
-        """Where the numbers come from, for people."""
+        """Human-readable origin of the costs."""
         ...
 
     @property
@@ -160,31 +181,31 @@ class CostModel(Protocol):
 
     @property
     def monotone(self) -> "CostModel":
-        """The same without noise, never more: for bounds that no plan may beat.
+        """The costs without noise, never above these: for bounds that no plan can beat.
 
-        A micro-batch with more rows or longer rows never costs less in anything, neither in
-        `weight_ms` nor in the rest of `backward_ms`.
+        None of its columns is lower for more rows or longer rows, `weight_ms` and the rest of
+        `backward_ms` included.
         """
         ...
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
-        """The modes whose costs are known and that a plan may use, at least one, ascending."""
+        """Modes of recomputation that a plan may use, ascending; at least one."""
         ...
 
     @property
     def static_bytes(self) -> FloatArray:
-        """Shape (n_stages,): weights, gradients and optimizer state."""
+        """Weights, gradients and optimizer state of every stage, shape (n_stages,)."""
         ...
 
     @property
     def reduce_ms(self) -> FloatArray:
-        """Shape (n_stages,): adding up gradients over replicas, once a stage has all of them."""
+        """Time of the gradient all-reduce over replicas, shape (n_stages,)."""
         ...
 
     @property
     def step_ms(self) -> float:
-        """Optimizer step on the slowest stage."""
+        """Time of the optimizer step on the slowest stage."""
         ...
 
     def stage_costs(
@@ -193,8 +214,11 @@ class CostModel(Protocol):
         recompute: Recompute = Recompute.NONE,
         out: FloatArray | None = None,
     ) -> StageCosts:
-        """Costs of micro-batches of some shapes, all in one of `recompute_modes`.
+        """Costs of micro-batches.
 
-        Their table is `out`, if that is given: contiguous, of shape (n, n_stages, N_COSTS).
+        Args:
+            shapes: Sizes of the micro-batches.
+            recompute: Mode of all of them, one of `recompute_modes`.
+            out: Table to write the costs to, contiguous, shape (n, n_stages, len(Cost)).
         """
         ...

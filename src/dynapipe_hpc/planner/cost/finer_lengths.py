@@ -1,11 +1,9 @@
-"""More lengths of rows than were measured, where costs are curved."""
+"""Interpolated costs between measured row lengths, where costs are curved."""
 
 import numpy as np
 
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, IntArray
 from dynapipe_hpc.planner.cost.measured_axes import ROW_TOKENS, TARGET_TOKENS, Axes
-
-BACKWARD, WEIGHT = 1, 2  # of the costs
 
 
 def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray]:
@@ -16,33 +14,33 @@ def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray
     once the middle is on it. Costs grow linearly with rows.
 
     Args:
-        axes: Ascending rows, tokens per row and target tokens.
-        points: Shape (n_rows, n_lengths, n_target_lengths, n_stages, 7), see `StageCosts`;
-            infinite where infeasible.
+        axes: Numbers of rows, tokens per row and target tokens, each ascending.
+        points: Costs at the points of the axes, infinite where infeasible, shape
+            (n_rows, n_lengths, n_target_lengths, n_stages, len(Cost)).
 
     Returns:
-        Both with more lengths. A point is feasible between feasible ones, no more rows or longer
-        rows cost less, and the part of weights is within the backward pass, if so in `points`.
+        Axes and points with more lengths. A point between feasible ones is feasible, more rows or
+        longer rows never cost less, and `weight_ms` stays within `backward_ms` if it did so before.
     """
     rows, row_tokens, target_tokens = axes
     lengths = row_tokens, target_tokens
     with np.errstate(invalid="ignore"):
         points = points.copy()
-        points[..., BACKWARD] -= points[..., WEIGHT]
+        points[..., Cost.BACKWARD_MS] -= points[..., Cost.WEIGHT_MS]
         for place, axis in zip((ROW_TOKENS, TARGET_TOKENS), lengths, strict=True):
             points = np.moveaxis(_with_middles(axis, np.moveaxis(points, place, 0)), 0, place)
-        points[..., BACKWARD] += points[..., WEIGHT]
+        points[..., Cost.BACKWARD_MS] += points[..., Cost.WEIGHT_MS]
     points = np.where(np.isnan(points), np.inf, points)
-    weight_ms = points[..., WEIGHT].copy()
+    weight_ms = points[..., Cost.WEIGHT_MS].copy()
     for place in range(len(axes)):
         points = np.maximum.accumulate(points, axis=place)
-    points[..., WEIGHT] = weight_ms
+    points[..., Cost.WEIGHT_MS] = weight_ms
     finer = rows, _with_middle_lengths(row_tokens), _with_middle_lengths(target_tokens)
     return finer, np.ascontiguousarray(points)
 
 
 def as_they_are(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray]:
-    """What was measured alone, with straight lines between."""
+    """The axes and points as measured, for linear interpolation between them."""
     return axes, points
 
 
@@ -60,7 +58,7 @@ def _with_middles(axis: IntArray, grid: FloatArray) -> FloatArray:
 
 
 def _middle(axis: IntArray, grid: FloatArray, i: int, x: int) -> FloatArray:
-    """Behind the length i: on a parabola, but never beyond what its two neighbours cost."""
+    """Costs between the lengths i and i + 1: on a parabola, but within those of the two."""
     left, right = grid[i], grid[i + 1]
     slope = (right - left) / (axis[i + 1] - axis[i])
     line: FloatArray = left + (x - axis[i]) * slope

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import (
-    N_COSTS,
+    Cost,
     FloatArray,
     IntArray,
     Shapes,
@@ -19,15 +19,16 @@ from dynapipe_hpc.planner.cost.cost_model import (
 class Interpolator:
     """Costs between the points of a grid over rows, tokens per row and target tokens.
 
-    Below the smallest point its costs hold; beyond the largest, and wherever an infeasible
-    point has a weight, they are infinite.
+    Below the smallest point the costs are those at that point. Beyond the largest, and wherever an
+    infeasible point has a nonzero weight, they are infinite.
 
     Attributes:
-        axes: Ascending, one per size.
-        points: Shape (n_rows, n_lengths, n_target_lengths, n_kinds, 7), costs of the kinds of
-            stages there are, see `StageCosts`, without boundaries; infinite where infeasible.
-        kind_of_stage: Shape (n_stages,), which of the kinds each stage is.
-        boundary_bytes_per_token: Shape (n_stages, 2), handed over per token and target token.
+        axes: Ascending sizes: rows, tokens per row and target tokens.
+        points: Costs of every kind of stage without boundaries, infinite where infeasible, shape
+            (n_rows, n_lengths, n_target_lengths, n_kinds, len(Cost)).
+        kind_of_stage: Kind of each stage, shape (n_stages,).
+        boundary_bytes_per_token: Bytes that each stage sends per token and per target token, shape
+            (n_stages, 2).
     """
 
     axes: tuple[IntArray, IntArray, IntArray]
@@ -36,22 +37,22 @@ class Interpolator:
     boundary_bytes_per_token: FloatArray
 
     def monotone(self) -> "Interpolator":
-        """The largest costs below these that no larger micro-batch has less of.
+        """The largest monotone costs that nowhere exceed these.
 
-        Gradients of weights and the rest of the backward pass are two costs.
+        Weight gradients and the rest of the backward pass count as two costs.
         """
         points = self.points.copy()
-        backward, weight = points[..., 1], points[..., 2]
+        backward, weight = points[..., Cost.BACKWARD_MS], points[..., Cost.WEIGHT_MS]
         np.subtract(backward, weight, out=backward, where=np.isfinite(backward))
         for axis in range(3):
             points = np.flip(np.minimum.accumulate(np.flip(points, axis), axis), axis)
-        points[..., 1] += points[..., 2]
+        points[..., Cost.BACKWARD_MS] += points[..., Cost.WEIGHT_MS]
         return replace(self, points=np.ascontiguousarray(points))
 
     def __call__(self, shapes: Shapes, out: FloatArray | None = None) -> StageCosts:
         """Costs of micro-batches, in `out` or a new table."""
         rows, row_tokens, target_tokens = self.axes
-        size = (len(shapes.n_rows), len(self.kind_of_stage), N_COSTS)
+        size = (len(shapes.n_rows), len(self.kind_of_stage), len(Cost))
         table = np.empty(size) if out is None else out
         _kernels.interpolate_costs(
             rows,

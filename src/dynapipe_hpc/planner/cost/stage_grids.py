@@ -1,4 +1,4 @@
-"""From measurements of single layers to the costs of stages."""
+"""Costs of stages, from measurements of single layers."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -17,9 +17,9 @@ class StageGrids(NamedTuple):
     """Costs of stages on the points of a grid.
 
     Attributes:
-        points: Shape (n_rows, n_lengths, n_target_lengths, n_stages, 7), see `StageCosts`,
-            without boundaries; infinite where a layer of the stage cannot run.
-        repaired: Share of the measurements that were repaired.
+        points: Shape (n_rows, n_lengths, n_target_lengths, n_stages, len(Cost)), without
+            boundaries; infinite where a layer of the stage cannot run.
+        repaired: Fraction of the measurements that were repaired.
     """
 
     points: FloatArray
@@ -32,13 +32,13 @@ def stage_grids(
     counts: Mapping[str, FloatArray],
     repair: Callable[[FloatArray], Repaired] = make_monotone,
 ) -> StageGrids:
-    """Adds up the layers of every stage, after repairing their measurements.
+    """Sums of the layers of every stage, after repair of their measurements.
 
     Args:
-        layers: By kind, on three axes.
-        weight_ms: By kind, on the same; times of gradients of weights.
-        counts: By kind, how many of it every stage holds, shape (n_stages,).
-        repair: Takes the noise out of the measurements of one kind and quantity.
+        layers: Measured layers by kind, on three axes.
+        weight_ms: Times of weight gradients by kind, on the same axes.
+        counts: Numbers of layers on every stage by kind, shape (n_stages,).
+        repair: Function that removes the noise from the measurements of one kind and quantity.
     """
     repaired = {
         (kind, quantity): repair(layer.grid(quantity))
@@ -62,7 +62,7 @@ def stage_grids(
 def _on_stages(
     grids: Mapping[str, FloatArray], counts: Mapping[str, FloatArray], quantity: str
 ) -> FloatArray:
-    """All kinds together, the stages as a last axis."""
+    """All kinds of layers together, with the stages as last axis."""
     parts = [_part(grid, counts[kind], quantity) for kind, grid in grids.items()]
     together = np.maximum if quantity in SHARED else np.add
     total = parts[0]
@@ -72,7 +72,7 @@ def _on_stages(
 
 
 def _part(grid: FloatArray, count: FloatArray, quantity: str) -> FloatArray:
-    """One kind of layer; zero on stages without it."""
+    """One kind of layer; zero on stages that hold none."""
     factor = count.clip(max=1) if quantity in SHARED else count
     on_stages = np.zeros((*grid.shape, len(count)))
     held = count > 0

@@ -43,12 +43,12 @@ class LengthWindows:
         windows = price_windows(ordered, cost, cluster)
         ways = Ways.of(windows.costs, cluster.link, may_split=may_split)
         can_run = np.isfinite(windows.ratings.memory_share)
-        *_, stored, forward, backward = windows.costs.table[:, 0].T
+        costs = windows.costs
         area = np.zeros(len(can_run))
         area[can_run] = (
-            stored * ways.in_flight_ms
-            + forward * ways.forward_ms[:, 0]
-            + backward * ways.gradient_ms[:, 0]
+            costs.stored_bytes[:, 0] * ways.in_flight_ms
+            + costs.forward_transient_bytes[:, 0] * ways.forward_ms[:, 0]
+            + costs.backward_transient_bytes[:, 0] * ways.gradient_ms[:, 0]
         )[can_run]
         return cls(windows, can_run, ways, area / activation_room_bytes(cost, cluster)[0])
 

@@ -1,4 +1,4 @@
-"""What windows of neighbouring samples cost."""
+"""Look-up of windows of neighbouring samples in a cost model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import (
-    N_COSTS,
+    Cost,
     CostModel,
     FloatArray,
     IntArray,
@@ -23,13 +23,13 @@ Cells = npt.NDArray[np.int32]
 
 
 class Ratings(NamedTuple):
-    """By what micro-batches are compared before they are scheduled. Shape (n_microbatches,).
+    """Measures by which micro-batches are compared before scheduling. Shape (n_microbatches,).
 
     Attributes:
-        work_ms: Forward and backward on its slowest stage.
-        fill_ms: Forward and backward on all its other stages.
-        memory_share: The most that it keeps of the memory that the model leaves on a stage; 0
-            for one sample alone, infinite if it cannot run.
+        work_ms: Forward and backward time on the slowest stage of each.
+        fill_ms: Forward and backward time on all its other stages.
+        memory_share: Largest fraction that it keeps of the memory that the model leaves on a
+            stage; 0 for one sample alone, infinite if it cannot run.
     """
 
     work_ms: FloatArray
@@ -38,7 +38,7 @@ class Ratings(NamedTuple):
 
 
 class Rated(NamedTuple):
-    """Micro-batches that were looked up; as many of each."""
+    """Micro-batches that were looked up: shapes, costs and ratings of equal number."""
 
     shapes: Shapes
     costs: StageCosts
@@ -46,12 +46,13 @@ class Rated(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How many samples, or bundles, the windows of a mode have. Shape (n_rows,).
+    """Numbers of samples, or bundles, of the windows of a mode. Shape (n_rows,).
 
     Attributes:
-        largest: The largest of 1, 2, 4, ... samples, or of all that are left, that fits; 0 if
-            none does.
-        most: What is to be looked up: at least as many as any window that is used.
+        largest: Largest of the windows of 1, 2, 4, ... samples, or of all that are left, that
+            fits; 0 if none does.
+        most: Number of samples up to which windows are looked up, at least as large as any window
+            that is used.
     """
 
     largest: IntArray
@@ -60,18 +61,18 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowLookup:
-    """Looks up windows of ordered samples.
+    """Look-up of windows of ordered samples.
 
-    More samples never need less memory, but for noise. So that it does not matter where noise is
-    met, a rule says which windows are used: those that fit, but beyond `Extent.largest` only up to
-    the first that does not.
+    More samples never need less memory, except for noise. So that it does not matter where noise
+    occurs, a rule decides which windows are used: those that fit, but beyond `Extent.largest` only
+    up to the first that does not.
 
     Attributes:
-        lengths: Of the samples, or of bundles: of the longest sample of each.
-        begin: Where bundles begin in the samples, and the end.
-        first: Shape (n_rows,), the bundles with which windows begin, ascending.
-        cost: Predicts time and memory.
-        room_bytes: Shape (n_stages,), memory that a window alone may use.
+        lengths: Row lengths of the samples, or of the longest sample of each bundle.
+        begin: Beginnings of bundles in the samples, and the end of the last bundle.
+        first: Bundles with which windows begin, ascending, shape (n_rows,).
+        cost: Cost model of micro-batches.
+        room_bytes: Memory that a window alone may use, shape (n_stages,).
     """
 
     lengths: RowLengths
@@ -81,19 +82,19 @@ class WindowLookup:
     room_bytes: FloatArray
 
     def n_samples(self, size: IntArray) -> IntArray:
-        """Of windows of so many bundles, the last axis of which is that of the rows."""
+        """Number of samples of windows of so many bundles; the last axis is that of the rows."""
         return np.asarray(self.begin[self.first + size] - self.begin[self.first])
 
     def rated(self, shapes: Shapes, mode: Recompute) -> Rated:
-        """Looks shapes up."""
+        """Costs and ratings of shapes in a mode."""
         return self._rated(shapes, self.cost.stage_costs(shapes, mode))
 
     def windows(self, extents: Sequence[Extent]) -> tuple[Cells, Rated]:
         """All windows that are used, given one extent per mode.
 
         Returns:
-            Mode by mode and row by row, for 1 to `Extent.most` samples, which of the rated
-            micro-batches a window is, -1 if it is not used; and these.
+            Indices of windows of 1 to `Extent.most` samples in the rated micro-batches, mode by
+            mode and row by row, -1 for windows that are not used; and the rated micro-batches.
         """
         where = (*self.lengths, self.begin, self.first)
         found = [_kernels.window_shapes(*where, extent.most) for extent in extents]
@@ -111,9 +112,9 @@ class WindowLookup:
         return cells, rated
 
     def _costs(self, shapes: Sequence[Shapes]) -> StageCosts:
-        """Of all modes in one table, as large ones are slow to copy."""
+        """Costs of all modes in one table, as large tables are slow to copy."""
         ends = np.cumsum([0, *(len(sizes.n_rows) for sizes in shapes)])
-        table = np.empty((ends[-1], len(self.room_bytes), N_COSTS))
+        table = np.empty((ends[-1], len(self.room_bytes), len(Cost)))
         for mode, sizes, start, end in zip(
             self.cost.recompute_modes, shapes, ends[:-1], ends[1:], strict=True
         ):
