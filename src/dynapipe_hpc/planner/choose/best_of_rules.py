@@ -11,7 +11,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.more_recompute import more_recompute
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
-from dynapipe_hpc.planner.choose.schedule_replicas import schedule_replicas
+from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
@@ -42,11 +42,10 @@ class BestOfRules:
             formed = rule(samples, self.cost, self.cluster)
             for microbatches in more_recompute(formed, self.cost):
                 rules.setdefault(microbatches, []).append(str(rule))
+        scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
         for microbatches, agreeing in rules.items():
             replicas = balance_replicas(microbatches, self.cost, self.cluster.n_replicas)
             chosen = [[microbatches[i] for i in replica] for replica in replicas]
             costs = [microbatch_costs(replica, self.cost) for replica in chosen]
             way = " = ".join(dict.fromkeys(agreeing))
-            yield schedule_replicas(
-                way, chosen, costs, self.cost, self.cluster, self.schedule_rules
-            )
+            yield scheduler.schedule(way, chosen, costs)

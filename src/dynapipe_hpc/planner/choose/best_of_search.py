@@ -9,7 +9,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
-from dynapipe_hpc.planner.choose.schedule_replicas import schedule_replicas
+from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.may_split import may_split
@@ -57,16 +57,19 @@ class BestOfSearch:
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
         n_replicas, splits = self.cluster.n_replicas, may_split(self.schedule_rules)
         update_ms = least_update_ms(self.cost, may_split=splits)
+        scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
         for spaces in search_spaces(samples, self.cost, self.cluster, split_backward=splits):
             candidates = Choice(tuple(tried)).candidates
             best_ms = min((c.iteration_ms for c in candidates), default=math.inf) - update_ms
             if any(space.may_beat(best_ms, n_replicas) for space in spaces.values()):
                 found = find_plan(spaces, n_replicas, self.config, self.batch_rules)
-                tried += self._promising(found)
+                tried += self._promising(found, scheduler)
                 constructed = constructed or found.constructed
         return Choice(tuple(tried), constructed)
 
-    def _promising(self, found: Found) -> Iterator[Candidate | Infeasible]:
+    def _promising(
+        self, found: Found, scheduler: ReplicaScheduler
+    ) -> Iterator[Candidate | Infeasible]:
         """Schedules by every rule the plans that may become the best of all.
 
         They come in the order in which more and more effort finds them, and whether one is
@@ -77,14 +80,12 @@ class BestOfSearch:
         best_ms = math.inf
         for plan in sorted(plans, key=lambda plan: (plan.effort, plan.makespan_ms)):
             if plan.makespan_ms < NEAR * best_ms or not self._may_be_adaptive:
-                yield self._scheduled(plan)
+                yield self._scheduled(plan, scheduler)
                 best_ms = min(best_ms, plan.makespan_ms)
 
-    def _scheduled(self, plan: FoundPlan) -> Candidate | Infeasible:
+    def _scheduled(self, plan: FoundPlan, scheduler: ReplicaScheduler) -> Candidate | Infeasible:
         costs = plan.space.costs(plan.replicas)
-        candidate = schedule_replicas(
-            plan.way, plan.microbatches, costs, self.cost, self.cluster, self.schedule_rules
-        )
+        candidate = scheduler.schedule(plan.way, plan.microbatches, costs)
         if isinstance(candidate, Infeasible) or not self._may_be_adaptive:
             return candidate
         n_passes = min(self.config.refinement, REFINEMENT * plan.effort)

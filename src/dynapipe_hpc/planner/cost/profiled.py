@@ -135,12 +135,12 @@ class ProfiledCost:
         """Those that the configuration names."""
         return self._modes
 
-    @property
+    @cached_property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
         return self._held.own * self._state_factor + self._held.copied * self._copy_factor
 
-    @property
+    @cached_property
     def reduce_ms(self) -> FloatArray:
         """Shape (n_stages,): as measured per byte; copies of tied weights are reduced, too."""
         reduces = self._n_replicas > 1 or self._held.copied.any()

@@ -1,5 +1,6 @@
 """1F1B: one forward, one backward."""
 
+from functools import lru_cache
 from itertools import zip_longest
 
 import numpy as np
@@ -30,13 +31,20 @@ def one_f_one_b(
         Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
     """
     check_each_fits(costs, activation_limit_bytes)
-    first = len(PassKind) * np.arange(costs.n_microbatches)
-    forwards, backwards = ((first + k).tolist() for k in (PassKind.FORWARD, PassKind.BACKWARD))
-    warm_ups = range(costs.n_stages, 0, -1)
-    codes = [_alternating(forwards, backwards, n) for n in warm_ups]
-    schedule = Schedule(np.array(codes, np.int32))
+    schedule = _order(costs.n_microbatches, costs.n_stages)
     check_peaks("1F1B", schedule, costs, activation_limit_bytes)
     return schedule
+
+
+@lru_cache(maxsize=256)
+def _order(n_microbatches: int, n_stages: int) -> Schedule:
+    """The passes, whatever they cost: replicas of as many micro-batches have the same."""
+    first = len(PassKind) * np.arange(n_microbatches)
+    forwards, backwards = ((first + k).tolist() for k in (PassKind.FORWARD, PassKind.BACKWARD))
+    warm_ups = range(n_stages, 0, -1)
+    codes = np.array([_alternating(forwards, backwards, n) for n in warm_ups], np.int32)
+    codes.setflags(write=False)
+    return Schedule(codes)
 
 
 def _alternating(forwards: list[int], backwards: list[int], n_warm_up: int) -> list[int]:

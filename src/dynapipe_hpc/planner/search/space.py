@@ -1,7 +1,7 @@
 """The search space: windows of ordered samples, and the limits on their schedules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +77,6 @@ class SearchSpace:
     room_bytes: FloatArray
     link: Link
     split_backward: bool
-    _known: dict[tuple[int, int, int], MicroBatch] = field(default_factory=dict, init=False)
 
     def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
         """Plans constructed by rules, best first; see construct_plans.hpp.
@@ -115,19 +114,13 @@ class SearchSpace:
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Micro-batches of every replica, in order."""
-        return [[self._microbatch(*window) for window in replica.tolist()] for replica in replicas]
+        microbatch = self.windows.microbatch
+        return [[microbatch(*window) for window in replica.tolist()] for replica in replicas]
 
     def costs(self, replicas: Replicas) -> list[StageCosts]:
         """Costs of every replica's micro-batches."""
         cells = (self.windows.cells_of(replica).astype(np.int64) for replica in replicas)
         return [self.windows.costs.take(of_replica) for of_replica in cells]
-
-    def _microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
-        """The micro-batch of a window, cached as plans of one search share most of theirs."""
-        window = (first, size, mode)
-        if window not in self._known:
-            self._known[window] = self.windows.microbatch(*window)
-        return self._known[window]
 
     @property
     def _description(

@@ -1,7 +1,7 @@
-"""What windows of neighbouring samples cost, as a table to choose from."""
+"""Table of the costs of windows of neighbouring samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -33,27 +33,26 @@ class CheapestModes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowTable:
-    """What every padded micro-batch of neighbouring samples costs.
+    """Costs of every padded micro-batch of neighbouring samples.
 
-    Such a window is named by its first sample, its number of samples and its mode; in a large
-    batch by its first bundle and its number of bundles, and what is said of samples is true of
-    bundles. Samples whose windows are all alike, as those of one length in a sorted list, share a
-    row of the table. Rows have as many cells in a mode as its windows have samples at most: those
-    of short samples that keep little are long, most others short. Windows of the same shape share
-    their costs.
+    Such a window is named by its first sample, its number of samples and its mode. In a large batch
+    bundles take the place of samples. Samples whose windows are all alike, such as those of one
+    length in a sorted list, share a row of the table. In every mode, a row has as many cells as its
+    largest window has samples: rows of short samples are long, most others short. Windows of the
+    same shape share their costs.
 
     Attributes:
-        samples: In the order to be cut.
-        begin: Ascending, where bundles begin in `samples`, and the end; each has one if the batch
-            is not large.
-        modes: Those of the cost model.
-        row_of_sample: Shape (n_bundles,), the row of each in the tables.
-        cells: Index into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
+        samples: Samples in the order to be cut.
+        begin: Beginnings of bundles in `samples`, ascending, and the end of the last bundle; in
+            small batches each bundle has one sample.
+        modes: Modes of the cost model.
+        row_of_sample: Row of each bundle in the tables, shape (n_bundles,).
+        cells: Indices into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
             where they may not be used.
-        spans: Shape (n_modes, n_rows, 2), where the cells of a mode and row begin and end.
-        shapes: Of what was looked up, usable or not.
-        costs: As many, see `shapes`.
-        ratings: As many.
+        spans: Begin and end of the cells of every mode and row, shape (n_modes, n_rows, 2).
+        shapes: Shapes of the micro-batches that were looked up, usable or not.
+        costs: Costs of these micro-batches.
+        ratings: Ratings of these micro-batches.
     """
 
     samples: Sequence[Sample]
@@ -65,14 +64,15 @@ class WindowTable:
     shapes: Shapes
     costs: StageCosts
     ratings: Ratings
+    _known: dict[tuple[int, int, Recompute], MicroBatch] = field(default_factory=dict)
 
     def of_at_most(self, max_samples: int) -> Self:
-        """Those of at most `max_samples` samples."""
+        """The table with windows of at most `max_samples` samples."""
         begin, end = np.moveaxis(self.spans, 2, 0)
         return replace(self, spans=np.stack([begin, np.minimum(end, begin + max_samples)], axis=2))
 
     def in_mode(self, mode: int) -> Self:
-        """Those in one mode, by index."""
+        """The table with one mode, given by index."""
         return replace(self, modes=(self.modes[mode],), spans=self.spans[mode : mode + 1])
 
     @property
@@ -82,20 +82,20 @@ class WindowTable:
 
     @property
     def runs_alone(self) -> BoolArray:
-        """Whether every row's window of one sample may be used, shape (n_modes, n_rows)."""
+        """Whether the window of one sample of a row may be used, shape (n_modes, n_rows)."""
         begin, end = np.moveaxis(self.spans, 2, 0)
         first_cell = self.cells[np.minimum(begin, len(self.cells) - 1)]
         return np.asarray((begin < end) & (first_cell >= 0))
 
     def cheapest(self, memory_share: float = 1.0) -> CheapestModes:
-        """The mode of every window, of those in which it keeps no more than its share."""
+        """Every window in the fastest mode in which it keeps no more than a share of memory."""
         return self._cheapest(self.ratings, memory_share)
 
     def least(self, entries: FloatArray) -> CheapestModes:
-        """Every window in the mode of its least entry, without fill.
+        """Every window in the mode of its least entry, with a fill of 0.
 
         Args:
-            entries: One per micro-batch of `costs`; infinite where there is none to be had.
+            entries: Entry of every micro-batch of `costs`; infinite for those not to be used.
         """
         entries = np.ascontiguousarray(entries)
         nothing = np.zeros_like(entries)
@@ -106,14 +106,20 @@ class WindowTable:
         return CheapestModes(*found)
 
     def cells_of(self, windows: npt.NDArray[np.uint32]) -> Cells:
-        """Which of `costs` windows have, see `cells`; rows are first sample, size and mode."""
+        """Indices into `costs` of windows, see `cells`; rows are first sample, size and mode."""
         first, size, mode = windows.astype(np.int64).T
         begin, end = self.spans[mode, self.row_of_sample[first]].T
         place = begin + size - 1
         return np.where(place < end, self.cells[np.minimum(place, len(self.cells) - 1)], -1)
 
     def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
-        """The window of `size` samples from `first` on, in the mode of an index."""
+        """The micro-batch of the window of `size` samples from `first` on, in the given mode."""
+        window = (first, size, self.modes[mode])
+        if window not in self._known:
+            self._known[window] = self._new_microbatch(first, size, mode)
+        return self._known[window]
+
+    def _new_microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
         held = self.samples[self.begin[first] : self.begin[first + size]]
         return MicroBatch(
