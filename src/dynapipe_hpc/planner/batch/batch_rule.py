@@ -1,4 +1,4 @@
-"""How the samples of an iteration form micro-batches."""
+"""Rules by which the samples of an iteration form micro-batches."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,10 +10,10 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 
 class BatchRule(Protocol):
-    """Groups samples into micro-batches.
+    """A rule that groups samples into micro-batches.
 
-    Contract: every sample exactly once; no row longer than its micro-batch's; every
-    micro-batch fits the memory of every stage on its own, or a named error.
+    Contract: every sample occurs exactly once; no sample is longer than the rows of its
+    micro-batch; every micro-batch fits on every stage alone, or a named error is raised.
     """
 
     def __call__(
@@ -22,9 +22,9 @@ class BatchRule(Protocol):
         """Groups the samples of all replicas.
 
         Args:
-            samples: In order of arrival, at least one.
-            cost: Predicts time and memory of a candidate micro-batch.
-            cluster: What runs them.
+            samples: Samples in order of arrival, at least one.
+            cost: Cost model of micro-batches.
+            cluster: The cluster that runs them.
 
         Raises:
             DoesNotFitError: A sample or micro-batch needs more memory than a stage has.

@@ -1,4 +1,4 @@
-"""Whether a model has positions for samples."""
+"""Check that a model has positions for samples."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def check_rows(samples: Sequence[Sample], shape: ModelShape) -> None:
     """Refuses samples that need longer rows than the model allows.
 
     Raises:
-        InputError: Names the first such sample by its place.
+        InputError: A sample needs longer rows; names the first such sample by its index.
     """
     rows = np.stack(row_lengths(samples, shape.architecture.has_target_rows))
     too_long = np.flatnonzero((rows > shape.max_tokens).any(axis=0))

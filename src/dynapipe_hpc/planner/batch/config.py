@@ -11,16 +11,17 @@ RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
 
 
 class DynamicConfig(ConfigTable):
-    """Micro-batches that finish soonest, found anew for every iteration.
+    """Dynamic micro-batches: those that finish soonest, found anew for every iteration.
 
     Attributes:
-        rule: Chooses this table.
-        memory_shares: Of a stage's activation memory, what one micro-batch may keep; of the
-            plans made with each, the fastest is taken. Empty for 1 / n_stages and its doubles
+        rule: Name of this batch rule.
+        memory_shares: Fractions of a stage's activation memory that one micro-batch may keep; the
+            fastest of the plans made with each is used. If empty, 1 / n_stages and its doubles
             up to 1.
-        recompute_choice: What of planner.cost.recompute micro-batches use: per_microbatch, each
-            its own; as baselines per_iteration, all the one that is fastest, as in the paper, and
-            first_feasible, all the first one with a plan within memory, as in its artifact.
+        recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
+            each micro-batch its own. As baselines, per_iteration gives all of them the mode that
+            is fastest, as in the paper, and first_feasible the first mode with a plan within
+            memory, as in its artifact.
     """
 
     rule: Literal["dynamic"] = "dynamic"

@@ -18,10 +18,10 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 @dataclass(frozen=True, slots=True)
 class DynamicBatches:
-    """Sorts samples and cuts them where the iteration is predicted shortest.
+    """A batch rule that sorts samples and cuts them where the iteration is predicted shortest.
 
     Attributes:
-        memory_share: Of a stage's activation memory, what one micro-batch may keep.
+        memory_share: Fraction of a stage's activation memory that one micro-batch may keep.
     """
 
     memory_share: float = 1.0
@@ -47,7 +47,7 @@ def dynamic_rules(config: DynamicConfig, n_stages: int) -> list[DynamicBatches]:
 
     Args:
         config: The [planner.batch] table.
-        n_stages: Stages of the pipeline.
+        n_stages: Number of pipeline stages.
     """
     shares = config.memory_shares or _doubling_shares(n_stages)
     return [DynamicBatches(share) for share in shares]

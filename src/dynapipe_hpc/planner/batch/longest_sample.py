@@ -22,15 +22,15 @@ def longest_row(
     side: Side = "row_tokens",
     other_tokens: int = 0,
 ) -> int:
-    """Tokens of the longest padded row that fits into every stage as a micro-batch of its own.
+    """Length in tokens of the longest padded row that fits on every stage as a micro-batch alone.
 
     Args:
-        cost: Predicts memory.
-        cluster: Whose memory limits it.
-        recompute: One of the modes of `cost`.
-        max_tokens: The longest row to ask for.
-        side: Of an encoder-decoder model, which side's row; else row_tokens.
-        other_tokens: Of an encoder-decoder model, the row on the other side.
+        cost: Cost model.
+        cluster: The cluster, with its memory limit.
+        recompute: Mode of recomputation, one of those of `cost`.
+        max_tokens: Longest row to consider.
+        side: Side of the row in an encoder-decoder model; otherwise row_tokens.
+        other_tokens: Length of the row on the other side of an encoder-decoder model.
 
     Returns:
         A multiple of 8, at most `max_tokens`; 0 if none fits.

@@ -1,4 +1,4 @@
-"""What fits into the memory of the stages."""
+"""Memory that stages have for activations, and what fits into it."""
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ def activation_room_bytes(cost: CostModel, cluster: Cluster) -> FloatArray:
 
 
 def activation_bytes(costs: StageCosts) -> FloatArray:
-    """The most that micro-batches need while they run alone, shape (n_microbatches, n_stages)."""
+    """Peak activation memory of micro-batches that run alone, shape (n_microbatches, n_stages)."""
     transient = np.maximum(costs.forward_transient_bytes, costs.backward_transient_bytes)
     return costs.stored_bytes + transient
 
@@ -42,11 +42,11 @@ def does_not_fit(
     """The error for something that cannot run.
 
     Args:
-        subject: What it is, to begin the sentence with.
-        costs: Its costs, of one micro-batch.
-        cost: Where they come from.
-        cluster: Whose memory is too small.
-        way_out: What to change, other than the memory.
+        subject: Name of what cannot run, as the beginning of a sentence.
+        costs: Its costs, as those of one micro-batch.
+        cost: Cost model that they come from.
+        cluster: The cluster, whose memory is too small.
+        way_out: What to change other than the memory.
     """
     if not np.isfinite(costs.work_ms).all() or not np.isfinite(activation_bytes(costs)).all():
         return NotMeasuredError(
@@ -64,7 +64,7 @@ def does_not_fit(
 
 
 def _more_modes(cost: CostModel) -> str:
-    """Recomputing more than the costs allow, if that is possible."""
+    """Advice to recompute more, if there is a mode that recomputes more."""
     if cost.recompute_modes[-1] is Recompute.FULL:
         return ""
     return ', allow "full" in planner.cost.recompute'

@@ -9,7 +9,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
 
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:
-    """Looks up what each micro-batch costs in its mode, in the given order."""
+    """Costs of micro-batches, each in its own mode, in the given order."""
     shapes = Shapes.of(microbatches)
     modes = np.array([m.recompute for m in microbatches], dtype=np.int64)
     of_mode = [(Recompute(mode), np.flatnonzero(modes == mode)) for mode in np.unique(modes)]

@@ -1,4 +1,4 @@
-"""Recomputes more than each micro-batch needs on its own, so that more of them fit at a time."""
+"""More recomputation than micro-batches need alone, so that more of them fit at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,8 +15,8 @@ def more_recompute(
 ) -> Iterator[tuple[MicroBatch, ...]]:
     """The same micro-batches, for each mode of the cost model with at least that mode.
 
-    A micro-batch that takes longer but keeps less lets the next ones start earlier; which is
-    better only the simulation tells. Modes in which one of them was not measured are left out.
+    A micro-batch that takes longer but keeps less memory lets later ones start earlier; only the
+    simulation shows which is better. Modes in which some micro-batch was not measured are left out.
     """
     for mode in cost.recompute_modes:
         changed = tuple(replace(m, recompute=max(m.recompute, mode)) for m in microbatches)

@@ -1,4 +1,4 @@
-"""The two numbers by which micro-batches are compared before they are scheduled."""
+"""Measures by which micro-batches are compared before they are scheduled."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 def bottleneck_ms(costs: StageCosts) -> FloatArray:
     """Forward and backward time on each micro-batch's slowest stage, shape (n_microbatches,).
 
-    The slowest stage is taken per micro-batch, so that a sum over micro-batches is never less
-    than the work of any one stage; it equals the most work of a stage where one stage is
-    slowest throughout.
+    The slowest stage is that of each micro-batch. A sum over micro-batches is therefore never less
+    than the work of any one stage, and equals that of the busiest stage if it is the slowest for
+    every micro-batch.
     """
     return np.asarray(costs.work_ms.max(axis=1))
 
@@ -18,7 +18,7 @@ def bottleneck_ms(costs: StageCosts) -> FloatArray:
 def fill_ms(costs: StageCosts) -> FloatArray:
     """Forward and backward time on all stages but the slowest, shape (n_microbatches,).
 
-    What it takes to reach the slowest stage and to come back from it; with n equal stages
-    n - 1 times the time on one, as in the paper's equation 1.
+    This is the time to reach the slowest stage and to come back from it; with n equal stages it is
+    n - 1 times the time on one, as in equation 1 of the paper.
     """
     return np.asarray(costs.work_ms.sum(axis=1) - bottleneck_ms(costs))

@@ -1,4 +1,4 @@
-"""The order in which samples are cut into micro-batches."""
+"""Orders of the samples, in which they are cut into micro-batches."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ IN_PLANE = {"tour": tour, "hilbert": hilbert, "banded": banded}
 
 
 def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> dict[str, list[Sample]]:
-    """Orders in which neighbours pad little, by name; which is best, only plans tell.
+    """Orders in which neighbours need little padding, by name; only plans show which is best.
 
     Args:
-        samples: In any order, at least one.
-        is_encoder_decoder: Whether inputs and targets are padded on their own.
+        samples: Samples in any order, at least one.
+        is_encoder_decoder: Whether inputs and targets are padded separately.
 
     Returns:
-        The same samples in every order; the first is the plainest.
+        The samples in every order, the plainest first.
 
     Source:
         DynaPipe, section "Micro-batch Construction".
@@ -36,13 +36,13 @@ def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> dict[str, lis
 
 
 def order_samples(samples: Sequence[Sample]) -> list[Sample]:
-    """Sorts samples by length, longest first and equal ones by id: all that a decoder needs."""
+    """Samples by length, longest first, and equal ones by id: all that a decoder needs."""
     inputs, targets, ids = _numbers(samples)
     return [samples[i] for i in np.lexsort((ids, -(inputs + targets))).tolist()]
 
 
 def order_pairs(samples: Sequence[Sample]) -> list[Sample]:
-    """Sorts samples by input, then target, longest first, and equal ones by id."""
+    """Samples by input, then target, longest first, and equal ones by id."""
     inputs, targets, ids = _numbers(samples)
     return [samples[i] for i in np.lexsort((ids, -targets, -inputs)).tolist()]
 

@@ -5,11 +5,11 @@ import numpy as np
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import IntArray
 
-TOUR_WORK = 1_000_000  # pairs of points that a round of improving a tour looks at, about
+TOUR_WORK = 1_000_000  # approximate number of pairs of points that a round of improvement compares
 
 
 def tour(x: IntArray, y: IntArray) -> IntArray:
-    """A short way through all points, greatest first.
+    """A short path through all points, beginning at the greatest.
 
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, orders samples of an
@@ -22,7 +22,7 @@ def tour(x: IntArray, y: IntArray) -> IntArray:
 
 
 def banded(x: IntArray, y: IntArray) -> IntArray:
-    """Bands of equally many points by x, gone through by y, up and down in turn."""
+    """Bands of equally many points by x, traversed by y in alternating direction."""
     n_bands = max(1, round(np.sqrt(len(x)) / 2))
     by_x = np.lexsort((-y, -x))
     band = np.empty_like(x)
@@ -31,7 +31,7 @@ def banded(x: IntArray, y: IntArray) -> IntArray:
 
 
 def hilbert(x: IntArray, y: IntArray) -> IntArray:
-    """Along Hilbert's curve, from its far end.
+    """The order along a Hilbert curve, from its far end.
 
     Source:
         Hilbert, "Ueber die stetige Abbildung einer Linie auf ein Flaechenstueck", 1891.

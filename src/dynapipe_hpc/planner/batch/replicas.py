@@ -1,4 +1,4 @@
-"""Spreads micro-batches over replicas."""
+"""Balanced assignment of micro-batches to replicas."""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -19,27 +19,26 @@ class TooFewMicroBatchesError(InputError):
         """The error for an iteration that has too few."""
         return cls(
             f"an iteration has {n_microbatches} micro-batches for {n_replicas} replicas, each "
-            "of which needs one; lower cluster.n_replicas, raise data.tokens_per_batch, or lower "
-            "planner.batch.rows_per_microbatch where it is set"
+            "of which needs one; lower cluster.n_replicas or raise data.tokens_per_batch"
         )
 
 
 def balance_replicas(
     microbatches: Sequence[MicroBatch], cost: CostModel, n_replicas: int
 ) -> list[list[int]]:
-    """Gives every replica about the same work, at least one micro-batch.
+    """Assigns about the same work, and at least one micro-batch, to every replica.
 
-    Balances the sums of `bottleneck_ms` by the largest differencing method: of all partial
-    assignments, the two with the greatest spread between replicas are put together, the most
-    loaded replica of one with the least loaded of the other, until one is left.
+    Balances the sums of `bottleneck_ms` by the largest differencing method: the two partial
+    assignments with the greatest difference between replicas are combined, the most loaded replica
+    of one with the least loaded of the other, until one assignment is left.
 
     Args:
-        microbatches: Of all replicas.
-        cost: Predicts their times.
+        microbatches: Micro-batches of all replicas.
+        cost: Cost model of the micro-batches.
         n_replicas: Number of replicas, >= 1.
 
     Returns:
-        Per replica, indices into `microbatches`, ascending. Replica 0 has micro-batch 0.
+        Indices into `microbatches` per replica, ascending. Replica 0 has micro-batch 0.
 
     Raises:
         TooFewMicroBatchesError: A replica would have nothing to do.
@@ -51,7 +50,7 @@ def balance_replicas(
 
 
 def balance(work_ms: FloatArray, n_replicas: int) -> list[list[int]]:
-    """As `balance_replicas`, for micro-batches of some work each."""
+    """As `balance_replicas`, for micro-batches of known work."""
     if len(work_ms) < n_replicas:
         raise TooFewMicroBatchesError.of(len(work_ms), n_replicas)
     if n_replicas == 1:

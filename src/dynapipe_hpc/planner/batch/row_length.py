@@ -1,4 +1,4 @@
-"""How many positions of a model samples take, and the padded rows that hold them.
+"""Positions that samples take in a model, and the padded rows that hold them.
 
 See docs/decisions/0023-a-sample-takes-as-many-positions-as-it-has-tokens.md.
 """
@@ -18,11 +18,11 @@ ROW_MULTIPLE = 8
 
 
 class RowLengths(NamedTuple):
-    """Lengths that samples need of rows. Arrays of shape (n_samples,).
+    """Lengths of the rows that samples need. Arrays of shape (n_samples,).
 
     Attributes:
-        row_tokens: Tokens; of an encoder-decoder model, those of the input.
-        target_tokens: Tokens on the decoder side; 0 in a decoder-only model.
+        row_tokens: Tokens of the row; in an encoder-decoder model, of the row of the input.
+        target_tokens: Tokens of the row on the decoder side; 0 in a decoder-only model.
     """
 
     row_tokens: npt.NDArray[np.int64]
@@ -30,12 +30,12 @@ class RowLengths(NamedTuple):
 
 
 def padded(tokens: Tokens) -> Tokens:
-    """Rounds up to a multiple of 8, so that lengths are few and kernels well aligned."""
+    """Lengths rounded up to a multiple of 8: fewer different ones, well aligned for kernels."""
     return -(-tokens // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 def row_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengths:
-    """The padded rows that samples need alone, in their order."""
+    """Lengths of the padded rows that samples need alone, in their order."""
     inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
     return rows_of_tokens(inputs, targets, is_encoder_decoder)
 
@@ -43,7 +43,7 @@ def row_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengt
 def rows_of_tokens(
     inputs: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], is_encoder_decoder: bool
 ) -> RowLengths:
-    """The padded rows of samples of so many tokens of inputs and of targets."""
+    """Lengths of the padded rows of samples with the given numbers of tokens."""
     row_positions, target_positions = positions(inputs, targets, is_encoder_decoder)
     # Without input the encoder still has a row, of padding.
     return RowLengths(padded(np.maximum(row_positions, 1)), padded(target_positions))
@@ -52,10 +52,11 @@ def rows_of_tokens(
 def positions(
     inputs: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], is_encoder_decoder: bool
 ) -> RowLengths:
-    """What samples take of rows, without padding.
+    """Positions that samples take in rows, without padding.
 
-    A decoder reads a sample one position late, after a start token in place of its last token:
-    as many positions as tokens. The end-of-sequence token is part of the target.
+    A decoder reads a sample shifted by one position: a start token comes first, and the last token
+    is not read. A sample therefore takes as many positions as it has tokens, the end-of-sequence
+    token of its target included.
     """
     if is_encoder_decoder:
         return RowLengths(inputs, targets)
@@ -63,5 +64,5 @@ def positions(
 
 
 def tokens_of(samples: Sequence[Sample], side: str) -> npt.NDArray[np.int64]:
-    """One number of every sample, by name."""
+    """One attribute of every sample, by name."""
     return np.fromiter(map(attrgetter(side), samples), np.int64, len(samples))

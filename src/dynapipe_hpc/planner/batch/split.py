@@ -1,4 +1,4 @@
-"""Cuts ordered samples into micro-batches."""
+"""Exact splits of ordered samples into consecutive micro-batches."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,27 +26,27 @@ def split_samples(
 
         max_i fill(M_i) + (1 / n_replicas) * sum_i bottleneck(M_i)        [ms]
 
-    exactly, where `bottleneck` is forward and backward on the micro-batch's slowest stage and
-    `fill` is forward and backward on all its other stages: the pipeline fills and drains at
-    the pace of its slowest micro-batch, and in between its slowest stage is busy with all of
-    them. The slowest stage is taken per micro-batch. The sum is then at least the work of any
-    one stage, and equal to it where one stage is slowest throughout, as in most pipelines.
-    With equal stages this is the paper's equation 1.
+    exactly, where `bottleneck` is forward and backward time on the micro-batch's slowest stage,
+    and `fill` is forward and backward time on all its other stages: the pipeline fills and drains
+    at the pace of its slowest micro-batch, and in between its slowest stage is busy with all of
+    them. The slowest stage is that of each micro-batch. The sum is therefore at least the work of
+    any one stage, and equal to it if the same stage is the slowest for all, as in most pipelines.
+    With equal stages this is equation 1 of the paper.
 
-    Every micro-batch is in the mode of recomputation that takes it the least time of those that
-    it may use. It may keep `memory_share` of the memory that the model leaves on a stage; one
-    sample alone may keep all of it. A large batch is cut between bundles only, see `bundles`.
+    Every micro-batch gets the fastest of the modes of recomputation that it may use. It may keep a
+    fraction `memory_share` of the memory that the model leaves on a stage; one sample alone may
+    keep all of it. A large batch is cut between bundles only, see `bundles`.
 
     Args:
-        samples: In the order to be cut, at least one; see `orders`.
-        cost: Predicts time and memory of a candidate micro-batch.
-        cluster: Its replicas share the work, its device memory limits a micro-batch.
-        memory_share: In (0, 1]; 1 / n_stages suits schedules that keep as many micro-batches
-            at a time as there are stages.
+        samples: Samples in the order to be cut, at least one; see `orders`.
+        cost: Cost model of micro-batches.
+        cluster: The cluster, with the replicas that share the work and the memory limit.
+        memory_share: Fraction in (0, 1]; 1 / n_stages suits schedules that keep as many
+            micro-batches at a time as there are stages.
 
     Returns:
-        Micro-batches that hold every sample once, in the given order. Where that would be fewer
-        than replicas, the best of at most len(samples) / n_replicas samples each.
+        Micro-batches that hold every sample once, in the given order. If these are fewer than
+        replicas, the best split into micro-batches of at most len(samples) / n_replicas samples.
 
     Raises:
         DoesNotFitError: A sample alone needs more memory than a stage has.
@@ -60,7 +60,7 @@ def split_samples(
 
 
 def split(table: WindowTable, n_replicas: int, memory_share: float = 1.0) -> list[Window]:
-    """As `split_samples`: first sample, number of samples and mode of every micro-batch."""
+    """As `split_samples`: windows of first sample, number of samples and mode."""
     windows = _cut(table, n_replicas, memory_share)
     n_samples = len(table.row_of_sample)
     if len(windows) < n_replicas <= n_samples:

@@ -1,8 +1,8 @@
-"""What the authors of the paper count, to compare plans with theirs.
+"""Memory and times as the authors of the paper count them, to compare plans with theirs.
 
-They leave out the head's weights and logits, what the embedding takes besides its weights, and
-what a backward pass needs on top. A stage peaks at what all its layers but one store and the
-peak of a profiled stack, although that was of three layers. Noise stays in their measurements.
+They leave out weights and logits of the head, all costs of the embedding except its weights, and
+the transient memory of backward passes. The peak of a stage is what all its layers but one store
+plus the peak of a profiled stack, although that stack had three layers. Noise is not removed.
 
 Source:
     Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, and its artifact.

@@ -11,11 +11,11 @@ from dynapipe_hpc.data.microbatch import Recompute
 
 
 class ModesConfig(ConfigTable):
-    """What every variant says of recomputation.
+    """Modes of recomputation, in every variant of the table.
 
     Attributes:
-        recompute: What backward passes may recompute: none, selective, full, or several of
-            them, of which the planner takes one per micro-batch.
+        recompute: Modes that plans may use: none, selective, full, or several of these, among
+            which the planner chooses for each micro-batch.
     """
 
     recompute: tuple[Literal["none", "selective", "full"], ...] = Field(("none",), min_length=1)
@@ -32,13 +32,13 @@ class AnalyticConfig(ModesConfig):
     The defaults are of one CPU core that computes in float32 with AdamW.
 
     Attributes:
-        kind: Says that this is the table's variant.
-        flops_per_ms: Floating-point operations that a rank finishes per ms at best.
+        kind: Name of this variant.
+        flops_per_ms: Peak rate of a rank, in floating-point operations per ms.
         memory_bytes_per_ms: Bandwidth of a rank's memory.
         launch_ms: Least time of one layer in one direction, however small the micro-batch.
         element_bytes: Size of one number of an activation or weight.
         state_factor: Bytes of weights, gradients and optimizer state per byte of weights.
-        reduction_bytes_per_ms: Tensors added up over replicas or shards.
+        reduction_bytes_per_ms: Rate of all-reduces over replicas or shards.
     """
 
     kind: Literal["analytic"] = "analytic"
@@ -54,11 +54,12 @@ class ProfiledConfig(ModesConfig):
     """Measurements of the machine, as `dynapipe-hpc profile` writes them.
 
     Attributes:
-        kind: Says that this is the table's variant.
-        path: The table (HDF5), or measurements as CSV with NAME_parameters.csv beside NAME.csv.
-        state_factor: As in `AnalyticConfig`; without it, what the table says.
-        accounting: measured, or authors, which leaves out what the authors of the paper do, to
-            compare with their plans; it divides the optimizer's state over replicas (ZeRO-1).
+        kind: Name of this variant.
+        path: The cost table (HDF5), or measurements as CSV with NAME_parameters.csv beside
+            NAME.csv.
+        state_factor: As in `AnalyticConfig`; by default that of the table.
+        accounting: measured, or authors, which leaves out what the authors of the paper leave out,
+            to compare with their plans; it divides the optimizer's state over replicas (ZeRO-1).
     """
 
     kind: Literal["profiled"] = "profiled"

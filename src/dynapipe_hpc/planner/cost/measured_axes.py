@@ -1,4 +1,4 @@
-"""The sizes of micro-batches that layers were measured with, as three common axes."""
+"""Common axes of measured layers: sizes of the micro-batches that they were measured with."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,10 +21,10 @@ OF_PAIRS = (DECODER, DECODER_SIDE)  # depend on the lengths of inputs and of tar
 
 
 def common_axes(layers: Mapping[str, LayerProfile], path: Path) -> Axes:
-    """Rows, tokens per row and target tokens; the latter only 0 in a decoder-only model.
+    """Axes of rows, tokens per row and target tokens; the last is only 0 in decoder-only models.
 
     Raises:
-        InputError: Layers were measured with different ones.
+        InputError: Layers were measured with different sizes.
     """
     found: dict[int, tuple[str, IntArray]] = {TARGET_TOKENS: ("", NO_TARGET)}
     if DECODER in layers:
@@ -41,12 +41,12 @@ def common_axes(layers: Mapping[str, LayerProfile], path: Path) -> Axes:
 
 
 def on_three_axes(layers: Mapping[str, LayerProfile]) -> dict[str, LayerProfile]:
-    """The same layers, with grids of three dimensions; one of 1 where a size does not matter."""
+    """The layers with three-dimensional grids, of length 1 along sizes that do not matter."""
     return {kind: _spread(layer, _places(kind, layers)) for kind, layer in layers.items()}
 
 
 def _places(kind: str, layers: Mapping[str, LayerProfile]) -> tuple[int, ...]:
-    """Which of the three axes those of a kind of layer are."""
+    """Indices of the axes of a kind of layer among the three axes."""
     if kind in OF_PAIRS:
         return (ROWS, ROW_TOKENS, TARGET_TOKENS)
     return (ROWS, TARGET_TOKENS if kind == HEAD and DECODER in layers else ROW_TOKENS)
@@ -60,7 +60,7 @@ def _spread(layer: LayerProfile, places: tuple[int, ...]) -> LayerProfile:
 
 
 def at_points(grid: FloatArray, axes: Axes, wanted: Axes) -> FloatArray:
-    """What a grid holds at the points of other axes; NaN where it has none."""
+    """Values of a grid at the points of other axes; NaN at points that the grid does not have."""
     places, known = [], []
     for n, axis, points in zip(grid.shape, axes, wanted, strict=True):
         found = np.searchsorted(axis, points).clip(max=len(axis) - 1)

@@ -1,4 +1,4 @@
-"""Repairs what noise did to measurements that can only grow."""
+"""Repair of measurements that noise has made decrease where they can only grow."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 
 class Repaired(NamedTuple):
-    """Monotone measurements.
+    """Measurements after the repair.
 
     Attributes:
-        grid: Infinite where infeasible.
-        n_changed: Feasible points whose value was changed by more than 0.1 %.
+        grid: The measurements, nowhere decreasing; infinite where infeasible.
+        n_changed: Number of feasible points whose value was changed by more than 0.1 %.
     """
 
     grid: FloatArray
@@ -20,11 +20,11 @@ class Repaired(NamedTuple):
 
 
 def make_monotone(measured: FloatArray) -> Repaired:
-    """The measurements, nowhere decreasing along any axis.
+    """The measurements made nondecreasing along every axis.
 
-    Halfway between the smallest monotone function above the measurements and the largest
-    below, so that single outliers count half in either direction. A point is infeasible if
-    it is NaN or if a smaller micro-batch is.
+    The result is halfway between the smallest monotone function above the measurements and the
+    largest below, so single outliers count half in either direction. A point is infeasible if it is
+    NaN or if a smaller micro-batch is infeasible.
     """
     known = np.where(np.isnan(measured), np.inf, measured)
     above, below = known, np.flip(known)
@@ -38,5 +38,5 @@ def make_monotone(measured: FloatArray) -> Repaired:
 
 
 def as_measured(measured: FloatArray) -> Repaired:
-    """The measurements with all their noise; infinite where NaN."""
+    """The measurements without repair; infinite where NaN."""
     return Repaired(np.where(np.isnan(measured), np.inf, measured), 0)

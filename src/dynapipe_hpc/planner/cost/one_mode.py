@@ -1,4 +1,4 @@
-"""A cost model of which a plan may use one mode of recomputation."""
+"""Cost model with one mode of recomputation."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, 
 
 @dataclass(frozen=True, slots=True)
 class OneMode:
-    """A `CostModel` that knows one of another's modes.
+    """A `CostModel` with one of the modes of another.
 
     Attributes:
-        cost: The other.
+        cost: The other cost model.
         mode: One of its modes.
     """
 
@@ -20,7 +20,7 @@ class OneMode:
 
     @property
     def description(self) -> str:
-        """Where the numbers come from, for people."""
+        """Human-readable origin of the costs."""
         return self.cost.description
 
     @property
@@ -30,7 +30,7 @@ class OneMode:
 
     @property
     def monotone(self) -> "OneMode":
-        """The same without noise, never more."""
+        """The costs without noise, never above these."""
         return OneMode(self.cost.monotone, self.mode)
 
     @property
@@ -40,17 +40,17 @@ class OneMode:
 
     @property
     def static_bytes(self) -> FloatArray:
-        """Shape (n_stages,): weights, gradients and optimizer state."""
+        """Weights, gradients and optimizer state of every stage, shape (n_stages,)."""
         return self.cost.static_bytes
 
     @property
     def reduce_ms(self) -> FloatArray:
-        """As of all modes."""
+        """Time of the gradient all-reduce, the same in every mode."""
         return self.cost.reduce_ms
 
     @property
     def step_ms(self) -> float:
-        """As of all modes."""
+        """Time of the optimizer step, the same in every mode."""
         return self.cost.step_ms
 
     def stage_costs(

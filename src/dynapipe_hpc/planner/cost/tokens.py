@@ -1,4 +1,4 @@
-"""Tokens that the parts of a model are given."""
+"""Tokens that pass through the parts of a model."""
 
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ class Tokens(NamedTuple):
                 return cls(rows * np.maximum(inputs, targets), nothing, nothing)
 
     def times(self, amount: Amount) -> FloatArray:
-        """The quantity that an amount grows to."""
+        """The quantity that an amount becomes for these tokens."""
         quantity: FloatArray = (
             self.own * amount.per_own
             + self.source * amount.per_source

@@ -11,28 +11,28 @@ from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import IntArray
 
 FEWEST_SAMPLES = 2048
-"""Of a batch that is bundled; plans of smaller ones take little time."""
+"""Least number of samples of a batch that is bundled; smaller batches take little time to plan."""
 FEWEST_PER_REPLICA = 512
-"""Likewise, for each replica."""
+"""Least number of samples for each replica of such a batch."""
 BUNDLES_PER_REPLICA = 256
-"""As many, of equal size, would be all that a replica has to do."""
+"""Least number of bundles for each replica, if all bundles had the same number of tokens."""
 BUNDLES_PER_LONGEST = 3
-"""As many, of equal size, would be as long as the longest sample."""
+"""Least number of bundles with as many tokens as the longest sample."""
 
 
 def bundles(lengths: RowLengths, n_replicas: int) -> IntArray:
-    """Where bundles of neighbouring samples begin, and the end.
+    """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
-    A bundle has 1, 2, 4, ... samples: as many as have no more padded tokens together than a third
-    of the longest sample and a small share of what a replica has to do. So it takes little memory
-    and little time, and every replica has many.
+    A bundle has 1, 2, 4, ... samples: as many as together have no more padded tokens than a third
+    of the longest sample and a small fraction of the work of a replica. It therefore takes little
+    memory and little time, and every replica has many.
 
     Args:
-        lengths: Of the samples in their order.
-        n_replicas: Replicas that share the work.
+        lengths: Row lengths of the samples in their order.
+        n_replicas: Number of replicas that share the work.
 
     Returns:
-        Ascending from 0 to the number of samples, shape (n_bundles + 1,).
+        Indices of samples, ascending from 0 to the number of samples, shape (n_bundles + 1,).
     """
     n_samples = len(lengths.row_tokens)
     if n_samples < max(FEWEST_SAMPLES, FEWEST_PER_REPLICA * n_replicas):
@@ -43,7 +43,7 @@ def bundles(lengths: RowLengths, n_replicas: int) -> IntArray:
 
 
 def _sizes(lengths: RowLengths, most_tokens: float) -> IntArray:
-    """Of the bundle that would begin with each sample."""
+    """Number of samples of the bundle that would begin with each sample."""
     sizes = np.ones_like(lengths.row_tokens)
     row_tokens, target_tokens = lengths
     size = 1

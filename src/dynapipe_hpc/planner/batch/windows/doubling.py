@@ -1,4 +1,4 @@
-"""Windows of 1, 2, 4, ... samples: how large windows may be, from few of them."""
+"""Largest windows that fit, found from windows of 1, 2, 4, ... samples."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,14 @@ from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Doubling:
-    """Windows of 1, 2, 4, ... samples, or of all that are left.
+    """Windows of 1, 2, 4, ... samples, or of all samples that are left.
 
     Attributes:
-        lookup: Of the windows.
-        size: Shape (n_sizes, n_rows).
-        longest: Per side, shape (n_sizes, n_samples): of so many samples from each one on.
-        rated: Per mode, n_sizes * n_rows windows, those of one sample first.
+        lookup: Look-up of the windows.
+        size: Number of samples of each window, shape (n_sizes, n_rows).
+        longest: Length of the longest of so many samples from each sample on, per side, shape
+            (n_sizes, n_samples).
+        rated: Ratings per mode of n_sizes * n_rows windows, those of one sample first.
     """
 
     lookup: WindowLookup
@@ -41,15 +42,16 @@ class Doubling:
         return cls(lookup, size, longest, rated)
 
     def extents(self) -> Iterator[Extent]:
-        """Those of the modes."""
+        """The extents of the windows of every mode."""
         for rated, mode in zip(self.rated, self.lookup.cost.recompute_modes, strict=True):
             yield self._extent(rated, mode)
 
     def _extent(self, rated: Rated, mode: Recompute) -> Extent:
-        """Memory grows almost evenly with samples, so what fits is close to the straight line.
+        """The largest windows of a mode.
 
-        One window where the line passes the limit is tried. If it does not fit, none beyond is
-        used; if it does, it may be any up to the next of the sizes.
+        Memory grows almost linearly with the number of samples, so the size at which it reaches the
+        limit is estimated by linear interpolation. One window of that size is tried. If it does not
+        fit, no larger window is used; if it does, windows up to the next of the sizes may be.
         """
         rows, n_sizes = np.arange(self.size.shape[1]), len(self.size)
         fits = np.isfinite(rated.ratings.memory_share).reshape(self.size.shape)
@@ -66,7 +68,7 @@ class Doubling:
         return Extent(np.where(n_fitting, largest, 0), np.where(n_fitting, most, 0))
 
     def _fits(self, size: IntArray, low: IntArray, mode: Recompute) -> BoolArray:
-        """Whether windows fit of which two of a size, the one with index `low`, hold all."""
+        """Whether windows fit that two overlapping windows of the size with index `low` cover."""
         first = self.lookup.first
         second = first + size - self.size[low, np.arange(len(first))]
         longest = (np.maximum(side[low, first], side[low, second]) for side in self.longest)
@@ -75,7 +77,7 @@ class Doubling:
 
 
 def _longest(side: IntArray, sizes: IntArray) -> IntArray:
-    """Of `sizes` samples, each twice the one before, or all that are left, from each one on."""
+    """Length of the longest of so many samples from each sample on; each size doubles the last."""
     longest = np.tile(side, (len(sizes), 1))
     for half, whole, size in zip(longest[:-1], longest[1:], sizes[:-1], strict=True):
         whole[:] = half

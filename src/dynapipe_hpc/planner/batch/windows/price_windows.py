@@ -1,4 +1,4 @@
-"""Looks up what every window of neighbouring samples costs."""
+"""Look-up of the costs of every window of neighbouring samples."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,12 +22,12 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray
 
 
 def price_windows(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> WindowTable:
-    """Looks up what every micro-batch of neighbouring samples costs, once for all uses.
+    """Costs of every micro-batch of neighbouring samples, looked up once for all uses.
 
     Args:
-        samples: In the order to be cut, at least one.
-        cost: Predicts time and memory.
-        cluster: Whose memory limits a micro-batch that runs alone.
+        samples: Samples in the order to be cut, at least one.
+        cost: Cost model of micro-batches.
+        cluster: The cluster, with its memory limit.
 
     Raises:
         DoesNotFitError: A sample alone needs more memory than a stage has.
@@ -47,10 +47,10 @@ def price_windows(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) 
 def price_bundled_windows(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster
 ) -> WindowTable:
-    """As `price_windows`; of a large batch only micro-batches of whole bundles, see `bundles`.
+    """As `price_windows`, but for a large batch only micro-batches of whole bundles.
 
-    That is what plans are made of. If there is little memory, so that some bundle does not run
-    where its samples might, samples are not bundled.
+    Plans are made of these, see `bundles`. If memory is so scarce that some bundle cannot run where
+    its samples could, samples are not bundled.
     """
     lengths = row_lengths(samples, cost.is_encoder_decoder)
     begin = bundles(lengths, cluster.n_replicas)
@@ -100,7 +100,7 @@ def _looked_up(
 
 
 def _spans(most: Sequence[IntArray]) -> IntArray:
-    """Where rows of so many cells begin and end, given that none lie between them."""
+    """Begin and end of rows of so many cells, which follow each other without gaps."""
     end = np.cumsum(most).reshape(len(most), -1)
     return np.stack([end - most, end], axis=2)
 
@@ -108,7 +108,7 @@ def _spans(most: Sequence[IntArray]) -> IntArray:
 def _check_samples(
     samples: Sequence[Sample], rated: Sequence[Rated], cost: CostModel, cluster: Cluster
 ) -> None:
-    """Raises for the first sample that runs in no mode; its costs are at its place."""
+    """Raises for the first sample that runs in no mode; the first windows are those of samples."""
     shares = np.min([found.ratings.memory_share[: len(samples)] for found in rated], axis=0)
     misfits = np.flatnonzero(np.isinf(shares))
     if misfits.size:

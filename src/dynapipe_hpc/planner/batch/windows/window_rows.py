@@ -1,4 +1,4 @@
-"""Which samples, or bundles of samples, share a row of the tables of windows."""
+"""Rows of the tables of windows, and the samples or bundles that share them."""
 
 import numpy as np
 
@@ -18,12 +18,12 @@ def begin_rows(lengths: RowLengths) -> BoolArray:
 
 
 def begin_rows_of_bundles(begins: BoolArray, n_samples: IntArray, reach: IntArray) -> BoolArray:
-    """Likewise of bundles, whose windows must also have as many samples.
+    """Whether a row begins with each bundle, whose windows must also have as many samples.
 
     Args:
-        begins: By their lengths alone, shape (n_bundles,).
-        n_samples: Of every bundle.
-        reach: Per row of these, the most bundles of a window.
+        begins: Whether a row begins by lengths alone, shape (n_bundles,).
+        n_samples: Number of samples of every bundle.
+        reach: Largest number of bundles of a window, for every row by lengths alone.
     """
     n_bundles = len(n_samples)
     changes = np.append(np.flatnonzero(np.diff(n_samples)) + 1, n_bundles + reach.max())
