@@ -90,8 +90,8 @@ def ends(
     The loss computes logits in chunks, and in the backward pass once more.
 
     Args:
-        width: Of the residual stream.
-        stream: As of `self_attention`.
+        width: Width of the residual stream.
+        stream: Numbers of the residual stream, see `self_attention`.
         vocabulary: Token ids of the shard.
         embedded: Tokens that are looked up.
         predicted: Tokens that are predicted.

@@ -148,7 +148,7 @@ class Part:
         return total(own_precision, self.transient_float32.times(FLOAT32_BYTES))
 
     def transient_most_bytes(self, element_bytes: int) -> float:
-        """Limit of the bytes needed in addition while the forward pass runs; infinite without one."""
+        """Limit of `transient_bytes`; infinite if there is none."""
         return self.transient_most * (element_bytes + FLOAT32_BYTES)
 
     def _recomputed(self, recompute: Recompute) -> list[Block]:

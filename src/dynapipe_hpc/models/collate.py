@@ -1,4 +1,4 @@
-"""From a micro-batch to the tensors that a model reads."""
+"""Tensors that a model reads, made of a micro-batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class TokenBatch:
     Attributes:
         tokens: What the model reads: every sample one position late, after a start token.
         labels: What it is to predict: the samples themselves.
-        weights: Of each prediction in the loss, float64; zero on inputs and on padding.
+        weights: Weight of each prediction in the loss, float64; zero on inputs and on padding.
     """
 
     tokens: Tensor
@@ -59,8 +59,8 @@ def collate(
 
     Args:
         microbatch: Which samples, in which rows.
-        samples: By sample id, how many tokens of each are used.
-        token_weights: By sample id, the weight in the loss of each of its target tokens.
+        samples: Samples by id, with the number of tokens used of each.
+        token_weights: Weight in the loss of each target token of a sample, by sample id.
         reader: Gives the tokens.
         start_id: Token before the first of every sample; also fills padding.
 

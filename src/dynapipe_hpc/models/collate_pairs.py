@@ -1,4 +1,4 @@
-"""From a micro-batch to what an encoder-decoder model reads."""
+"""Tensors that an encoder-decoder model reads, made of a micro-batch."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class PairBatch:
         decoder_tokens: What the decoder reads, shape (rows, target_tokens): every target one
             position late, after a start token.
         labels: What it is to predict, of the same shape: the targets themselves.
-        weights: Of each prediction in the loss, float64; zero on padding.
+        weights: Weight of each prediction in the loss, float64; zero on padding.
     """
 
     is_padded: bool
@@ -70,8 +70,8 @@ def collate_pairs(
 
     Args:
         microbatch: Which samples, in which rows.
-        samples: By sample id, how many tokens of each are used.
-        token_weights: By sample id, the weight in the loss of each of its target tokens.
+        samples: Samples by id, with the number of tokens used of each.
+        token_weights: Weight in the loss of each target token of a sample, by sample id.
         reader: Gives the tokens; a side of which it gives none is laid out as padding.
         start_id: Token before the first of every target; also fills padding.
 

@@ -22,8 +22,8 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
     another one holds. Weights are normal; biases start at zero, scales of norms at one.
 
     Args:
-        module: Its parameter names are those of the unsplit model.
-        seed: Of the whole model.
+        module: Module whose parameters are named as in the unsplit model.
+        seed: Seed of the complete model.
         deviation_of: The standard deviation of a weight, by its name and shape.
     """
     splits = splits_of(module)
@@ -40,9 +40,9 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
 
 
 def gpt_deviation(n_layers: int) -> Deviation:
-    """As in GPT-2: weights that write to the residual stream are scaled down.
+    """Standard deviations as in GPT-2: smaller for weights that write to the residual stream.
 
-    They are by the square root of how many do, two in each of the model's layers.
+    They are divided by the square root of the number of such weights, two in each layer.
     """
 
     def deviation_of(name: str, _: torch.Size) -> float:

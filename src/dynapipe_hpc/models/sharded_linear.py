@@ -23,7 +23,7 @@ class ColumnLinear(nn.Module):
         n_outputs: Numbers per token that come out of all shards together, a multiple of
             `n_blocks` x shards; of one block any number, with zeros after the last.
         shards: The shards of the stage.
-        n_blocks: Of how many blocks of outputs each shard computes its part.
+        n_blocks: Number of blocks of outputs, of each of which every shard computes its part.
         bias: Whether there is one.
     """
 

@@ -18,7 +18,7 @@ class TokenEmbedding(nn.Module):
 
     Args:
         vocab_size: Number of ids; the last shards are filled up with vectors of zeros.
-        width: Of a vector.
+        width: Width of a vector.
         shards: The shards of the stage.
     """
 

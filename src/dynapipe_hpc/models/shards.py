@@ -103,7 +103,7 @@ class _Entered(Function):
 
 
 class _Summed(Function):
-    """As above, the operator g."""
+    """Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, the operator g."""
 
     @staticmethod
     def forward(_: Any, values: Tensor, shards: Shards) -> Tensor:

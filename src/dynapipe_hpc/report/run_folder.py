@@ -110,7 +110,7 @@ class RunFolder:
 
         Args:
             path: The folder.
-            n_repeatable: As for `create`.
+            n_repeatable: See `create`.
 
         Raises:
             InputError: The folder holds more of a run, or other files, or cannot be read.

@@ -20,9 +20,9 @@ class Communicators:
     """Number of communicators of a rank, by use.
 
     Attributes:
-        transfers: Those that carry activations or gradients, each in one direction.
-        copies: Those that carry copies of tied weights, in both directions.
-        sums: Those of all-reduces.
+        transfers: Communicators of activations or gradients, each in one direction.
+        copies: Communicators of copies of tied weights, in both directions.
+        sums: Communicators of all-reduces.
     """
 
     transfers: int

@@ -27,8 +27,8 @@ class TorchGroups:
     Attributes:
         cluster: All ranks.
         rank: This one.
-        transfers: By what is sent between stages, the ranks with the same shard number, in the
-            order of plans; empty if there is one stage and one replica. A pair of ranks has a
+        transfers: Ranks with the same shard number, in the order of plans, by what is sent between
+            stages; empty if there is one stage and one replica. A pair of ranks has a
             communicator and a stream per group, so that a gradient that is late does not hold up an
             activation.
         replicas: Data-parallel ranks: the same shard of the same stage, by replica.

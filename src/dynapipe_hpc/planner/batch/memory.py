@@ -43,7 +43,7 @@ def does_not_fit(
 
     Args:
         subject: Name of what cannot run, as the beginning of a sentence.
-        costs: Its costs, as those of one micro-batch.
+        costs: Costs of the subject, as those of one micro-batch.
         cost: Cost model that they come from.
         cluster: The cluster, whose memory is too small.
         way_out: What to change other than the memory.

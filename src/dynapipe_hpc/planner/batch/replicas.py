@@ -50,7 +50,7 @@ def balance_replicas(
 
 
 def balance(work_ms: FloatArray, n_replicas: int) -> list[list[int]]:
-    """As `balance_replicas`, for micro-batches of known work."""
+    """Indices of micro-batches of known work, per replica; see `balance_replicas`."""
     if len(work_ms) < n_replicas:
         raise TooFewMicroBatchesError.of(len(work_ms), n_replicas)
     if n_replicas == 1:

@@ -60,7 +60,7 @@ def split_samples(
 
 
 def split(table: WindowTable, n_replicas: int, memory_share: float = 1.0) -> list[Window]:
-    """As `split_samples`: windows of first sample, number of samples and mode."""
+    """Windows (first sample, number of samples, mode) of a split, see `split_samples`."""
     windows = _cut(table, n_replicas, memory_share)
     n_samples = len(table.row_of_sample)
     if len(windows) < n_replicas <= n_samples:
@@ -72,8 +72,8 @@ class FrontPoint(NamedTuple):
     """A split that no other beats in both fill and work.
 
     Attributes:
-        fill_ms: Of its micro-batch that fills slowest.
-        work_ms: Of all its micro-batches.
+        fill_ms: Fill time of the micro-batch that fills slowest.
+        work_ms: Work of all micro-batches.
         sizes: Samples per micro-batch, in order.
     """
 

@@ -74,7 +74,7 @@ class AnalyticCost:
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
-        """Those that the configuration names."""
+        """Modes that the configuration names."""
         return self._config.recompute_modes
 
     @property
@@ -147,7 +147,7 @@ class AnalyticCost:
 
 
 class _Layer(NamedTuple):
-    """As the columns of `StageCosts`, each of shape (n_microbatches,)."""
+    """Columns of `StageCosts` for one layer, each of shape (n_microbatches,)."""
 
     forward_ms: FloatArray
     backward_ms: FloatArray

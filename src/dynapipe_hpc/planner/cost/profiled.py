@@ -132,7 +132,7 @@ class ProfiledCost:
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
-        """Those that the configuration names."""
+        """Modes that the configuration names."""
         return self._modes
 
     @cached_property
@@ -148,7 +148,7 @@ class ProfiledCost:
 
     @property
     def step_ms(self) -> float:
-        """Of the largest stage, as measured per byte."""
+        """Optimizer step of the largest stage, as measured per byte."""
         return float(self._held.own.max() * self._update.optimizer_ms_per_byte)
 
     def stage_costs(
@@ -175,7 +175,7 @@ class _Selection(NamedTuple):
     n_shards: int
 
     def layers(self, recompute: Recompute, kinds: Iterable[str]) -> dict[str, LayerProfile]:
-        """By kind, as they are counted.
+        """Measurements of layers by kind, as they are counted.
 
         Raises:
             InputError: They were not measured.
@@ -185,7 +185,7 @@ class _Selection(NamedTuple):
         return as_authors_count(layers, self.config.path) if is_authors else layers
 
     def key(self, recompute: Recompute, kind: str) -> LayerKey:
-        """Where in the table a layer is."""
+        """Place of a layer in the table."""
         return LayerKey(self.n_shards, recompute.text, kind)
 
     def _layer(self, key: LayerKey) -> LayerProfile:
@@ -209,7 +209,7 @@ class _PlainBackward(NamedTuple):
 
     @classmethod
     def of(cls, selection: _Selection, kinds: Iterable[str]) -> Self:
-        """As far as they were measured."""
+        """The passes of some kinds of layers, if all of them were measured."""
         layers = selection.table.layers
         keys = {kind: selection.key(Recompute.NONE, kind) for kind in kinds}
         if not all(key in layers for key in keys.values()):
@@ -220,7 +220,7 @@ class _PlainBackward(NamedTuple):
         return cls(common_axes(known, selection.config.path), times)
 
     def at(self, kind: str, axes: Axes) -> FloatArray:
-        """Of a kind of layer, at the points of a grid; NaN where not measured."""
+        """Times of a kind of layer at the points of a grid; NaN where not measured."""
         if kind not in self.backward_ms:
             return np.full((1, 1, 1), np.nan)
         return at_points(self.backward_ms[kind], self.axes, axes)

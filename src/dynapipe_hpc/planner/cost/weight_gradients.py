@@ -30,10 +30,10 @@ def weight_ms(
     Args:
         kind: What the layer is.
         layer: Measurements on three axes.
-        plain_ms: Its backward pass without recomputation, on the same grid; NaN where that was
-            not measured.
+        plain_ms: Time of its backward pass without recomputation, on the same grid; NaN where that
+            was not measured.
         shape: The model.
-        axes: Of the measurements.
+        axes: Axes of the measurements.
 
     Returns:
         On the grid of the layer, never more than its backward_ms; NaN where that is.

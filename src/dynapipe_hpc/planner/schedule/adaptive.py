@@ -34,7 +34,7 @@ def adaptive(
 def adaptive_split(
     costs: StageCosts, activation_limit_bytes: FloatArray, link: Link = INSTANT
 ) -> Schedule:
-    """As `adaptive`, with weight gradients (W) computed while a stage would be idle.
+    """An adaptive schedule whose weight gradients (W) are computed while a stage would be idle.
 
     W also runs when the memory that it frees is needed.
 

@@ -68,7 +68,7 @@ def schedule_priced(
     cluster: Cluster,
     rules: Sequence[ScheduleRule],
 ) -> Pipeline:
-    """As `schedule_pipeline`, for micro-batches whose costs are known.
+    """Schedules micro-batches whose costs are known, see `schedule_pipeline`.
 
     Args:
         microbatches: Micro-batches of one replica, in the order in which they enter the pipeline.

@@ -47,7 +47,7 @@ def price_windows(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) 
 def price_bundled_windows(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster
 ) -> WindowTable:
-    """As `price_windows`, but for a large batch only micro-batches of whole bundles.
+    """Looks up what every micro-batch of whole bundles costs, if the batch is large.
 
     Plans are made of these, see `bundles`. If memory is so scarce that some bundle cannot run where
     its samples could, samples are not bundled.

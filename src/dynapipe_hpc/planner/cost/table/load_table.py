@@ -12,7 +12,7 @@ def load_table(path: Path, shape: ModelShape) -> ProfileTable:
     """A cost table (HDF5), or measurements as CSV with their parameters beside them.
 
     Args:
-        path: Its suffix says which.
+        path: The file; its suffix says which of the two it is.
         shape: The model that was measured.
 
     Raises:

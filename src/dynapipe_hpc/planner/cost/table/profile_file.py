@@ -36,7 +36,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 
 FORMAT = "dynapipe-hpc cost table"
 ROUNDS_FORMAT = "dynapipe-hpc rounds of a profile"
-"""Of the file beside a table whose profile was interrupted."""
+"""Format of the file beside a table whose profile was interrupted."""
 SCHEMA_VERSION = 1
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
@@ -148,7 +148,7 @@ def _check_format(file: h5py.File, path: Path) -> None:
 
 
 def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
-    """Of files that have one: those of older versions do not."""
+    """Compares the checksum of a file that has one; files of older versions do not."""
     written, found = StoredAttributes(file).get("checksum"), checksum_of(table)
     if written is not None and written != found:
         raise InputError(

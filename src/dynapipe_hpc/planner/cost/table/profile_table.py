@@ -66,7 +66,7 @@ class LayerKey(NamedTuple):
     kind: str
 
     def __str__(self) -> str:
-        """Its place in a file."""
+        """Place of the layer in a file."""
         return f"tensor_parallel={self.tensor_parallel}/recompute={self.recompute}/{self.kind}"
 
 
@@ -77,10 +77,11 @@ class LayerProfile:
     A point that ran out of memory, or was not measured, is NaN in every grid.
 
     Attributes:
-        parameter_bytes: Its weights.
+        parameter_bytes: Size of its weights.
         axes: Ascending rows, then tokens per row; of a T5's decoder a third axis, of target
             tokens, and of its head the second is that.
-        forward_ms: Like the following, an array with one dimension per axis.
+        forward_ms: Time of the forward pass; this and the following are arrays with one dimension
+            per axis.
         weight_ms: The part of backward_ms that computes gradients of weights; None if it was not
             measured apart.
         stack_peak_bytes: The most that a stack of such layers occupied, however many it had;

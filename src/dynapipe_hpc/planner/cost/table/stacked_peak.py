@@ -23,8 +23,8 @@ def transient_of_stack(
 
     Args:
         axes: Ascending sizes of micro-batches, all >= 1: rows first, tokens of a row last.
-        stored: Kept by one layer, one dimension per axis; NaN where not measured.
-        peak: Of the stack, same shape.
+        stored: Bytes kept by one layer, one dimension per axis; NaN where not measured.
+        peak: Peak of the stack, same shape.
 
     Returns:
         Array of the same shape; NaN where not measured.
