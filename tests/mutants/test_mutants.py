@@ -10,9 +10,13 @@ LOSS = ("tests/training/test_loss.py",)
 WEIGHT = "return {s.sample_id: 1 / total for s in samples}"
 
 
-def test_every_mutant_changes_a_place_that_is_there_once() -> None:
+def test_every_mutant_changes_the_code_in_a_place_that_is_there_once() -> None:
     for mutant in MUTANTS:
-        compile(mutant.changed_source(), mutant.file, "exec")
+        original, changed = (
+            compile(source, mutant.file, "exec")
+            for source in (mutant.path.read_text(), mutant.changed_source())
+        )
+        assert changed != original, mutant
 
 
 def test_every_mutant_is_another_one_and_names_tests_that_there_are() -> None:

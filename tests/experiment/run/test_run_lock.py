@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.report.run_folder import RunFolder
 
 PATIENCE_S = 0.3
-N_STARTS = 6
+N_STARTS = 4
 
 
 def take(folder: Path) -> RunLock:
@@ -113,7 +113,9 @@ def test_another_process_with_the_number_of_the_first_holds_no_lock(tmp_path: Pa
         (path,) = (tmp_path / ".lock").iterdir()
         facts = json.loads(path.read_text())
         path.write_text(json.dumps({**facts, "process": {**facts["process"], "started": "1"}}))
-        take(tmp_path).release()
+        lock = take(tmp_path)
+        assert not path.exists()
+        lock.release()
         process.kill()
 
 
@@ -169,6 +171,7 @@ def test_a_pipe_in_place_of_a_lock_makes_nobody_wait(tmp_path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
     take(tmp_path).release()
+    assert not path.exists()
 
 
 def test_a_file_in_place_of_the_lock_is_named(tmp_path: Path) -> None:
