@@ -3,9 +3,7 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,18 +18,21 @@ from tests.bad_input.good import (
     WITH_TOKENIZER,
 )
 from tests.bad_input.oracle import COUNTS, assert_clear, listing
-from tests.bad_input.worker import Ended, environment
+from tests.bad_input.worker import Worker
 
 IS_ROOT = os.geteuid() == 0
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="needs setpriv"),
-]
+pytestmark = pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="needs setpriv")
 
-MAIN = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main())"
 # Root may do anything, unless it gives that away.
 AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
-COMMAND = [*(AS_OTHERS if IS_ROOT else []), sys.executable, "-c", MAIN]
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """One who may not do everything."""
+    running = Worker(tmp_path_factory.mktemp("worker"), AS_OTHERS if IS_ROOT else [])
+    yield running
+    running.close()
 
 
 @pytest.mark.parametrize(
@@ -51,9 +52,10 @@ COMMAND = [*(AS_OTHERS if IS_ROOT else []), sys.executable, "-c", MAIN]
     ],
 )
 def test_a_file_that_may_not_be_read_is_named(
-    folder: Path, arguments: Sequence[str], name: str
+    other: Worker, folder: Path, arguments: Sequence[str], name: str
 ) -> None:
-    assert_refused(
+    assert_refused_where(
+        other,
         folder,
         arguments,
         f"{Path(name).name}.*(may not be read|Permission denied)",
@@ -76,37 +78,37 @@ CHECKPOINT = "trained/checkpoints/000003"
     ],
 )
 def test_a_checkpoint_that_may_not_be_read_is_not_taken_for_damaged(
-    trained: Path, name: str, words: str
+    other: Worker, trained: Path, name: str, words: str
 ) -> None:
-    assert_refused(trained, GO_ON, words, trained / name, 0)
+    assert_refused_where(other, trained, GO_ON, words, trained / name, 0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "name"), [(PREPROCESS, "out.h5"), (IMPORT, "out.h5"), (REPORT, "out.html")]
 )
 def test_a_folder_that_may_not_be_written_to_is_named(
-    folder: Path, arguments: Sequence[str], name: str
+    other: Worker, folder: Path, arguments: Sequence[str], name: str
 ) -> None:
-    assert_refused(folder, arguments, f"{name}: its folder '.' is not writable", folder, 0o555)
+    assert_refused_where(
+        other, folder, arguments, f"{name}: its folder '.' is not writable", folder, 0o555
+    )
 
 
-def assert_refused(
-    folder: Path, arguments: Sequence[str], words: str, closed: Path, mode: int
+def assert_refused_where(
+    worker: Worker,
+    folder: Path,
+    arguments: Sequence[str],
+    words: str,
+    closed: Path,
+    mode: int,
 ) -> None:
-    COUNTS["tried"] += 1
+    """As the oracle's `assert_refused`, while a file or folder has other permissions."""
     before, mode_before = listing(folder), closed.stat().st_mode
     closed.chmod(mode)
-    ended = subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-        env=environment(),
-    )
+    ended = worker.call(folder, arguments)
     closed.chmod(mode_before)
-    assert_clear(Ended(ended.returncode, ended.stdout, ended.stderr, grown_bytes=0))
+    COUNTS["tried"] += 1
+    assert_clear(ended)
     assert re.search(words, ended.stderr), ended.stderr
     assert listing(folder) == before
     COUNTS["clear"] += 1

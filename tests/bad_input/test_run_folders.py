@@ -14,17 +14,6 @@ def replaced(old: str, new: str) -> Change:
     return lambda path: path.write_text(path.read_text().replace(old, new, 1))
 
 
-def everywhere(old: str, new: str) -> Change:
-    """Other text in place of all of its kind, of which there is one."""
-
-    def change(path: Path) -> None:
-        first, second, *rest = path.read_text().split("\n")
-        assert old in second
-        path.write_text("\n".join([first, second.replace(old, new), *rest]))
-
-    return change
-
-
 CHANGES: list[tuple[str, Change, str]] = [
     *(
         (f"run/{name}", change, "run")
@@ -58,41 +47,8 @@ CHANGES: list[tuple[str, Change, str]] = [
     ("run/iterations.csv", replaced("\n0,", '\n"0,'), "iterations.csv"),
     ("run/iterations.csv", replaced("\n0,", "\n" + "x" * 200_000 + ","), "iterations.csv"),
     ("run/trace.json", be("[\n,nonsense\n"), "trace.json:2: not an iteration of a trace"),
-    ("run/trace.json", be("[\n,{}\n"), "trace.json:2: not an iteration of a trace"),
-    ("run/trace.json", be("[\n,1\n"), "trace.json:2: not an iteration of a trace"),
     ("run/trace.json", be("[\n," + "[" * 50_000 + "\n"), "trace.json:2: not an iteration"),
-    ("run/trace.json", replaced('"ts":', '"ts":"x","t":'), "trace.json:2: not an iteration"),
-    ("run/trace.json", replaced('"ts":0.0', '"ts":NaN'), "trace.json:2: not an iteration"),
     ("run/trace.json", replaced('"ts":0.0', '"ts":1e999'), "trace.json:2: not an iteration"),
-    (
-        "run/trace.json",
-        replaced('"cat":"forward","ph":"X","pid":1', '"cat":"forward","pid":"one"'),
-        "trace.json:2: not an iteration",
-    ),
-    ("run/trace.json", replaced('"args":{"iteration":0}', '"args":7'), "trace.json:2: not an it"),
-    ("run/trace.json", replaced('"cat":"forward"', '"cat":"nap"'), "trace.json:2: not an it"),
-    *(
-        (
-            "run/trace.json",
-            everywhere(f'"{key}":{old}', f'"{key}":{new}'),
-            "trace.json:2: not an it",
-        )
-        for key, old, new in (
-            ("iteration", "0", '"x"'),
-            ("iteration", "0", "[0]"),
-            ("iteration", "0", "0.5"),
-            ("iteration", "0", "true"),
-            ("iteration", "0", "-1"),
-            ("iteration", "0", "null"),
-            ("microbatch", "0", '"x"'),
-            ("rows", "", 'true,"x":'),
-            ("row_tokens", "", '"x","y":'),
-            ("ts", "0.0", "9" * 400),
-            ("dur", "", 'true,"x":'),
-            ("pid", "", '1.5,"x":'),
-            ("name", "", '7,"x":'),
-        )
-    ),
 ]
 
 

@@ -48,9 +48,11 @@ class Worker:
 
     Attributes:
         folder: Where the process keeps its output.
+        started_by: Command that starts the process; empty for none.
     """
 
     folder: Path
+    started_by: Sequence[str] = ()
     _process: "subprocess.Popen[str] | None" = field(default=None)
 
     def call(self, folder: Path, arguments: Sequence[str]) -> Ended:
@@ -87,7 +89,7 @@ class Worker:
             for name in STREAMS:
                 (self.folder / name).touch()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.bad_input.serve", str(self.folder)],
+                [*self.started_by, sys.executable, "-m", "tests.bad_input.serve", str(self.folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -1,7 +1,9 @@
 """What is wrong with a start is said before torch is loaded."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,17 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.load import to_toml
 
+# Runs commands that end before torch is loaded, and says so after each.
 PROGRAM = """\
-import sys
+import contextlib, io, json, sys
 from dynapipe_hpc.cli.main import main
-try:
-    code = main(sys.argv[1:])
-except SystemExit as end:
-    code = end.code
-print(code, 'torch' in sys.modules)
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([code, 'torch' in sys.modules, said.getvalue()]))
 """
 
 
@@ -31,25 +36,37 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("verb", ["run", "profile"])
-@pytest.mark.parametrize(
-    ("config", "override", "message"),
-    [
-        ("none.toml", "training.seed=1", "none.toml: cannot be read"),
-        ("config.toml", "training.iteration=1", "did you mean 'iterations'?"),
-        ("config.toml", "cluster.n_shards=2", "the configuration needs 2 ranks"),
-        ("config.toml", "model.vocab_size=3", "its tokenizer has"),
-    ],
-)
-def test_it_is_said_before_torch_is_loaded(
-    folder: Path, verb: str, config: str, override: str, message: str
-) -> None:
-    program = [sys.executable, "-c", PROGRAM, verb, config, "--set", override, "-o", "out.h5"]
+def run_program(folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, bool, str]]:
+    """Exit code, whether torch is loaded, and standard error of commands in one process."""
     ended = subprocess.run(
-        program, cwd=folder, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    assert ended.stdout == "2 False\n"
-    assert message in ended.stderr
+    return [tuple(json.loads(line)) for line in ended.stdout.splitlines()]
+
+
+WRONG = [
+    ("none.toml", "training.seed=1", "none.toml: cannot be read"),
+    ("config.toml", "training.iteration=1", "did you mean 'iterations'?"),
+    ("config.toml", "cluster.n_shards=2", "the configuration needs 2 ranks"),
+    ("config.toml", "model.vocab_size=3", "its tokenizer has"),
+]
+
+
+def test_what_is_wrong_is_said_before_torch_is_loaded(folder: Path) -> None:
+    commands = [
+        (verb, config, "--set", override, "-o", "out.h5")
+        for verb in ("run", "profile")
+        for config, override, _ in WRONG
+    ]
+    ended = run_program(folder, commands)
+    assert [(code, has_torch) for code, has_torch, _ in ended] == [(2, False)] * len(commands)
+    for (_, _, said), (_, _, message) in zip(ended, WRONG * 2, strict=True):
+        assert message in said
     assert not (folder / "out.h5").exists()
 
 
@@ -65,10 +82,7 @@ def test_all_ranks_end_soon_with_one_message(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_broken_torch_is_one_message(folder: Path) -> None:
     (folder / "torch.py").write_text("raise OSError('libtorch.so: damaged')")
-    program = [sys.executable, "-c", PROGRAM, "run", "config.toml", "-o", "run"]
-    ended = subprocess.run(
-        program, cwd=folder, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert ended.stderr.startswith("dynapipe-hpc: torch cannot be loaded (OSError: libtorch.so")
-    assert ended.stderr.count("\n") == 1
+    ((_, _, said),) = run_program(folder, [("run", "config.toml", "-o", "run")])
+    assert said.startswith("dynapipe-hpc: torch cannot be loaded (OSError: libtorch.so")
+    assert said.count("\n") == 1
     assert not (folder / "run").exists()

@@ -54,6 +54,46 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         list(TraceFile(file).timelines())
 
 
+@pytest.mark.parametrize("line", [",nonsense", ",{}", ",1", "," + "[" * 50_000])
+def test_a_line_that_is_no_iteration_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text(f"[\n{line}\n")
+    with pytest.raises(InputError, match=r"trace.json:2: not an iteration of a trace"):
+        list(TraceFile(file).timelines())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"ts":', '"ts":"x","t":'),
+        ('"ts":0.0', '"ts":NaN'),
+        ('"ts":0.0', '"ts":1e999'),
+        ('"ts":0.0', f'"ts":{"9" * 400}'),
+        ('"cat":"forward","ph":"X","pid":1', '"cat":"forward","pid":"one"'),
+        ('"cat":"forward"', '"cat":"nap"'),
+        ('"args":{"iteration":0}', '"args":7'),
+        *(
+            ('"iteration":0', f'"iteration":{wrong}')
+            for wrong in ('"x"', "[0]", "0.5", "true", "-1", "null")
+        ),
+        ('"microbatch":0', '"microbatch":"x"'),
+        ('"rows":', '"rows":true,"x":'),
+        ('"row_tokens":', '"row_tokens":"x","y":'),
+        ('"dur":', '"dur":true,"x":'),
+        ('"pid":', '"pid":1.5,"x":'),
+        ('"name":', '"name":7,"x":'),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_named(tmp_path: Path, old: str, new: str) -> None:
+    file = tmp_path / "trace.json"
+    written(file, 1).close()
+    first, iteration, *rest = file.read_text().split("\n")
+    assert old in iteration
+    file.write_text("\n".join([first, iteration.replace(old, new), *rest]))
+    with pytest.raises(InputError, match=r"trace.json:2: not an iteration of a trace"):
+        list(TraceFile(file).timelines())
+
+
 def test_every_rank_is_two_processes_planned_above_measured(tmp_path: Path) -> None:
     names = {e["pid"]: e["args"]["name"] for e in events(tmp_path) if e["name"] == "process_name"}
     assert [names[pid] for pid in sorted(names)] == [
