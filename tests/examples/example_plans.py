@@ -82,12 +82,15 @@ def drawn_schedules(draw: st.DrawFn, may_split: bool = True) -> Schedule:
     return Schedule.of([p for at, p in done if at == s] for s in range(n_stages))
 
 
+_DURATIONS_MS = np.array([1.0, 2.0, 7.5])
+
+
 @st.composite
 def drawn_timelines(draw: st.DrawFn, schedule: Schedule) -> Timeline:
     """A schedule in time, with passes of few different lengths so that many end together."""
-    n_stages, n_passes = schedule.codes.shape
-    row = st.lists(st.sampled_from([1.0, 2.0, 7.5]), min_size=n_passes, max_size=n_passes)
-    return timeline_of(schedule, draw(st.lists(row, min_size=n_stages, max_size=n_stages)))
+    n_passes = schedule.codes.size
+    codes = np.frombuffer(draw(st.binary(min_size=n_passes, max_size=n_passes)), np.uint8)
+    return timeline_of(schedule, _DURATIONS_MS[codes % 3].reshape(schedule.codes.shape).tolist())
 
 
 def timeline_of(schedule: Schedule, duration_ms: Sequence[Sequence[float]]) -> Timeline:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import N_COSTS, FloatArray, StageCosts
 
 
 def equal_stages(
@@ -47,31 +47,23 @@ def no_limit(costs: StageCosts) -> FloatArray:
     return np.full(costs.n_stages, np.inf)
 
 
+# Mostly alike, sometimes a thousand times as much.
+_ENTRIES = np.array([*range(10), 1000], np.float64)
+
+
 @st.composite
 def drawn_costs(draw: st.DrawFn) -> StageCosts:
     """Uneven costs of up to 8 micro-batches on up to 5 stages, in whole ms and bytes."""
-    shape = (draw(st.integers(1, 8)), draw(st.integers(1, 5)))
-    backward_ms = draw(_matrix(*shape))
-    return StageCosts.of(
-        forward_ms=draw(_matrix(*shape)),
-        backward_ms=backward_ms,
-        weight_ms=np.minimum(draw(_matrix(*shape)), backward_ms),
-        boundary_bytes=draw(_matrix(*shape)),
-        stored_bytes=draw(_matrix(*shape)),
-        forward_transient_bytes=draw(_matrix(*shape)),
-        backward_transient_bytes=draw(_matrix(*shape)),
-    )
+    n_microbatches, n_stages = draw(st.integers(1, 8)), draw(st.integers(1, 5))
+    size = N_COSTS * n_microbatches * n_stages
+    # One draw of bytes takes a fraction of the time of a draw for each number.
+    codes = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8)
+    table = _ENTRIES[codes % len(_ENTRIES)].reshape(n_microbatches, n_stages, N_COSTS)
+    costs = StageCosts(table)
+    return with_columns(costs, weight_ms=np.minimum(costs.weight_ms, costs.backward_ms))
 
 
 def tightest_limit(costs: StageCosts) -> FloatArray:
     """The least memory with which each micro-batch fits alone, shape (n_stages,)."""
     transient = np.maximum(costs.forward_transient_bytes, costs.backward_transient_bytes)
     return np.asarray((costs.stored_bytes + transient).max(axis=0), np.float64)
-
-
-def _matrix(n_rows: int, n_columns: int) -> st.SearchStrategy[FloatArray]:
-    # Mostly alike, sometimes a thousand times as much.
-    entry = st.one_of(st.integers(0, 9), st.just(1000))
-    size = n_rows * n_columns
-    entries = st.lists(entry, min_size=size, max_size=size)
-    return entries.map(lambda drawn: np.array(drawn, np.float64).reshape(n_rows, n_columns))
