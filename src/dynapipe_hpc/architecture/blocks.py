@@ -9,7 +9,7 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Block, Part, Side, W
 from dynapipe_hpc.data.microbatch import Recompute
 
 LOGITS_AT_ONCE = 1 << 25
-"""Most logits in memory at once, whatever the tokens and the vocabulary."""
+"""Largest number of logits in memory at once, for any tokens and any vocabulary."""
 ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward recomputes attention
 
 
@@ -71,7 +71,7 @@ def feed_forward(width: int, stream: int, inner: int, vectors: int, n_kept: int)
 
 
 def layer(side: Side, width: int, stream: int, inner: int, *blocks: Block) -> Part:
-    """Blocks that add to the residual stream one after the other, a feed-forward block last."""
+    """A layer: blocks that add to the residual stream in turn, the feed-forward block last."""
     return Part(side, blocks, entering=Amount(stream), transient=Amount(width + inner))
 
 
@@ -87,12 +87,12 @@ def ends(
 ) -> dict[str, Part]:
     """The embedding, which looks up rows of its weights, and the head, with the loss.
 
-    The loss computes logits in chunks, and in the backward pass once more.
+    The loss computes logits in chunks, and again in the backward pass.
 
     Args:
         width: Width of the residual stream.
-        stream: Numbers of the residual stream, see `self_attention`.
-        vocabulary: Token ids of the shard.
+        stream: Part of the width that a shard holds, see `self_attention`.
+        vocabulary: Number of token ids on the shard.
         embedded: Tokens that are looked up.
         predicted: Tokens that are predicted.
         positions: Number of rows of the table of learned positions; 0 without one.

@@ -106,7 +106,7 @@ class Part:
 
     @property
     def largest_weight(self) -> int:
-        """Numbers of the largest weight, whose gradient is a tensor before it is added up."""
+        """Size of the largest weight in numbers; its gradient is a tensor before it is added up."""
         return max(block.largest_weight for block in self.blocks)
 
     @property
@@ -148,7 +148,7 @@ class Part:
         return total(own_precision, self.transient_float32.times(FLOAT32_BYTES))
 
     def transient_most_bytes(self, element_bytes: int) -> float:
-        """Limit of `transient_bytes`; infinite if there is none."""
+        """Limit of the bytes needed in addition during a forward pass; infinite without one."""
         return self.transient_most * (element_bytes + FLOAT32_BYTES)
 
     def _recomputed(self, recompute: Recompute) -> list[Block]:

@@ -149,7 +149,7 @@ class T5Stage(StageOfFamily):
 
 
 def _received(activation: Tensor | None, n_tokens: int) -> tuple[Tensor | None, Tensor | None]:
-    """The two sides as they arrive; None before they begin."""
+    """Activations of both sides at the start of the stage; None for a side yet to begin."""
     if activation is None:
         return None, None
     if activation.shape[1] == n_tokens:
