@@ -140,6 +140,8 @@ def _connect(collectives: TorchCollectives, holders: Holders, device: torch.devi
         collectives.sum_share_over_replicas(numbers)
         collectives.gather_shares(numbers)
         collectives.sum_over_shards(numbers)
+        if collectives.sequence_parallel:
+            collectives.sum_own_over_shards(collectives.gather_over_shards(numbers))
     number = torch.zeros(1, device=device)
     collectives.sum_within_replica(number)
     for stages in holders:
