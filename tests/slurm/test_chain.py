@@ -55,7 +55,7 @@ def test_text_becomes_a_report(cluster: Cluster, chain: Path, open_mpi: dict[str
     rows = (chain / "run" / "iterations.csv").read_text().splitlines()
     assert len(rows) == 1 + 3, logs
     report = told.split()[-1]
-    assert "real tokens/s" in (chain / f"dynapipe-report-{report}.out").read_text(), logs
+    assert "real tokens per second" in (chain / f"dynapipe-report-{report}.out").read_text(), logs
 
 
 def test_what_waits_for_a_failed_job_leaves_the_queue(
