@@ -39,14 +39,14 @@ def measure(samples: list[Sample], cost: CostModel, cluster: Cluster) -> dict[st
     cheapest = table.cheapest()
     times = (cheapest.begin, cheapest.work_ms, cheapest.fill_ms)
     tables = (table.row_of_sample, *times, cluster.n_replicas)
-    sizes, objective_ms, n_solves = _kernels.split_samples(*tables)
+    found = _kernels.split_samples(*tables)
     return {
         "samples": len(samples),
         "looked_up": table.costs.n_microbatches,
         "candidates": int((table.cells >= 0).sum()),
-        "limits": n_solves,
-        "micro-batches": len(sizes),
-        "objective_ms": objective_ms,
+        "limits": found.n_solves,
+        "micro-batches": len(found.sizes),
+        "objective_ms": found.objective_ms,
         "order_ms": median_ms(lambda: order_samples(samples)),
         "lookup_ms": median_ms(lambda: price_windows(ordered, cost, cluster)),
         "modes_ms": median_ms(table.cheapest),

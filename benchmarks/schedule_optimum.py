@@ -24,6 +24,7 @@ import numpy as np
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     INSTANT,
@@ -107,13 +108,13 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     """In the order of injection that the planner's search finds."""
     n = case.costs.n_microbatches
     places = np.arange(n, dtype=np.int32)
-    link = INSTANT.latency_ms, INSTANT.bytes_per_ms, INSTANT.full_duplex
     spans = np.stack([np.arange(n), np.arange(1, n + 1)], axis=1)[None]
-    space = case.costs.table, places, spans, places, case.limit_bytes, *link, split
+    windows = _kernels.WindowCosts(case.costs.table, places, spans, places)
+    space = windows, case.limit_bytes, kernel_link(INSTANT), split
     made = _kernels.construct_plans(*space, 1, N_KEPT, N_REFINED)
-    starts = [replicas for replicas, *_ in made]
-    *_, (replicas, *_) = _kernels.improve_plan(*space, starts, config.effort, config.seed)
-    return case._replace(costs=case.costs.take(replicas[0][:, 0].astype(np.int64)))
+    starts = [plan.replicas for plan in made]
+    *_, best = _kernels.improve_plan(*space, starts, config.effort, config.seed)
+    return case._replace(costs=case.costs.take(best.replicas[0][:, 0].astype(np.int64)))
 
 
 def outcome_of(case: Case, *, split: bool) -> Outcome | None:

@@ -20,6 +20,7 @@ from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.simulate import simulate
 
@@ -57,9 +58,9 @@ def measure(n_microbatches: int, n_stages: int) -> dict[str, float]:
     limit, static = np.full(n_stages, float(n_stages)), np.zeros(n_stages)
     schedule = cyclic(costs, limit)
     codes = schedule.codes
-    link = (static, LINK.latency_ms, LINK.bytes_per_ms, LINK.full_duplex)
+    link = kernel_link(LINK)
     return {
-        "simulate kernel": median_us(lambda: _kernels.simulate(codes, costs.table, *link)),
+        "simulate kernel": median_us(lambda: _kernels.simulate(codes, costs.table, static, link)),
         "simulate": median_us(lambda: simulate(schedule, costs, LINK, static)),
         "cyclic kernel": median_us(lambda: _kernels.cyclic_schedule(costs.table, limit)),
         "cyclic": median_us(lambda: cyclic(costs, limit)),

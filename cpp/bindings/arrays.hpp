@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "dynapipe/simulate.hpp"
 #include "dynapipe/stage_costs.hpp"
 
 namespace arrays {
@@ -32,6 +31,8 @@ std::span<const T> entries_of(const py::array_t<T, py::array::c_style>& array) {
 
 using Shape = std::vector<py::ssize_t>;
 
+constexpr auto kCosts = static_cast<py::ssize_t>(dynapipe::kCosts);
+
 inline Shape shape_of(const py::array& array) {
     return {array.shape(), array.shape() + array.ndim()};
 }
@@ -45,12 +46,12 @@ inline void check_shape(const py::array& array, const char* name, const Shape& s
     }
 }
 
-/// Costs of shape (n_microbatches, n_stages, 7), n_stages >= 1; see StageCosts for the last axis.
+/// Costs of shape (n_microbatches, n_stages, kCosts), n_stages >= 1.
 inline dynapipe::StageCosts costs_of(const Doubles& costs) {
-    static_assert(sizeof(dynapipe::PassCosts) == 7 * sizeof(double));
-    if (costs.ndim() != 3 || costs.shape(1) == 0 || costs.shape(2) != 7) {
-        throw py::value_error("costs must have shape (n_microbatches, n_stages, 7), " +
-                              std::string("n_stages >= 1, got ") + text_of(shape_of(costs)));
+    if (costs.ndim() != 3 || costs.shape(1) == 0 || costs.shape(2) != kCosts) {
+        throw py::value_error("costs must have shape (n_microbatches, n_stages, " +
+                              std::to_string(kCosts) + "), n_stages >= 1, got " +
+                              text_of(shape_of(costs)));
     }
     const std::span numbers = entries_of(costs);
     if (!std::all_of(numbers.begin(), numbers.end(), [](double cost) { return cost >= 0; })) {
@@ -66,22 +67,14 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs) {
     return {passes, static_cast<std::size_t>(costs.shape(1))};
 }
 
-/// What a stage's memory leaves for activations, one per stage; may be negative.
-inline void check_limits(const Doubles& limit_bytes, const Doubles& costs) {
-    check_shape(limit_bytes, "limit_bytes", {costs.shape(1)});
+/// Memory left for activations, one entry per stage; may be negative.
+inline std::span<const double> limits_of(const Doubles& limit_bytes, std::size_t n_stages) {
+    check_shape(limit_bytes, "limit_bytes", {static_cast<py::ssize_t>(n_stages)});
     const std::span limits = entries_of(limit_bytes);
     if (std::any_of(limits.begin(), limits.end(), [](double limit) { return std::isnan(limit); })) {
         throw py::value_error("limit_bytes must hold no NaN");
     }
-}
-
-/// Kernels compare times, which they could not if one were NaN.
-inline dynapipe::Link link_of(double latency_ms, double bytes_per_ms, bool full_duplex) {
-    if (!(latency_ms >= 0) || !(bytes_per_ms > 0)) {
-        throw py::value_error("latency_ms must be at least 0 and bytes_per_ms above it, got " +
-                              std::to_string(latency_ms) + " and " + std::to_string(bytes_per_ms));
-    }
-    return {latency_ms, bytes_per_ms, full_duplex};
+    return limits;
 }
 
 /// Numbers of rows or tokens, which kernels multiply and subtract.
@@ -139,6 +132,15 @@ py::array_t<T> matrix(const std::vector<T>& entries, std::size_t n_rows) {
 template <typename T>
 py::array_t<T> vector(const std::vector<T>& entries) {
     return py::array_t<T>(entries.size(), entries.data());
+}
+
+/// A property that shows a vector of a bound struct as an array, without a copy.
+template <typename Struct, typename T>
+auto shown(std::vector<T> Struct::* member) {
+    return [member](const py::object& self) {
+        const std::vector<T>& entries = self.cast<const Struct&>().*member;
+        return py::array_t<T>(entries.size(), entries.data(), self);
+    };
 }
 
 }  // namespace arrays

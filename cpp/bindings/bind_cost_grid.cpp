@@ -29,12 +29,13 @@ dynapipe::CostGrid grid_of(const Integers& rows, const Integers& row_tokens,
     check_axis(row_tokens, "row_tokens");
     check_axis(target_tokens, "target_tokens");
     const py::ssize_t n_kinds = points.ndim() == 5 ? points.shape(3) : 0;
-    arrays::check_shape(points, "points",
-                        {rows.size(), row_tokens.size(), target_tokens.size(), n_kinds, 7});
+    arrays::check_shape(
+        points, "points",
+        {rows.size(), row_tokens.size(), target_tokens.size(), n_kinds, arrays::kCosts});
     const auto* entries = reinterpret_cast<const dynapipe::PassCosts*>(points.data());
     return {arrays::entries_of(rows), arrays::entries_of(row_tokens),
             arrays::entries_of(target_tokens),
-            std::span(entries, static_cast<std::size_t>(points.size() / 7)),
+            std::span(entries, static_cast<std::size_t>(points.size() / arrays::kCosts)),
             static_cast<std::size_t>(n_kinds)};
 }
 
@@ -72,9 +73,9 @@ void interpolate(const Integers& rows, const Integers& row_tokens, const Integer
     const dynapipe::ShapeList shapes{arrays::entries_of(shape_rows),
                                      arrays::entries_of(shape_row_tokens),
                                      arrays::entries_of(shape_target_tokens)};
-    arrays::check_shape(costs, "costs", {shape_rows.size(), kind_of_stage.size(), 7});
+    arrays::check_shape(costs, "costs", {shape_rows.size(), kind_of_stage.size(), arrays::kCosts});
     auto* entries = reinterpret_cast<dynapipe::PassCosts*>(costs.mutable_data());
-    const std::span result(entries, static_cast<std::size_t>(costs.size() / 7));
+    const std::span result(entries, static_cast<std::size_t>(costs.size() / arrays::kCosts));
     py::gil_scoped_release release;  // planner threads run side by side
     dynapipe::interpolate_costs(grid, stages, shapes, result);
 }
@@ -89,5 +90,5 @@ void bind_cost_grid(py::module_& m) {
           py::arg("shape_row_tokens").noconvert(), py::arg("shape_target_tokens").noconvert(),
           py::arg("costs").noconvert(),
           "Writes costs of micro-batches between the points of a grid to an array of shape "
-          "(n_shapes, n_stages, 7); see cost_grid.hpp.");
+          "(n_shapes, n_stages, len(Cost)); see cost_grid.hpp.");
 }

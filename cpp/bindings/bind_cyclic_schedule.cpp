@@ -10,11 +10,11 @@ namespace {
 
 py::array_t<dynapipe::PassCode> order(const Doubles& table, const Doubles& limit_bytes) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
-    arrays::check_limits(limit_bytes, table);
+    const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
     std::vector<dynapipe::PassCode> found;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::cyclic_schedule(costs, arrays::entries_of(limit_bytes));
+        found = dynapipe::cyclic_schedule(costs, limits);
     }
     return arrays::matrix(found, costs.n_stages);
 }

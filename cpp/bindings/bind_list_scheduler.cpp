@@ -8,14 +8,14 @@
 namespace py = pybind11;
 using arrays::Codes;
 using arrays::Doubles;
+using dynapipe::Link;
 
 namespace {
 
 py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Doubles& limit_bytes,
-                                              double latency_ms, double bytes_per_ms,
-                                              bool full_duplex, bool split_backward) {
+                                              const Link& link, bool split_backward) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
-    arrays::check_limits(limit_bytes, table);
+    const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
     if (costs.n_microbatches() == 0) {
         throw py::value_error("there must be a micro-batch");
     }
@@ -23,11 +23,9 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
     std::iota(list.begin(), list.end(), 0U);
     std::vector<dynapipe::PassCode> order;
     double makespan_ms = std::numeric_limits<double>::infinity();
-    const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        dynapipe::ListScheduler scheduler(costs, arrays::entries_of(limit_bytes), link, list.size(),
-                                          split_backward);
+        dynapipe::ListScheduler scheduler(costs, limits, link, list.size(), split_backward);
         for (const bool alternates : {false, true}) {
             const double ms = scheduler.run(list, makespan_ms, alternates);
             if (ms < makespan_ms) {
@@ -46,8 +44,7 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
 
 void bind_list_scheduler(py::module_& m) {
     m.def("list_schedule", &list_schedule, py::arg("costs").noconvert(),
-          py::arg("limit_bytes").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
-          py::arg("full_duplex"), py::arg("split_backward"),
+          py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
           "Schedules micro-batches while simulating them; see dynapipe/list_scheduler.hpp.\n\n"
           "Returns pass codes of shape (n_stages, n_passes).");
 }

@@ -6,25 +6,24 @@
 namespace py = pybind11;
 using arrays::Codes;
 using arrays::Doubles;
+using dynapipe::Link;
 
 namespace {
 
 py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const Doubles& table,
-                                                const Doubles& limit_bytes, double latency_ms,
-                                                double bytes_per_ms, bool full_duplex,
+                                                const Doubles& limit_bytes, const Link& link,
                                                 std::size_t n_moves, std::uint64_t seed) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
-    arrays::check_limits(limit_bytes, table);
+    const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
     arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches());
     if (order.size() == 0) {
         throw py::value_error("order must hold at least one pass");
     }
     std::vector<dynapipe::PassCode> found;
-    const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::refine_schedule(arrays::entries_of(order), costs,
-                                          arrays::entries_of(limit_bytes), link, n_moves, seed);
+        found = dynapipe::refine_schedule(arrays::entries_of(order), costs, limits, link, n_moves,
+                                          seed);
     }
     return arrays::matrix(found, costs.n_stages);
 }
@@ -33,8 +32,8 @@ py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const Double
 
 void bind_refine_schedule(py::module_& m) {
     m.def("refine_schedule", &refine_schedule, py::arg("order").noconvert(),
-          py::arg("costs").noconvert(), py::arg("limit_bytes").noconvert(), py::arg("latency_ms"),
-          py::arg("bytes_per_ms"), py::arg("full_duplex"), py::arg("n_moves"), py::arg("seed"),
+          py::arg("costs").noconvert(), py::arg("limit_bytes").noconvert(), py::arg("link"),
+          py::arg("n_moves"), py::arg("seed"),
           "Improves the order of passes; see dynapipe/refine_schedule.hpp.\n\n"
           "Returns pass codes of the shape of `order`.");
 }

@@ -1,51 +1,50 @@
 #include <pybind11/pybind11.h>
 
-#include <tuple>
-
 #include "arrays.hpp"
 #include "dynapipe/simulate.hpp"
 
 namespace py = pybind11;
 using arrays::Codes;
 using arrays::Doubles;
+using dynapipe::Link;
+using dynapipe::Timeline;
 
 namespace {
 
-using Matrix = py::array_t<double>;
-using Vector = py::array_t<double>;
-using Counts = py::array_t<std::size_t>;
-
-std::tuple<Matrix, Matrix, Matrix, Matrix, Vector, Vector, Counts, double> simulate(
-    const Codes& order, const Doubles& table, const Doubles& static_bytes, double latency_ms,
-    double bytes_per_ms, bool full_duplex) {
+Timeline simulate(const Codes& order, const Doubles& table, const Doubles& static_bytes,
+                  const Link& link) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
     arrays::check_shape(static_bytes, "static_bytes", {table.shape(1)});
     arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches());
-    const std::size_t n_stages = costs.n_stages;
-    dynapipe::Timeline found;
-    const dynapipe::Link link = arrays::link_of(latency_ms, bytes_per_ms, full_duplex);
-    {
-        py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::Simulator(costs, arrays::entries_of(static_bytes), link)
-                    .run(arrays::entries_of(order));
-    }
-    return {arrays::matrix(found.start_ms, n_stages),
-            arrays::matrix(found.end_ms, n_stages),
-            arrays::matrix(found.send_start_ms, n_stages),
-            arrays::matrix(found.send_end_ms, n_stages),
-            arrays::vector(found.peak_bytes),
-            arrays::vector(found.busy_ms),
-            arrays::vector(found.n_started),
-            found.makespan_ms};
+    const auto passes = arrays::entries_of(order);
+    const auto occupied = arrays::entries_of(static_bytes);
+    const py::gil_scoped_release release;  // planner threads run side by side
+    return dynapipe::Simulator(costs, occupied, link).run(passes);
+}
+
+/// Times of passes, shape (n_stages, n_passes).
+auto of_passes(std::vector<double> Timeline::* member) {
+    return [member](const py::object& self) {
+        const auto& timeline = self.cast<const Timeline&>();
+        const std::vector<double>& times = timeline.*member;
+        const std::size_t n_stages = timeline.peak_bytes.size();
+        return py::array_t<double>({n_stages, times.size() / n_stages}, times.data(), self);
+    };
 }
 
 }  // namespace
 
 void bind_simulate(py::module_& m) {
+    py::class_<Timeline>(m, "Timeline", "A schedule in time; see dynapipe/simulate.hpp.")
+        .def_property_readonly("start_ms", of_passes(&Timeline::start_ms))
+        .def_property_readonly("end_ms", of_passes(&Timeline::end_ms))
+        .def_property_readonly("send_start_ms", of_passes(&Timeline::send_start_ms))
+        .def_property_readonly("send_end_ms", of_passes(&Timeline::send_end_ms))
+        .def_property_readonly("peak_bytes", arrays::shown(&Timeline::peak_bytes))
+        .def_property_readonly("busy_ms", arrays::shown(&Timeline::busy_ms))
+        .def_property_readonly("n_started", arrays::shown(&Timeline::n_started))
+        .def_readonly("makespan_ms", &Timeline::makespan_ms);
     m.def("simulate", &simulate, py::arg("order").noconvert(), py::arg("costs").noconvert(),
-          py::arg("static_bytes").noconvert(), py::arg("latency_ms"), py::arg("bytes_per_ms"),
-          py::arg("full_duplex"),
-          "Runs a schedule in time; see dynapipe/simulate.hpp.\n\n"
-          "Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, "
-          "n_started, makespan_ms).");
+          py::arg("static_bytes").noconvert(), py::arg("link"),
+          "Runs a schedule in time; see dynapipe/simulate.hpp.");
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <tuple>
-#include <utility>
 
 #include "arrays.hpp"
 #include "dynapipe/split_samples.hpp"
@@ -15,6 +13,8 @@ namespace {
 using arrays::Doubles;
 using arrays::shape_of;
 using arrays::text_of;
+using dynapipe::FrontPoint;
+using dynapipe::Split;
 using Lengths = py::array_t<std::int32_t, py::array::c_style>;
 using Begins = py::array_t<std::int64_t, py::array::c_style>;
 
@@ -56,48 +56,44 @@ void check_lengths(const Lengths& length_of_sample, py::ssize_t n_lengths) {
     }
 }
 
-std::tuple<std::vector<std::size_t>, double, std::size_t> split(const Lengths& length_of_sample,
-                                                                const Begins& begin,
-                                                                const Doubles& work_ms,
-                                                                const Doubles& fill_ms,
-                                                                std::size_t n_replicas) {
+Split split(const Lengths& length_of_sample, const Begins& begin, const Doubles& work_ms,
+            const Doubles& fill_ms, std::size_t n_replicas) {
     const dynapipe::MicroBatchTables tables = tables_of(begin, work_ms, fill_ms);
     check_lengths(length_of_sample, begin.size() - 1);
     if (n_replicas < 1) {
         throw py::value_error("n_replicas must be >= 1, got " + std::to_string(n_replicas));
     }
     const std::span lengths = arrays::entries_of(length_of_sample);
-    py::gil_scoped_release release;  // planner threads run side by side
-    dynapipe::Split found = dynapipe::split_samples(lengths, tables, n_replicas);
-    return {std::move(found.sizes), found.objective_ms, found.n_solves};
+    const py::gil_scoped_release release;  // planner threads run side by side
+    return dynapipe::split_samples(lengths, tables, n_replicas);
 }
-
-using FrontPoint = std::tuple<double, double, std::vector<std::size_t>>;
 
 std::vector<FrontPoint> front(const Lengths& length_of_sample, const Begins& begin,
                               const Doubles& work_ms, const Doubles& fill_ms) {
     const dynapipe::MicroBatchTables tables = tables_of(begin, work_ms, fill_ms);
     check_lengths(length_of_sample, begin.size() - 1);
     const std::span lengths = arrays::entries_of(length_of_sample);
-    py::gil_scoped_release release;  // planner threads run side by side
-    std::vector<FrontPoint> found;
-    for (dynapipe::FrontPoint& point : dynapipe::split_front(lengths, tables)) {
-        found.emplace_back(point.fill_ms, point.work_ms, std::move(point.sizes));
-    }
-    return found;
+    const py::gil_scoped_release release;
+    return dynapipe::split_front(lengths, tables);
 }
 
 }  // namespace
 
 void bind_split_samples(py::module_& m) {
+    py::class_<Split>(m, "Split", "See dynapipe/split_samples.hpp.")
+        .def_readonly("sizes", &Split::sizes)
+        .def_readonly("objective_ms", &Split::objective_ms)
+        .def_readonly("n_solves", &Split::n_solves);
+    py::class_<FrontPoint>(m, "FrontPoint", "See dynapipe/split_samples.hpp.")
+        .def_readonly("fill_ms", &FrontPoint::fill_ms)
+        .def_readonly("work_ms", &FrontPoint::work_ms)
+        .def_readonly("sizes", &FrontPoint::sizes);
     m.def("split_samples", &split, py::arg("length_of_sample").noconvert(),
           py::arg("begin").noconvert(), py::arg("work_ms").noconvert(),
           py::arg("fill_ms").noconvert(), py::arg("n_replicas"),
-          "Cuts samples into consecutive micro-batches; see split_samples.hpp.\n\n"
-          "Returns (sizes, objective_ms, n_solves).");
+          "Cuts samples into consecutive micro-batches; see split_samples.hpp.");
     m.def("split_front", &front, py::arg("length_of_sample").noconvert(),
           py::arg("begin").noconvert(), py::arg("work_ms").noconvert(),
           py::arg("fill_ms").noconvert(),
-          "All splits that no other beats in fill and work; see split_samples.hpp.\n\n"
-          "Returns (fill_ms, work_ms, sizes) of each, most fill first.");
+          "All splits that no other beats in fill and work; see split_samples.hpp.");
 }

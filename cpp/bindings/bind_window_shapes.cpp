@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <tuple>
 
 #include "arrays.hpp"
 #include "dynapipe/window_shapes.hpp"
@@ -13,7 +12,7 @@ namespace py = pybind11;
 namespace {
 
 using Tokens = py::array_t<std::int64_t, py::array::c_style>;
-using Cells = py::array_t<std::int32_t>;
+using dynapipe::WindowShapes;
 
 /// The kernel relies on windows that end with the samples.
 void check_windows(const Tokens& first, const Tokens& most, py::ssize_t n_samples) {
@@ -41,9 +40,8 @@ void check_begin(const Tokens& begin, py::ssize_t n_bundles) {
     }
 }
 
-std::tuple<Cells, Tokens, Tokens, Tokens> shapes(const Tokens& row_tokens,
-                                                 const Tokens& target_tokens, const Tokens& begin,
-                                                 const Tokens& first, const Tokens& most) {
+WindowShapes shapes(const Tokens& row_tokens, const Tokens& target_tokens, const Tokens& begin,
+                    const Tokens& first, const Tokens& most) {
     if (row_tokens.ndim() != 1) {
         throw py::value_error("row_tokens must have shape (n_samples,), got " +
                               arrays::text_of(arrays::shape_of(row_tokens)));
@@ -51,18 +49,21 @@ std::tuple<Cells, Tokens, Tokens, Tokens> shapes(const Tokens& row_tokens,
     arrays::check_shape(target_tokens, "target_tokens", arrays::shape_of(row_tokens));
     check_begin(begin, row_tokens.size());
     check_windows(first, most, row_tokens.size());
-    dynapipe::WindowShapes found;
-    {
-        const auto rows = arrays::entries_of(row_tokens);
-        const auto targets = arrays::entries_of(target_tokens);
-        const auto bundles = arrays::entries_of(begin);
-        const auto starts = arrays::entries_of(first);
-        const auto lengths = arrays::entries_of(most);
-        py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::window_shapes(rows, targets, bundles, starts, lengths);
-    }
-    return {arrays::vector(found.cells), arrays::vector(found.shapes.n_rows),
-            arrays::vector(found.shapes.row_tokens), arrays::vector(found.shapes.target_tokens)};
+    const auto rows = arrays::entries_of(row_tokens);
+    const auto targets = arrays::entries_of(target_tokens);
+    const auto bundles = arrays::entries_of(begin);
+    const auto starts = arrays::entries_of(first);
+    const auto lengths = arrays::entries_of(most);
+    const py::gil_scoped_release release;  // planner threads run side by side
+    return dynapipe::window_shapes(rows, targets, bundles, starts, lengths);
+}
+
+/// A column of the shapes.
+auto of_shapes(std::vector<std::int64_t> dynapipe::Shapes::* member) {
+    return [member](const py::object& self) {
+        const auto& sizes = self.cast<const WindowShapes&>().shapes.*member;
+        return py::array_t<std::int64_t>(sizes.size(), sizes.data(), self);
+    };
 }
 
 using Fits = py::array_t<bool, py::array::c_style>;
@@ -106,11 +107,15 @@ void use(py::array_t<std::int32_t, py::array::c_style>& cells, const Tokens& mos
 }  // namespace
 
 void bind_window_shapes(py::module_& m) {
+    py::class_<WindowShapes>(m, "WindowShapes", "See dynapipe/window_shapes.hpp.")
+        .def_property_readonly("cells", arrays::shown(&WindowShapes::cells))
+        .def_property_readonly("n_rows", of_shapes(&dynapipe::Shapes::n_rows))
+        .def_property_readonly("row_tokens", of_shapes(&dynapipe::Shapes::row_tokens))
+        .def_property_readonly("target_tokens", of_shapes(&dynapipe::Shapes::target_tokens));
     m.def("window_shapes", &shapes, py::arg("row_tokens").noconvert(),
           py::arg("target_tokens").noconvert(), py::arg("begin").noconvert(),
           py::arg("first").noconvert(), py::arg("most").noconvert(),
-          "Shapes of windows of neighbouring samples; see window_shapes.hpp.\n\n"
-          "Returns (cells, n_rows, row_tokens, target_tokens).");
+          "Shapes of windows of neighbouring samples; see window_shapes.hpp.");
     m.def("use_windows", &use, py::arg("cells").noconvert(), py::arg("most").noconvert(),
           py::arg("fits").noconvert(), py::arg("largest").noconvert(), py::arg("first"),
           "Leaves out windows that are not used, in place; see window_shapes.hpp.");

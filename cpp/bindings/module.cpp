@@ -7,6 +7,7 @@ void bind_construct_plans(py::module_& m);
 void bind_cost_grid(py::module_& m);
 void bind_cyclic_schedule(py::module_& m);
 void bind_improve_plan(py::module_& m);
+void bind_link(py::module_& m);
 void bind_list_scheduler(py::module_& m);
 void bind_place_transfers(py::module_& m);
 void bind_rate_costs(py::module_& m);
@@ -14,10 +15,14 @@ void bind_refine_schedule(py::module_& m);
 void bind_short_tour(py::module_& m);
 void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
+void bind_stage_costs(py::module_& m);
+void bind_window_costs(py::module_& m);
 void bind_window_shapes(py::module_& m);
 
 PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
+    bind_link(m);  // types of arguments come before the kernels that take them
+    bind_window_costs(m);
     bind_check_pipeline(m);
     bind_construct_plans(m);
     bind_cost_grid(m);
@@ -30,5 +35,6 @@ PYBIND11_MODULE(_kernels, m) {
     bind_short_tour(m);
     bind_simulate(m);
     bind_split_samples(m);
+    bind_stage_costs(m);
     bind_window_shapes(m);
 }

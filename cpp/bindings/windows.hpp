@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <string>
+#include <utility>
 
 #include "arrays.hpp"
 #include "dynapipe/window_costs.hpp"
@@ -41,8 +42,8 @@ inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n
 }
 
 /// Kernels rely on rows that exist.
-inline dynapipe::WindowCosts costs_of(const Doubles& table, const Integers& cells,
-                                      const Spans& spans, const Integers& row_of_sample) {
+inline dynapipe::WindowCosts checked(const Doubles& table, const Integers& cells,
+                                     const Spans& spans, const Integers& row_of_sample) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
     check_cells(cells, spans, table.shape(0));
     if (row_of_sample.ndim() != 1 || row_of_sample.size() == 0) {
@@ -60,6 +61,37 @@ inline dynapipe::WindowCosts costs_of(const Doubles& table, const Integers& cell
     }
     return windows;
 }
+
+/// Costs of windows together with the arrays that hold them. The arrays are checked once and
+/// become read-only, because kernels rely on what was checked.
+class HeldCosts {
+  public:
+    HeldCosts(Doubles table, Integers cells, Spans spans, Integers row_of_sample)
+        : table_(std::move(table)),
+          cells_(std::move(cells)),
+          spans_(std::move(spans)),
+          row_of_sample_(std::move(row_of_sample)),
+          costs_(checked(table_, cells_, spans_, row_of_sample_)) {
+        for (const py::array& array :
+             {py::array(table_), py::array(cells_), py::array(spans_), py::array(row_of_sample_)}) {
+            array.attr("setflags")(py::arg("write") = false);
+        }
+    }
+
+    [[nodiscard]] const dynapipe::WindowCosts& costs() const { return costs_; }
+
+    /// Memory left for activations, one entry per stage; may be negative.
+    [[nodiscard]] std::span<const double> limits_of(const Doubles& limit_bytes) const {
+        return arrays::limits_of(limit_bytes, costs_.costs.n_stages);
+    }
+
+  private:
+    Doubles table_;
+    Integers cells_;
+    Spans spans_;
+    Integers row_of_sample_;
+    dynapipe::WindowCosts costs_;
+};
 
 /// Kernels rely on a start that holds each sample once, in windows that may be used.
 inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,

@@ -8,7 +8,6 @@ namespace dynapipe {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::size_t kFields = sizeof(PassCosts) / sizeof(double);
 
 /// Where on an axis a value lies: between a point and the next one, and how far from the first.
 struct Place {
@@ -41,7 +40,7 @@ class Line {
   public:
     explicit Line(const CostGrid& grid)
         : grid_(grid),
-          start_(grid.n_kinds * kFields),
+          start_(grid.n_kinds * kCosts),
           step_(start_),
           left_(start_),
           right_(start_) {}
@@ -121,7 +120,7 @@ class Line {
 void interpolate_costs(const CostGrid& grid, const StageKinds& stages, const ShapeList& shapes,
                        std::span<PassCosts> costs) {
     Line line(grid);
-    std::vector<double> of_kinds(grid.n_kinds * kFields);
+    std::vector<double> of_kinds(grid.n_kinds * kCosts);
     const auto* kinds = reinterpret_cast<const PassCosts*>(of_kinds.data());
     PassCosts* cost = costs.data();
     for (std::size_t i = 0; i < shapes.n_rows.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dynapipe/random.hpp"
+#include "dynapipe/simulate.hpp"
 
 namespace dynapipe {
 namespace {

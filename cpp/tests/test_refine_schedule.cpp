@@ -2,6 +2,7 @@
 
 #include "check.hpp"
 #include "dynapipe/refine_schedule.hpp"
+#include "dynapipe/simulate.hpp"
 
 using dynapipe::PassCode;
 using dynapipe::PassCosts;

@@ -2,26 +2,65 @@
 # table of StageCosts.
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
-# Returns (sizes, objective_ms, n_solves).
+# Columns of `costs`.
+class Cost(IntEnum):
+    FORWARD_MS = 0
+    BACKWARD_MS = 1
+    WEIGHT_MS = 2
+    BOUNDARY_BYTES = 3
+    STORED_BYTES = 4
+    FORWARD_TRANSIENT_BYTES = 5
+    BACKWARD_TRANSIENT_BYTES = 6
+
+class Link:
+    def __init__(self, latency_ms: float, bytes_per_ms: float, full_duplex: bool) -> None: ...
+
+# The arrays become read-only.
+class WindowCosts:
+    def __init__(
+        self,
+        costs: npt.NDArray[np.float64],
+        cells: npt.NDArray[np.int32],
+        spans: npt.NDArray[np.int64],
+        row_of_sample: npt.NDArray[np.int32],
+    ) -> None: ...
+
+class Split:
+    @property
+    def sizes(self) -> list[int]: ...
+    @property
+    def objective_ms(self) -> float: ...
+    @property
+    def n_solves(self) -> int: ...
+
 def split_samples(
     length_of_sample: npt.NDArray[np.int32],
     begin: npt.NDArray[np.int64],
     work_ms: npt.NDArray[np.float64],
     fill_ms: npt.NDArray[np.float64],
     n_replicas: int,
-) -> tuple[list[int], float, int]: ...
+) -> Split: ...
 
-# Returns (fill_ms, work_ms, sizes) of each split, most fill first.
+class FrontPoint:
+    @property
+    def fill_ms(self) -> float: ...
+    @property
+    def work_ms(self) -> float: ...
+    @property
+    def sizes(self) -> list[int]: ...
+
+# The point with the most fill comes first.
 def split_front(
     length_of_sample: npt.NDArray[np.int32],
     begin: npt.NDArray[np.int64],
     work_ms: npt.NDArray[np.float64],
     fill_ms: npt.NDArray[np.float64],
-) -> list[tuple[float, float, list[int]]]: ...
+) -> list[FrontPoint]: ...
 
 # Returns pass codes of shape (n_stages, n_passes).
 def cyclic_schedule(
@@ -33,114 +72,123 @@ def cyclic_schedule(
 def list_schedule(
     costs: npt.NDArray[np.float64],
     limit_bytes: npt.NDArray[np.float64],
-    latency_ms: float,
-    bytes_per_ms: float,
-    full_duplex: bool,
+    link: Link,
     split_backward: bool,
 ) -> npt.NDArray[np.int32]: ...
 
-# Windows of shape (n, 3): first, size, mode. Returns plans of (windows per replica, makespan_ms,
-# memory_price, longest_ms, balances_fill, n_rebalanced).
+# Windows of every replica have shape (n, 3): first, size, mode.
+class ConstructedPlan:
+    @property
+    def replicas(self) -> list[npt.NDArray[np.uint32]]: ...
+    @property
+    def makespan_ms(self) -> float: ...
+    @property
+    def memory_price(self) -> float: ...
+    @property
+    def longest_ms(self) -> float: ...
+    @property
+    def balances_fill(self) -> bool: ...
+    @property
+    def n_rebalanced(self) -> int: ...
+
 def construct_plans(
-    costs: npt.NDArray[np.float64],
-    cells: npt.NDArray[np.int32],
-    spans: npt.NDArray[np.int64],
-    row_of_sample: npt.NDArray[np.int32],
+    windows: WindowCosts,
     limit_bytes: npt.NDArray[np.float64],
-    latency_ms: float,
-    bytes_per_ms: float,
-    full_duplex: bool,
+    link: Link,
     split_backward: bool,
     n_replicas: int,
     n_kept: int,
     n_refined: int,
-) -> list[tuple[list[npt.NDArray[np.uint32]], float, float, float, bool, int]]: ...
+) -> list[ConstructedPlan]: ...
 def least_makespan_ms(
-    costs: npt.NDArray[np.float64],
-    cells: npt.NDArray[np.int32],
-    spans: npt.NDArray[np.int64],
-    row_of_sample: npt.NDArray[np.int32],
+    windows: WindowCosts,
     limit_bytes: npt.NDArray[np.float64],
-    latency_ms: float,
-    bytes_per_ms: float,
-    full_duplex: bool,
+    link: Link,
     split_backward: bool,
     n_replicas: int,
 ) -> float: ...
 def makespans_ms(
-    costs: npt.NDArray[np.float64],
-    cells: npt.NDArray[np.int32],
-    spans: npt.NDArray[np.int64],
-    row_of_sample: npt.NDArray[np.int32],
+    windows: WindowCosts,
     limit_bytes: npt.NDArray[np.float64],
-    latency_ms: float,
-    bytes_per_ms: float,
-    full_duplex: bool,
+    link: Link,
     split_backward: bool,
     plans: Sequence[Sequence[npt.NDArray[np.uint32]]],
 ) -> list[float]: ...
 
-# Returns plans of (windows per replica, makespan_ms, effort, n_moves), the best last.
+# Windows of every replica have shape (n, 3): first, size, mode.
+class Improvement:
+    @property
+    def replicas(self) -> list[npt.NDArray[np.uint32]]: ...
+    @property
+    def makespan_ms(self) -> float: ...
+    @property
+    def effort(self) -> int: ...
+    @property
+    def n_moves(self) -> int: ...
+
+# The best plan comes last.
 def improve_plan(
-    costs: npt.NDArray[np.float64],
-    cells: npt.NDArray[np.int32],
-    spans: npt.NDArray[np.int64],
-    row_of_sample: npt.NDArray[np.int32],
+    windows: WindowCosts,
     limit_bytes: npt.NDArray[np.float64],
-    latency_ms: float,
-    bytes_per_ms: float,
-    full_duplex: bool,
+    link: Link,
     split_backward: bool,
     starts: Sequence[Sequence[npt.NDArray[np.uint32]]],
     effort: int,
     seed: int,
-) -> list[tuple[list[npt.NDArray[np.uint32]], float, int, int]]: ...
+) -> list[Improvement]: ...
 
-# Returns (start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started,
-# makespan_ms).
+class Timeline:
+    @property
+    def start_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def end_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def send_start_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def send_end_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def peak_bytes(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def busy_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def n_started(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def makespan_ms(self) -> float: ...
+
 def simulate(
     order: npt.NDArray[np.int32],
     costs: npt.NDArray[np.float64],
     static_bytes: npt.NDArray[np.float64],
-    latency_ms: float,
-    bytes_per_ms: float,
-    full_duplex: bool,
-) -> tuple[
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.uint64],
-    float,
-]: ...
+    link: Link,
+) -> Timeline: ...
 
 # Returns pass codes of the shape of `order`.
 def refine_schedule(
     order: npt.NDArray[np.int32],
     costs: npt.NDArray[np.float64],
     limit_bytes: npt.NDArray[np.float64],
-    latency_ms: float,
-    bytes_per_ms: float,
-    full_duplex: bool,
+    link: Link,
     n_moves: int,
     seed: int,
 ) -> npt.NDArray[np.int32]: ...
 
-# Returns (cells, row after row; of every shape n_rows, row_tokens, target_tokens).
+class WindowShapes:
+    @property
+    def cells(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def n_rows(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def row_tokens(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def target_tokens(self) -> npt.NDArray[np.int64]: ...
+
 def window_shapes(
     row_tokens: npt.NDArray[np.int64],
     target_tokens: npt.NDArray[np.int64],
     begin: npt.NDArray[np.int64],
     first: npt.NDArray[np.int64],
     most: npt.NDArray[np.int64],
-) -> tuple[
-    npt.NDArray[np.int32],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-]: ...
+) -> WindowShapes: ...
 
 # Rewrites `cells`.
 def use_windows(
@@ -151,13 +199,29 @@ def use_windows(
     first: int,
 ) -> None: ...
 
-# Returns (work_ms, fill_ms, memory_share), one entry per micro-batch.
+class Ratings:
+    @property
+    def work_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def fill_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def memory_share(self) -> npt.NDArray[np.float64]: ...
+
 def rate_costs(
     costs: npt.NDArray[np.float64],
     room_bytes: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]: ...
+) -> Ratings: ...
 
-# Returns (begin of shape (n_rows + 1,); of every window work_ms, fill_ms, mode).
+class CheapestModes:
+    @property
+    def begin(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def work_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def fill_ms(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def mode(self) -> npt.NDArray[np.int32]: ...
+
 def cheapest_modes(
     cells: npt.NDArray[np.int32],
     spans: npt.NDArray[np.int64],
@@ -165,12 +229,7 @@ def cheapest_modes(
     fill_ms: npt.NDArray[np.float64],
     memory_share: npt.NDArray[np.float64],
     largest_share: float,
-) -> tuple[
-    npt.NDArray[np.int64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.float64],
-    npt.NDArray[np.int32],
-]: ...
+) -> CheapestModes: ...
 
 # Returns per stage its rows of shape (n_instructions, 5).
 def place_transfers(
@@ -192,8 +251,8 @@ def peak_bytes(
     sizes: npt.NDArray[np.int64],
 ) -> int: ...
 
-# `points` has shape (rows, row_tokens, target_tokens, n_kinds, 7), `boundary_bytes_per_token`
-# (n_stages, 2). Returns costs of shape (n_shapes, n_stages, 7).
+# `points` has shape (rows, row_tokens, target_tokens, n_kinds, len(Cost)),
+# `boundary_bytes_per_token` (n_stages, 2). Writes `costs` of shape (n_shapes, n_stages, len(Cost)).
 def interpolate_costs(
     rows: npt.NDArray[np.int64],
     row_tokens: npt.NDArray[np.int64],

@@ -19,6 +19,8 @@ STATE = ("tests/planner/cost/test_model_state.py", "tests/planner/cost/test_anal
 HELD = ("tests/experiment/test_held_weights.py",)
 BUNDLES = ("tests/planner/batch/windows/test_bundles.py",)
 MEMORY = ("tests/plan/test_memory.py",)
+COLUMNS = ("tests/planner/cost/test_cost_model.py",)
+SIMULATE = ("tests/planner/schedule/test_simulate.py",)
 CHOICE = ("tests/planner/test_choice.py",)
 ONE_MODE = ("tests/planner/baselines/test_one_mode.py",)
 TUNED = ("tests/planner/baselines/test_tuned.py",)
@@ -168,6 +170,12 @@ PLAN = (
            "bundles that do not run", BUNDLES),
     Mutant("planner/batch/windows/window_lookup.py", "memory_share[alone[alone >= 0]] = 0",
            "memory_share[:0] = 0", "a bundle alone keeps too much", BUNDLES),
+    # what kernels are told
+    Mutant("planner/cost/cost_model.py", "BACKWARD_MS = 1\n    WEIGHT_MS = 2",
+           "BACKWARD_MS = 2\n    WEIGHT_MS = 1", "columns in another order than the kernels'",
+           COLUMNS),
+    Mutant("planner/schedule/kernel_link.py", "link.full_duplex", "True",
+           "transfers of both directions never wait for each other", SIMULATE),
     # the memory that plans are made for
     Mutant("planner/cost/model_state.py", "max(0.0, state_factor - kept) / cluster.n_replicas",
            "max(0.0, state_factor - kept)", "state is not shared out", STATE),

@@ -11,6 +11,7 @@ from tests.examples.stage_costs import drawn_costs
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.schedule_rule import CodeArray
 
 
@@ -28,12 +29,12 @@ def least_makespan_ms(
         [order for order in orders.tolist() if _fits(order, costs, stage, limit_bytes)]
         for stage in range(costs.n_stages)
     ]
-    way = (np.zeros(costs.n_stages), link.latency_ms, link.bytes_per_ms, link.full_duplex)
+    static_bytes, same_link = np.zeros(costs.n_stages), kernel_link(link)
     timelines = (
-        _kernels.simulate(np.array(schedule, np.int32), costs.table, *way)
+        _kernels.simulate(np.array(schedule, np.int32), costs.table, static_bytes, same_link)
         for schedule in product(*rows)
     )
-    return min((makespan_ms for *_, makespan_ms in timelines), default=np.inf)
+    return min((timeline.makespan_ms for timeline in timelines), default=np.inf)
 
 
 @cache

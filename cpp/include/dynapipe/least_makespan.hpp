@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include "dynapipe/simulate.hpp"
+#include "dynapipe/link.hpp"
 #include "dynapipe/window_costs.hpp"
 
 namespace dynapipe {

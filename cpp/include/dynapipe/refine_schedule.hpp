@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "dynapipe/simulate.hpp"
+#include "dynapipe/link.hpp"
 #include "dynapipe/stage_costs.hpp"
 
 namespace dynapipe {

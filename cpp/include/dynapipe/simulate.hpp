@@ -4,16 +4,10 @@
 #include <span>
 #include <vector>
 
+#include "dynapipe/link.hpp"
 #include "dynapipe/stage_costs.hpp"
 
 namespace dynapipe {
-
-/// A connection between neighbouring stages: n bytes take latency_ms + n / bytes_per_ms.
-struct Link {
-    double latency_ms;
-    double bytes_per_ms;
-    bool full_duplex;  ///< whether both directions can be used at the same time
-};
 
 /// Times in ms since the start of the iteration. Times of passes are row-major (n_stages,
 /// n_passes), in the order of the schedule.

@@ -18,6 +18,33 @@ struct PassCosts {
     double backward_transient_bytes = 0;  ///< likewise for backward, and each part if split
 };
 
+/// Columns of a table of costs: the fields of PassCosts, in their order. Python has the same
+/// enumeration.
+enum class Cost : std::uint8_t {
+    forward_ms,
+    backward_ms,
+    weight_ms,
+    boundary_bytes,
+    stored_bytes,
+    forward_transient_bytes,
+    backward_transient_bytes,
+};
+inline constexpr std::size_t kCosts = 7;  ///< number of columns
+
+constexpr bool is_column(std::size_t offset, Cost cost) {
+    return offset == static_cast<std::size_t>(cost) * sizeof(double);
+}
+static_assert(is_column(offsetof(PassCosts, forward_ms), Cost::forward_ms));
+static_assert(is_column(offsetof(PassCosts, backward_ms), Cost::backward_ms));
+static_assert(is_column(offsetof(PassCosts, weight_ms), Cost::weight_ms));
+static_assert(is_column(offsetof(PassCosts, boundary_bytes), Cost::boundary_bytes));
+static_assert(is_column(offsetof(PassCosts, stored_bytes), Cost::stored_bytes));
+static_assert(is_column(offsetof(PassCosts, forward_transient_bytes),
+                        Cost::forward_transient_bytes));
+static_assert(is_column(offsetof(PassCosts, backward_transient_bytes),
+                        Cost::backward_transient_bytes));
+static_assert(sizeof(PassCosts) == kCosts * sizeof(double));
+
 /// Costs of micro-batches on every stage: row-major (n_microbatches, n_stages).
 struct StageCosts {
     std::span<const PassCosts> entries;

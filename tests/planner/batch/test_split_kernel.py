@@ -51,9 +51,8 @@ def tables(
 @given(problems(), st.integers(1, 4))
 def test_kernel_agrees_with_trying_every_split(problem: Problem, n_replicas: int) -> None:
     lengths, work_ms, fill_ms = problem
-    sizes, found_ms, _ = _kernels.split_samples(
-        rows(lengths), *tables(work_ms, fill_ms), n_replicas
-    )
+    found = _kernels.split_samples(rows(lengths), *tables(work_ms, fill_ms), n_replicas)
+    sizes, found_ms = found.sizes, found.objective_ms
     assert found_ms == pytest.approx(least_objective_ms(lengths, work_ms, fill_ms, n_replicas))
     if math.isfinite(found_ms):
         assert sum(sizes) == len(lengths)
@@ -66,17 +65,20 @@ def test_kernel_agrees_with_trying_every_split(problem: Problem, n_replicas: int
 def test_the_front_agrees_with_trying_every_split(problem: Problem) -> None:
     lengths, work_ms, fill_ms = problem
     front = _kernels.split_front(rows(lengths), *tables(work_ms, fill_ms))
-    assert [point[:2] for point in front] == pareto_front(lengths, work_ms, fill_ms)
-    for fill, work, sizes in front:
-        assert fill_and_work_ms(sizes, lengths, work_ms, fill_ms) == (fill, work)
+    found = [(point.fill_ms, point.work_ms) for point in front]
+    assert found == pareto_front(lengths, work_ms, fill_ms)
+    for point in front:
+        of_sizes = fill_and_work_ms(point.sizes, lengths, work_ms, fill_ms)
+        assert of_sizes == (point.fill_ms, point.work_ms)
 
 
 @given(problems(), st.integers(1, 4))
 def test_the_best_split_is_on_the_front(problem: Problem, n_replicas: int) -> None:
     lengths, work_ms, fill_ms = problem
     front = _kernels.split_front(rows(lengths), *tables(work_ms, fill_ms))
-    _, found_ms, _ = _kernels.split_samples(rows(lengths), *tables(work_ms, fill_ms), n_replicas)
-    assert found_ms == min((fill + work / n_replicas for fill, work, _ in front), default=math.inf)
+    found = _kernels.split_samples(rows(lengths), *tables(work_ms, fill_ms), n_replicas)
+    objectives_ms = (point.fill_ms + point.work_ms / n_replicas for point in front)
+    assert found.objective_ms == min(objectives_ms, default=math.inf)
 
 
 @given(st.lists(st.floats(0.1, 50), min_size=1, max_size=9), st.integers(1, 5))
@@ -89,15 +91,17 @@ def test_equal_stages_give_the_iteration_time_of_the_paper(
 
     work_ms = np.array([times_ms])
     lengths = rows([0] * len(times_ms))
-    _, found_ms, _ = _kernels.split_samples(lengths, *tables(work_ms, (n_stages - 1) * work_ms), 1)
-    assert found_ms == pytest.approx(min(map(iteration_ms, every_cut(len(times_ms)))))
+    found = _kernels.split_samples(lengths, *tables(work_ms, (n_stages - 1) * work_ms), 1)
+    assert found.objective_ms == pytest.approx(min(map(iteration_ms, every_cut(len(times_ms)))))
 
 
 def test_a_pipeline_prefers_small_micro_batches_where_one_stage_prefers_a_large_one() -> None:
     work_ms = np.array([[4.0, 5.0, 6.0, 7.0]])
     lengths = rows([0] * 4)
-    assert _kernels.split_samples(lengths, *tables(work_ms, 0 * work_ms), 1)[:2] == ([4], 7.0)
-    assert _kernels.split_samples(lengths, *tables(work_ms, 3 * work_ms), 1)[:2] == ([2, 2], 25.0)
+    one_stage = _kernels.split_samples(lengths, *tables(work_ms, 0 * work_ms), 1)
+    assert (one_stage.sizes, one_stage.objective_ms) == ([4], 7.0)
+    pipeline = _kernels.split_samples(lengths, *tables(work_ms, 3 * work_ms), 1)
+    assert (pipeline.sizes, pipeline.objective_ms) == ([2, 2], 25.0)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -107,9 +111,10 @@ def test_long_lists_agree_with_trying_every_limit(seed: int) -> None:
     work_ms = rng.uniform(0.0, 3.0) + np.cumsum(growth_ms, axis=1)
     fill_ms = rng.uniform(0.5, 1.5) * work_ms ** rng.uniform(0.8, 1.2)
     lengths = np.sort(rng.integers(0, 5, 80)).tolist()
-    _, found_ms, n_solves = _kernels.split_samples(rows(lengths), *tables(work_ms, fill_ms), 2)
-    assert found_ms == pytest.approx(least_objective_by_limits_ms(lengths, work_ms, fill_ms, 2))
-    assert n_solves < len(np.unique(fill_ms)) / 2
+    found = _kernels.split_samples(rows(lengths), *tables(work_ms, fill_ms), 2)
+    least_ms = least_objective_by_limits_ms(lengths, work_ms, fill_ms, 2)
+    assert found.objective_ms == pytest.approx(least_ms)
+    assert found.n_solves < len(np.unique(fill_ms)) / 2
 
 
 def test_types_layouts_and_shapes_are_checked() -> None:

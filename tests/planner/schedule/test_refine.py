@@ -11,6 +11,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
@@ -82,5 +83,5 @@ def test_an_order_without_passes_is_refused() -> None:
     nothing: FloatArray = np.zeros((0, 2, len(Cost)))
     with pytest.raises(ValueError, match="order must hold at least one pass"):
         _kernels.refine_schedule(
-            np.zeros((2, 0), np.int32), nothing, np.ones(2), 0.0, 1.0, True, 10, 0
+            np.zeros((2, 0), np.int32), nothing, np.ones(2), kernel_link(INSTANT), 10, 0
         )

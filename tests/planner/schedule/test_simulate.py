@@ -9,7 +9,7 @@ from tests.oracles.event_simulation import EventSimulation
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, simulate
@@ -194,6 +194,6 @@ def test_a_schedule_for_other_costs_is_refused() -> None:
 
 
 def test_the_kernel_copies_nothing_silently() -> None:
-    costs, order, static = np.ones((1, 2, 7)), np.array([[0, 1], [0, 1]]), np.zeros(2)
+    costs, order, static = np.ones((1, 2, len(Cost))), np.array([[0, 1], [0, 1]]), np.zeros(2)
     with pytest.raises(TypeError, match="incompatible function arguments"):
-        _kernels.simulate(order, costs, static, 0.0, 1.0, True)
+        _kernels.simulate(order, costs, static, _kernels.Link(0.0, 1.0, True))

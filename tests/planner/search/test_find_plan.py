@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, permutations, product
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.batch.split import padded_microbatch
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -205,11 +204,11 @@ def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel
         _kernels.construct_plans(*two_samples(cell=-1), 1, 4, 1)
 
 
-Integers = npt.NDArray[np.int32]
-Description = tuple[FloatArray, Integers, IntArray, Integers, FloatArray, float, float, bool, bool]
+Problem = tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool]
 
 
-def two_samples(cell: int = 0) -> Description:
+def two_samples(cell: int = 0) -> Problem:
     """Two samples that may run alone or together, all alike; with cell -1 they may not."""
     windows = (np.full(2, cell, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
-    return (np.ones((1, 2, 7)), *windows, np.full(2, np.inf), 0.0, 1.0, True, False)
+    costs = _kernels.WindowCosts(np.ones((1, 2, len(Cost))), *windows)
+    return costs, np.full(2, np.inf), _kernels.Link(0.0, 1.0, True), False

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dynapipe_hpc._kernels import FrontPoint
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.split import FrontPoint, split_front
+from dynapipe_hpc.planner.batch.split import split_front
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import CostModel

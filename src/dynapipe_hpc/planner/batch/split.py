@@ -1,7 +1,6 @@
 """Exact splits of ordered samples into consecutive micro-batches."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -68,37 +67,23 @@ def split(table: WindowTable, n_replicas: int, memory_share: float = 1.0) -> lis
     return windows
 
 
-class FrontPoint(NamedTuple):
-    """A split that no other beats in both fill and work.
+def split_front(table: WindowTable, memory_share: float = 1.0) -> list[_kernels.FrontPoint]:
+    """Pareto front of fill and work: all splits that `split` may find for some number of replicas.
 
-    Attributes:
-        fill_ms: Fill time of the micro-batch that fills slowest.
-        work_ms: Work of all micro-batches.
-        sizes: Samples per micro-batch, in order.
-    """
-
-    fill_ms: float
-    work_ms: float
-    sizes: list[int]
-
-
-def split_front(table: WindowTable, memory_share: float = 1.0) -> list[FrontPoint]:
-    """All splits that `split` may find for some number of replicas, most fill first; exact.
-
-    It shows what a split trades: less fill, so that pipelines fill sooner, for more work.
+    It shows what a split trades: less fill, so that pipelines fill sooner, for more work. The
+    front is exact, and the point with the most fill comes first.
     """
     cheapest = table.cheapest(memory_share)
-    front = _kernels.split_front(
+    return _kernels.split_front(
         table.row_of_sample, cheapest.begin, cheapest.work_ms, cheapest.fill_ms
     )
-    return [FrontPoint(*point) for point in front]
 
 
 def _cut(table: WindowTable, n_replicas: int, memory_share: float) -> list[Window]:
     length, cheapest = table.row_of_sample, table.cheapest(memory_share)
-    sizes, _, _ = _kernels.split_samples(
+    sizes = _kernels.split_samples(
         length, cheapest.begin, cheapest.work_ms, cheapest.fill_ms, n_replicas
-    )
+    ).sizes
     firsts = np.cumsum([0, *sizes[:-1]])
     modes = cheapest.mode[cheapest.begin[length[firsts]] + np.array(sizes) - 1]
     return list(zip(firsts.tolist(), sizes, modes.tolist(), strict=True))

@@ -4,6 +4,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
+from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
 
 
@@ -59,11 +60,6 @@ def _list_schedule(
 ) -> Schedule:
     check_each_fits(costs, activation_limit_bytes)
     codes = _kernels.list_schedule(
-        costs.table,
-        activation_limit_bytes,
-        link.latency_ms,
-        link.bytes_per_ms,
-        link.full_duplex,
-        split_backward,
+        costs.table, activation_limit_bytes, kernel_link(link), split_backward
     )
     return Schedule(codes)

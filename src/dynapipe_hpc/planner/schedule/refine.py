@@ -3,6 +3,7 @@
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 
 
@@ -32,13 +33,6 @@ def refine(
         The best schedule found, never longer than the given one; W is split as before.
     """
     codes = _kernels.refine_schedule(
-        schedule.codes,
-        costs.table,
-        activation_limit_bytes,
-        link.latency_ms,
-        link.bytes_per_ms,
-        link.full_duplex,
-        n_moves,
-        seed,
+        schedule.codes, costs.table, activation_limit_bytes, kernel_link(link), n_moves, seed
     )
     return Schedule(codes)

@@ -6,6 +6,7 @@ import numpy.typing as npt
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
@@ -32,19 +33,18 @@ def simulate(
     Raises:
         ScheduleDeadlockError: At some point no pass can start.
     """
-    start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, n_started, makespan_ms = (
-        _kernels.simulate(
-            schedule.codes,
-            costs.table,
-            static_bytes,
-            link.latency_ms,
-            link.bytes_per_ms,
-            link.full_duplex,
-        )
+    found = _kernels.simulate(schedule.codes, costs.table, static_bytes, kernel_link(link))
+    if found.makespan_ms == np.inf and (found.n_started < schedule.codes.shape[1]).any():
+        raise _deadlock(schedule, found.n_started)
+    return Timeline(
+        start_ms=found.start_ms,
+        end_ms=found.end_ms,
+        send_start_ms=found.send_start_ms,
+        send_end_ms=found.send_end_ms,
+        peak_bytes=found.peak_bytes,
+        busy_ms=found.busy_ms,
+        makespan_ms=found.makespan_ms,
     )
-    if (n_started < schedule.codes.shape[1]).any():
-        raise _deadlock(schedule, n_started)
-    return Timeline(start_ms, end_ms, send_start_ms, send_end_ms, peak_bytes, busy_ms, makespan_ms)
 
 
 def _deadlock(schedule: Schedule, n_started: npt.NDArray[np.uint64]) -> ScheduleDeadlockError:

@@ -60,8 +60,8 @@ class LengthWindows:
         table = self.windows.least(np.where(self.can_run, entries + added * n_rows, np.inf))
         least = _kernels.split_samples(
             self.windows.row_of_sample, table.begin, table.work_ms, table.fill_ms, 1
-        )[1]
-        return float(least - added * len(self.windows.samples))
+        )
+        return float(least.objective_ms - added * len(self.windows.samples))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,8 @@
 """The search space: windows of ordered samples, and the limits on their schedules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,8 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 
 Windows = npt.NDArray[np.uint32]
 Replicas = Sequence[Windows]
@@ -38,28 +39,17 @@ class ConstructedPlan(NamedTuple):
     balances_fill: bool
     n_rebalanced: int
 
+    @classmethod
+    def of(cls, plan: _kernels.ConstructedPlan) -> Self:
+        """The plan that a kernel has made."""
+        return cls(**{name: getattr(plan, name) for name in cls._fields})
+
     def __str__(self) -> str:
         """The parameters of the rules in words."""
         longest = f", at most {self.longest_ms:.0f} ms each" if self.longest_ms < np.inf else ""
         fill = " and fill" if self.balances_fill else ""
         again = f", balanced {self.n_rebalanced} times more" if self.n_rebalanced else ""
         return f"memory price {self.memory_price:g}{longest}, by work{fill}{again}"
-
-
-class ImprovedPlan(NamedTuple):
-    """A plan found by a round of local search.
-
-    Attributes:
-        replicas: Windows of every replica.
-        makespan_ms: End of the slowest replica, by the adaptive schedule.
-        effort: Passes scheduled in all rounds so far; 0 if the search began with this plan.
-        n_moves: Moves tried in all rounds so far.
-    """
-
-    replicas: Replicas
-    makespan_ms: float
-    effort: int
-    n_moves: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +67,12 @@ class SearchSpace:
     room_bytes: FloatArray
     link: Link
     split_backward: bool
+    _problem: tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        windows, link = self.windows.kernel_costs, kernel_link(self.link)
+        problem = (windows, self.room_bytes, link, self.split_backward)
+        object.__setattr__(self, "_problem", problem)
 
     def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
         """Plans constructed by rules, best first; see construct_plans.hpp.
@@ -86,10 +82,12 @@ class SearchSpace:
             n_kept: Most plans to return.
             n_refined: Number of these to refine.
         """
-        made = _kernels.construct_plans(*self._description, n_replicas, n_kept, n_refined)
-        return [ConstructedPlan(*plan) for plan in made]
+        made = _kernels.construct_plans(*self._problem, n_replicas, n_kept, n_refined)
+        return [ConstructedPlan.of(plan) for plan in made]
 
-    def improve(self, starts: Sequence[Replicas], effort: int, seed: int) -> list[ImprovedPlan]:
+    def improve(
+        self, starts: Sequence[Replicas], effort: int, seed: int
+    ) -> list[_kernels.Improvement]:
         """The best start, then each better plan that a round of local search finds, best last.
 
         A larger effort finds all plans of a smaller one; see improve_plan.hpp.
@@ -99,18 +97,17 @@ class SearchSpace:
             effort: Number of passes to schedule.
             seed: Seed of the random moves.
         """
-        found = _kernels.improve_plan(*self._description, starts, effort, seed)
-        return [ImprovedPlan(*plan) for plan in found]
+        return _kernels.improve_plan(*self._problem, starts, effort, seed)
 
     def may_beat(self, makespan_ms: float, n_replicas: int) -> bool:
         """Whether some plan might end sooner; False is proof, see least_makespan.hpp."""
         return makespan_ms == np.inf or makespan_ms > _kernels.least_makespan_ms(
-            *self._description, n_replicas
+            *self._problem, n_replicas
         )
 
     def makespans_ms(self, plans: Sequence[Replicas]) -> list[float]:
         """End of the slowest replica of each plan, by the adaptive schedule."""
-        return _kernels.makespans_ms(*self._description, plans)
+        return _kernels.makespans_ms(*self._problem, plans)
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Micro-batches of every replica, in order."""
@@ -121,29 +118,3 @@ class SearchSpace:
         """Costs of every replica's micro-batches."""
         cells = (self.windows.cells_of(replica).astype(np.int64) for replica in replicas)
         return [self.windows.costs.take(of_replica) for of_replica in cells]
-
-    @property
-    def _description(
-        self,
-    ) -> tuple[
-        FloatArray,
-        npt.NDArray[np.int32],
-        IntArray,
-        npt.NDArray[np.int32],
-        FloatArray,
-        float,
-        float,
-        bool,
-        bool,
-    ]:
-        return (
-            self.windows.costs.table,
-            self.windows.cells,
-            self.windows.spans,
-            self.windows.row_of_sample,
-            self.room_bytes,
-            self.link.latency_ms,
-            self.link.bytes_per_ms,
-            self.link.full_duplex,
-            self.split_backward,
-        )

@@ -98,14 +98,17 @@ class WindowLookup:
         """
         where = (*self.lengths, self.begin, self.first)
         found = [_kernels.window_shapes(*where, extent.most) for extent in extents]
-        shapes = Shapes(*map(np.concatenate, zip(*(sizes for _, *sizes in found), strict=True)))
-        rated = self._rated(shapes, self._costs([Shapes(*sizes) for _, *sizes in found]))
+        of_modes = [Shapes(each.n_rows, each.row_tokens, each.target_tokens) for each in found]
+        shapes = Shapes(*map(np.concatenate, zip(*of_modes, strict=True)))
+        rated = self._rated(shapes, self._costs(of_modes))
         fits, n_before = np.isfinite(rated.ratings.memory_share), 0
-        for (cells, n_rows, *_), extent in zip(found, extents, strict=True):
-            own_fit = fits[n_before : n_before + len(n_rows)]
-            _kernels.use_windows(cells, extent.most, own_fit, extent.largest, n_before)
-            n_before += len(n_rows)
-        cells = np.concatenate([cells for cells, *_ in found])
+        cells_of_modes = [each.cells for each in found]
+        for of_mode, sizes, extent in zip(cells_of_modes, of_modes, extents, strict=True):
+            n_shapes = len(sizes.n_rows)
+            own_fit = fits[n_before : n_before + n_shapes]
+            _kernels.use_windows(of_mode, extent.most, own_fit, extent.largest, n_before)
+            n_before += n_shapes
+        cells = np.concatenate(cells_of_modes)
         most = np.concatenate([extent.most for extent in extents])
         alone = cells[(np.cumsum(most) - most)[most > 0]]
         rated.ratings.memory_share[alone[alone >= 0]] = 0
@@ -122,4 +125,5 @@ class WindowLookup:
         return StageCosts(table)
 
     def _rated(self, shapes: Shapes, costs: StageCosts) -> Rated:
-        return Rated(shapes, costs, Ratings(*_kernels.rate_costs(costs.table, self.room_bytes)))
+        found = _kernels.rate_costs(costs.table, self.room_bytes)
+        return Rated(shapes, costs, Ratings(found.work_ms, found.fill_ms, found.memory_share))

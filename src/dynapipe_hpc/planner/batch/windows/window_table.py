@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,22 +13,6 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.windows.window_lookup import Cells, Ratings
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
-
-
-class CheapestModes(NamedTuple):
-    """Every window in the mode in which it works least, row after row, by number of samples.
-
-    Attributes:
-        begin: Shape (n_rows + 1,), where the windows of a row begin, and the end.
-        work_ms: See `Ratings`; infinite where the window may not be used.
-        fill_ms: Likewise.
-        mode: Index into the modes; 0 where the window may not be used.
-    """
-
-    begin: IntArray
-    work_ms: FloatArray
-    fill_ms: FloatArray
-    mode: Cells
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,11 +71,11 @@ class WindowTable:
         first_cell = self.cells[np.minimum(begin, len(self.cells) - 1)]
         return np.asarray((begin < end) & (first_cell >= 0))
 
-    def cheapest(self, memory_share: float = 1.0) -> CheapestModes:
+    def cheapest(self, memory_share: float = 1.0) -> _kernels.CheapestModes:
         """Every window in the fastest mode in which it keeps no more than a share of memory."""
         return self._cheapest(self.ratings, memory_share)
 
-    def least(self, entries: FloatArray) -> CheapestModes:
+    def least(self, entries: FloatArray) -> _kernels.CheapestModes:
         """Every window in the mode of its least entry, with a fill of 0.
 
         Args:
@@ -101,9 +85,13 @@ class WindowTable:
         nothing = np.zeros_like(entries)
         return self._cheapest(Ratings(entries, nothing, nothing), 1.0)
 
-    def _cheapest(self, ratings: Ratings, memory_share: float) -> CheapestModes:
-        found = _kernels.cheapest_modes(self.cells, self.spans, *ratings, memory_share)
-        return CheapestModes(*found)
+    def _cheapest(self, ratings: Ratings, memory_share: float) -> _kernels.CheapestModes:
+        return _kernels.cheapest_modes(self.cells, self.spans, *ratings, memory_share)
+
+    @property
+    def kernel_costs(self) -> _kernels.WindowCosts:
+        """The table as an argument for kernels, to which its arrays become read-only."""
+        return _kernels.WindowCosts(self.costs.table, self.cells, self.spans, self.row_of_sample)
 
     def cells_of(self, windows: npt.NDArray[np.uint32]) -> Cells:
         """Indices into `costs` of windows, see `cells`; rows are first sample, size and mode."""
