@@ -5,6 +5,7 @@
 
 #include "dynapipe/list_scheduler.hpp"
 #include "dynapipe/plan_moves.hpp"
+#include "dynapipe/plan_objective.hpp"
 
 namespace dynapipe {
 namespace {
@@ -15,8 +16,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kThreshold = 0.02;
 /// How many times as wide it is in the first round; as rounds become longer it becomes narrower.
 constexpr double kWidest = 16.0;
-/// How much of what is minimised is the mean of the replicas' ends; the rest is the latest.
-constexpr double kMeanShare = 0.2;
 /// What a move costs that is not simulated, in passes.
 constexpr std::size_t kMoveEffort = 4;
 /// The effort of the first round.
@@ -53,7 +52,7 @@ class Search {
     /// Of the slowest replica of a plan, in the ways that suit its replicas best.
     double makespan_ms(const Assignment& plan) {
         begin(plan);
-        return slowest_ms();
+        return slowest_ms(moves_.replicas());
     }
 
   private:
@@ -93,7 +92,7 @@ class Search {
     /// A round: moves as long as there is effort, with a threshold that sinks to zero by its end.
     void go(std::size_t length, double threshold) {
         const double first_threshold_ms =
-            threshold * slowest_ms() / static_cast<double>(longest_replica());
+            threshold * slowest_ms(moves_.replicas()) / static_cast<double>(longest_replica());
         const std::size_t begun = scheduler_.effort();
         for (std::size_t n = 0;; ++n, ++n_moves_) {
             const std::size_t used = scheduler_.effort() - begun + kMoveEffort * n;
@@ -107,8 +106,8 @@ class Search {
     }
 
     void keep_if_best() {
-        if (slowest_ms() < best_ms_) {
-            best_ms_ = slowest_ms();
+        if (slowest_ms(moves_.replicas()) < best_ms_) {
+            best_ms_ = slowest_ms(moves_.replicas());
             best_ = moves_.replicas();
         }
     }
@@ -130,38 +129,13 @@ class Search {
         return n;
     }
 
-    [[nodiscard]] double slowest_ms() const {
-        double ms = 0.0;
-        for (const Replica& replica : moves_.replicas()) {
-            ms = std::max(ms, replica.makespan_ms);
-        }
-        return ms;
-    }
-
-    [[nodiscard]] double sum_ms() const {
-        double ms = 0.0;
-        for (const Replica& replica : moves_.replicas()) {
-            ms += replica.makespan_ms;
-        }
-        return ms;
-    }
-
-    /// What is minimised.
-    [[nodiscard]] double badness() const {
-        return (1 - kMeanShare) * slowest_ms() + mean_weight() * sum_ms();
-    }
-
-    [[nodiscard]] double mean_weight() const {
-        return kMeanShare / static_cast<double>(moves_.replicas().size());
-    }
-
     /// Makes one random move; takes it back if the plan becomes worse by more than a threshold.
     void move(double threshold_ms) {
-        const double limit = badness() + threshold_ms;
+        const double limit_ms = objective_ms(moves_.replicas()) + threshold_ms;
         if (!moves_.make_any()) {
             return;
         }
-        if (simulate_changed(limit)) {
+        if (simulate_changed(limit_ms)) {
             moves_.accept();
         } else {
             moves_.undo();
@@ -169,13 +143,13 @@ class Search {
     }
 
     /// False as soon as the plan is certain to be worse than a limit.
-    bool simulate_changed(double limit) {
+    bool simulate_changed(double limit_ms) {
         for (const std::size_t r : moves_.changed()) {
             moves_.makespan_ms(r) = 0.0;
         }
         for (const std::size_t r : moves_.changed()) {
             const Replica& replica = moves_.replicas()[r];
-            const double give_up_ms = latest_end_ms(limit);
+            const double give_up_ms = latest_end_ms(moves_.replicas(), limit_ms);
             const double ms =
                 scheduler_.run(list_of(replica), give_up_ms, replica.alternates, recordings_[r]);
             moves_.makespan_ms(r) = ms;
@@ -186,20 +160,9 @@ class Search {
         return true;
     }
 
-    /// When a replica may end at the latest for the plan to keep within a limit, if replicas that
-    /// are not simulated yet, this one among them, count as 0.
-    [[nodiscard]] double latest_end_ms(double limit) const {
-        const double others = mean_weight() * sum_ms();
-        const double as_slowest_ms = (limit - others) / (1 - kMeanShare + mean_weight());
-        if (as_slowest_ms >= slowest_ms()) {
-            return as_slowest_ms;
-        }
-        return (limit - others - (1 - kMeanShare) * slowest_ms()) / mean_weight();
-    }
-
     ListScheduler scheduler_;
     PlanMoves moves_;
-    std::vector<ListScheduler::Recording> recordings_;  ///< per replica
+    std::vector<ListRecording> recordings_;  ///< per replica
     std::vector<Replica> best_;
     double best_ms_ = kNever;
     std::size_t n_moves_ = 0;

@@ -8,8 +8,6 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// What sums of times may be off by, relatively.
 constexpr double kRounding = 1e-12;
-/// After how many micro-batches on the first stage the states of all are recorded.
-constexpr std::size_t kRecordEvery = 4;
 constexpr std::size_t kForward = 0;
 constexpr std::size_t kBackward = 1;
 constexpr std::size_t kWeight = 2;
@@ -33,19 +31,17 @@ std::size_t soonest(std::span<const double> ms) {
 
 ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes,
                              const Link& link, std::size_t longest_list, bool split_backward)
-    : costs_(costs),
+    : cache_(costs, link, split_backward),
       limit_bytes_(limit_bytes),
-      link_(link),
+      full_duplex_(link.full_duplex),
       n_stages_(costs.n_stages),
       longest_list_(longest_list),
       split_backward_(split_backward),
-      prepared_at_(costs.n_microbatches(), -1),
       stages_(n_stages_),
       next_ms_(n_stages_),
       arrivals_ms_(2 * n_stages_ * (longest_list + 1)),
       passes_(3 * n_stages_ * longest_list),
-      states_(longest_list / kRecordEvery * n_stages_) {
-    works_.reserve(longest_list + 1);
+      states_(longest_list / ListRecording::kEvery * n_stages_) {
     for (std::size_t s = 0; s < n_stages_; ++s) {
         for (const std::size_t k : {kForward, kBackward}) {
             stages_[s].arrivals_ms[k] = &arrivals_ms_[first_arrival(s, k)];
@@ -55,29 +51,25 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
 
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates) {
     alternates_ = alternates;
-    look_up(list);
+    works_ = cache_.look_up(list);
     begin();
     return run_on(give_up_ms);
 }
 
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
-                          Recording& recording) {
+                          ListRecording& recording) {
     alternates_ = alternates;
-    look_up(list);
-    const auto [parting, unused] =
-        std::mismatch(list.begin(), list.end(), recording.list.begin(), recording.list.end());
-    const std::size_t n_states =
-        alternates == recording.alternates
-            ? static_cast<std::size_t>(parting - list.begin()) / kRecordEvery
-            : 0;
-    if (n_states == 0) {
+    works_ = cache_.look_up(list);
+    const std::size_t n_shared = recording.n_shared(list, alternates);
+    if (n_shared == 0) {
         begin();
     } else {
-        resume(n_states, recording);
+        resume(recording, n_shared);
     }
     const double found_ms = run_on(give_up_ms);
     if (found_ms < kNever) {
-        record(list, n_states, recording);
+        recording.replace({list, alternates, n_stages_, states_, arrivals_ms_, longest_list_ + 1},
+                          n_shared);
     }
     return found_ms;
 }
@@ -143,41 +135,9 @@ std::vector<PassCode> ListScheduler::order() const {
     return order;
 }
 
-void ListScheduler::prepare(std::uint32_t microbatch) {
-    prepared_at_[microbatch] = static_cast<std::int32_t>(prepared_.size());
-    for (std::size_t s = 0; s < n_stages_; ++s) {
-        const PassCosts& cost = costs_.at(microbatch, s);
-        const double weight_ms = split_backward_ ? cost.weight_ms : 0.0;
-        const auto send_ms = [&](std::size_t from) {
-            return link_.latency_ms +
-                   costs_.at(microbatch, from).boundary_bytes / link_.bytes_per_ms;
-        };
-        // Both are infinite if it cannot run, and their difference would be no number.
-        const double gradient_ms =
-            cost.backward_ms == kNever ? kNever : cost.backward_ms - weight_ms;
-        prepared_.push_back({{cost.forward_ms, gradient_ms, weight_ms},
-                             {send_ms(s), s > 0 ? send_ms(s - 1) : 0.0},
-                             cost.stored_bytes,
-                             cost.forward_transient_bytes,
-                             cost.backward_transient_bytes});
-    }
-}
-
-void ListScheduler::look_up(std::span<const std::uint32_t> list) {
-    for (const std::uint32_t microbatch : list) {
-        if (prepared_at_[microbatch] < 0) {
-            prepare(microbatch);
-        }
-    }
-    works_.clear();
-    for (const std::uint32_t microbatch : list) {
-        works_.push_back(&prepared_[static_cast<std::size_t>(prepared_at_[microbatch])]);
-    }
-}
-
 void ListScheduler::begin() {
     for (Stage& stage : stages_) {
-        static_cast<State&>(stage) = State{};
+        static_cast<StageState&>(stage) = StageState{};
         for (double* arrivals_ms : stage.arrivals_ms) {
             std::fill_n(arrivals_ms, works_.size() + 1, kNever);
         }
@@ -186,52 +146,20 @@ void ListScheduler::begin() {
 }
 
 /// Goes back to when a recorded list had come to one of its states.
-void ListScheduler::resume(std::size_t n_states, const Recording& recording) {
-    const State* states = &recording.states[(n_states - 1) * n_stages_];
+void ListScheduler::resume(const ListRecording& recording, std::size_t n_states) {
+    const std::span<const StageState> states = recording.states(n_states);
     for (std::size_t s = 0; s < n_stages_; ++s) {
-        static_cast<State&>(stages_[s]) = states[s];
+        static_cast<StageState&>(stages_[s]) = states[s];
         for (const std::size_t k : {kForward, kBackward}) {
-            const std::size_t n_done = states[s].n_done[k];
-            const std::size_t n_arrived = n_arrivals(states, s, k);
-            const double* known_ms = recording.arrivals_ms[2 * s + k].data();
+            const std::span<const double> pending_ms = recording.pending_ms(n_states, s, k);
             double* arrivals_ms = stages_[s].arrivals_ms[k];
-            std::copy(known_ms + n_done, known_ms + n_arrived, arrivals_ms + n_done);
-            std::fill(arrivals_ms + n_arrived, arrivals_ms + works_.size() + 1, kNever);
+            double* unknown_ms =
+                std::copy(pending_ms.begin(), pending_ms.end(), arrivals_ms + states[s].n_done[k]);
+            std::fill(unknown_ms, arrivals_ms + works_.size() + 1, kNever);
         }
     }
     const std::size_t n_entered = states[0].n_done[kForward];
     std::fill_n(&arrivals_ms_[n_entered], works_.size() - n_entered, 0.0);
-}
-
-/// How many micro-batches had reached a stage, on their way there or back, when all were in some
-/// states; to the first one they come when they enter.
-std::size_t ListScheduler::n_arrivals(const State* states, std::size_t s, std::size_t k) const {
-    if (k == kForward) {
-        return states[s > 0 ? s - 1 : 0].n_done[kForward];
-    }
-    return s + 1 < n_stages_ ? states[s + 1].n_done[kBackward] : states[s].n_done[kForward];
-}
-
-/// Keeps a list that was run to its end, from one of the recorded states on.
-void ListScheduler::record(std::span<const std::uint32_t> list, std::size_t n_states,
-                           Recording& recording) const {
-    recording.list.assign(list.begin(), list.end());
-    recording.alternates = alternates_;
-    const std::size_t n_known = n_states * n_stages_;
-    const std::size_t n_now = list.size() / kRecordEvery * n_stages_;
-    recording.arrivals_ms.resize(2 * n_stages_);
-    recording.states.resize(n_now);
-    std::copy(states_.data() + n_known, states_.data() + n_now, recording.states.data() + n_known);
-    for (std::size_t s = 0; s < n_stages_; ++s) {
-        for (const std::size_t k : {kForward, kBackward}) {
-            const std::size_t n_done =
-                n_states > 0 ? recording.states[n_known - n_stages_ + s].n_done[k] : 0;
-            std::vector<double>& known_ms = recording.arrivals_ms[2 * s + k];
-            known_ms.resize(list.size());
-            std::copy_n(stages_[s].arrivals_ms[k] + n_done, list.size() - n_done,
-                        known_ms.data() + n_done);
-        }
-    }
 }
 
 /// What is left to do on a stage, and whether memory may bind meanwhile.
@@ -241,7 +169,7 @@ void ListScheduler::look_ahead(std::size_t s) {
     double kept_bytes = stage.kept_bytes;
     double greatest_transient_bytes = 0.0;
     const auto see = [&](std::uint32_t place, std::size_t first_left) {
-        const Work& seen = work(place, s);
+        const StageWork& seen = work(place, s);
         for (std::size_t k = first_left; k < left_ms.size(); ++k) {
             left_ms[k] += seen.pass_ms[k];
         }
@@ -314,7 +242,7 @@ bool ListScheduler::may_enter(std::size_t s) const {
     const Stage& stage = stages_[s];
     const double limit_bytes = limit_bytes_[s];
     const std::uint32_t last = stage.n_done[kForward];
-    const Work& entering = work(last, s);
+    const StageWork& entering = work(last, s);
     double kept = stage.kept_bytes + entering.stored_bytes;
     if (kept + stage.greatest_transient_bytes <= limit_bytes) {
         return true;
@@ -335,7 +263,7 @@ bool ListScheduler::may_enter(std::size_t s) const {
 /// are none to come it does.
 bool ListScheduler::may_return(std::size_t s) const {
     const Stage& stage = stages_[s];
-    const Work& returning = work(stage.n_done[kBackward], s);
+    const StageWork& returning = work(stage.n_done[kBackward], s);
     return stage.n_done[kWeight] == stage.n_done[kBackward] ||
            stage.kept_bytes + returning.backward_transient_bytes <= limit_bytes_[s];
 }
@@ -346,7 +274,7 @@ void ListScheduler::execute(std::size_t s) {
     const auto k = static_cast<std::size_t>(stage.next);
     passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(stage.n_done[k], stage.next);
     const std::uint32_t place = stage.n_done[k]++;
-    const Work& done = work(place, s);
+    const StageWork& done = work(place, s);
     stage.free_ms = next_ms_[s] + done.pass_ms[k];
     (k == kWeight ? stage.weight_left_ms : stage.path_left_ms) -= done.pass_ms[k];
     stage.last_is_backward = k == kForward ? false : k == kBackward || stage.last_is_backward;
@@ -365,8 +293,8 @@ void ListScheduler::execute(std::size_t s) {
     if (kSplit && stage.n_done[kBackward] == works_.size()) {
         stage.tail_ms = 0.0;  // under way, whatever this stage has left
     }
-    if (s == 0 && k == kForward && stage.n_done[kForward] % kRecordEvery == 0) {
-        const std::size_t n_states = stage.n_done[kForward] / kRecordEvery;
+    if (s == 0 && k == kForward && stage.n_done[kForward] % ListRecording::kEvery == 0) {
+        const std::size_t n_states = stage.n_done[kForward] / ListRecording::kEvery;
         std::copy(stages_.begin(), stages_.end(), &states_[(n_states - 1) * n_stages_]);
     }
     choose<kSplit>(s);
@@ -380,7 +308,7 @@ void ListScheduler::execute_both(std::size_t s) {
     stage.last_is_backward = true;
     passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(place, PassKind::kForward);
     passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(place, PassKind::kBackward);
-    const Work& done = work(place, s);
+    const StageWork& done = work(place, s);
     stage.free_ms = next_ms_[s] + done.pass_ms[kForward] + done.pass_ms[kBackward];
     stage.path_left_ms -= done.pass_ms[kForward] + done.pass_ms[kBackward];
     if (s > 0) {
@@ -393,7 +321,7 @@ template <bool kSplit>
 void ListScheduler::send(std::size_t from, std::size_t k, std::uint32_t place) {
     const std::size_t to = k == kForward ? from + 1 : from - 1;
     Stage& stage = stages_[from];
-    double& link_free_ms = stage.link_free_ms[link_.full_duplex ? k : 0];
+    double& link_free_ms = stage.link_free_ms[full_duplex_ ? k : 0];
     link_free_ms = std::max(stage.free_ms, link_free_ms) + work(place, from).send_ms[k];
     Stage& receiver = stages_[to];
     receiver.arrivals_ms[k][place] = link_free_ms;

@@ -59,7 +59,7 @@ void check_changes(std::uint64_t seed, std::size_t n_stages, bool split_backward
     const dynapipe::Link link{0.1, 50.0, seed % 2 == 0};
     ListScheduler plain({costs, n_stages}, limits, link, kLongest, split_backward);
     ListScheduler resuming({costs, n_stages}, limits, link, kLongest, split_backward);
-    ListScheduler::Recording recording;
+    dynapipe::ListRecording recording;
     std::vector<std::uint32_t> list(kLongest / 2, 0);
     for (std::size_t n = 0; n < kChanges; ++n) {
         std::vector<std::uint32_t> changed = list;

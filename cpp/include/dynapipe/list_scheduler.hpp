@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "dynapipe/link.hpp"
+#include "dynapipe/list_recording.hpp"
 #include "dynapipe/stage_costs.hpp"
+#include "dynapipe/work_cache.hpp"
 
 namespace dynapipe {
 
@@ -30,23 +32,8 @@ namespace dynapipe {
 ///
 /// A scheduler is constructed once and used for many lists. Running a list allocates nothing,
 /// except for micro-batches that the scheduler has not seen before.
-///
-/// What comes at a place of the list or later has no influence until the first stage decides about
-/// that place. A list that begins like a recorded one is therefore run only from where they differ.
 class ListScheduler {
-    struct State;
-
   public:
-    /// A list that was run to its end, and the states of the stages whenever a few more
-    /// micro-batches had entered. Initially empty.
-    class Recording {
-        friend class ListScheduler;
-        std::vector<std::uint32_t> list;
-        bool alternates = false;
-        std::vector<std::vector<double>> arrivals_ms;  ///< (n_stages x 2), each as long as the list
-        std::vector<State> states;                     ///< (n, n_stages)
-    };
-
     /// @param costs           costs of all micro-batches that lists may name.
     /// @param limit_bytes     (n_stages,): memory for activations; may be infinite.
     /// @param longest_list    maximal number of micro-batches in a list.
@@ -69,7 +56,7 @@ class ListScheduler {
     /// The same, starting where the list differs from one recorded by this scheduler. If the list
     /// is run to its end, it replaces the recorded one.
     double run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
-               Recording& recording);
+               ListRecording& recording);
 
     /// The passes of the last list, row-major (n_stages, n_passes). Micro-batches are numbered by
     /// their place in the list, which must have been run without a recording.
@@ -79,26 +66,7 @@ class ListScheduler {
     [[nodiscard]] std::size_t effort() const { return effort_; }
 
   private:
-    /// A micro-batch on a stage; times by PassKind.
-    struct Work {
-        std::array<double, 3> pass_ms;
-        std::array<double, 2> send_ms;
-        double stored_bytes;
-        double forward_transient_bytes;
-        double backward_transient_bytes;
-    };
-
-    /// State of a stage after the passes that it has run so far.
-    struct State {
-        double free_ms;
-        double kept_bytes;
-        std::array<double, 2> link_free_ms;  ///< transfers to the next and the previous stage
-        std::array<std::uint32_t, 3> n_done;
-        std::uint32_t n_passes;
-        bool last_is_backward;  ///< whether the last forward or backward pass was a backward
-    };
-
-    struct Stage : State {
+    struct Stage : StageState {
         double path_left_ms;    ///< forward and backward passes to come
         double weight_left_ms;  ///< gradients of weights to come
         double tail_ms;  ///< from its last backward pass to the end of that on stage 0; 0 after it
@@ -112,14 +80,8 @@ class ListScheduler {
         }
     };
 
-    void prepare(std::uint32_t microbatch);
-    void look_up(std::span<const std::uint32_t> list);
     void begin();
-    void resume(std::size_t n_states, const Recording& recording);
-    void record(std::span<const std::uint32_t> list, std::size_t n_states,
-                Recording& recording) const;
-    [[nodiscard]] std::size_t n_arrivals(const State* states, std::size_t stage,
-                                         std::size_t kind) const;
+    void resume(const ListRecording& recording, std::size_t n_states);
     double run_on(double give_up_ms);
     void look_ahead(std::size_t stage);
     [[nodiscard]] bool may_end_by(double give_up_ms);
@@ -137,28 +99,26 @@ class ListScheduler {
     template <bool kSplit>
     [[nodiscard]] bool may_enter(std::size_t stage) const;
     [[nodiscard]] bool may_return(std::size_t stage) const;
-    [[nodiscard]] const Work& work(std::uint32_t place, std::size_t stage) const {
+    [[nodiscard]] const StageWork& work(std::uint32_t place, std::size_t stage) const {
         return works_[place][stage];
     }
     [[nodiscard]] std::size_t first_arrival(std::size_t stage, std::size_t kind) const {
         return (2 * stage + kind) * (longest_list_ + 1);
     }
-    StageCosts costs_;
+    WorkCache cache_;
     std::span<const double> limit_bytes_;
-    Link link_;
+    bool full_duplex_;
     std::size_t n_stages_;
     std::size_t longest_list_;
     bool split_backward_;
     bool alternates_ = false;
     std::size_t effort_ = 0;
-    std::vector<std::int32_t> prepared_at_;  ///< per micro-batch, or -1
-    std::vector<Work> prepared_;             ///< micro-batches seen so far, (n, n_stages)
-    std::vector<const Work*> works_;         ///< micro-batches of the list, each (n_stages,)
+    std::span<const StageWork* const> works_;  ///< micro-batches of the list, each (n_stages,)
     std::vector<Stage> stages_;
     std::vector<double> next_ms_;      ///< per stage, start of its next pass; infinite if none
     std::vector<double> arrivals_ms_;  ///< (n_stages, 2, longest_list + 1)
     std::vector<PassCode> passes_;     ///< (n_stages, 3 * longest_list)
-    std::vector<State> states_;        ///< states in the last list, as in a recording
+    std::vector<StageState> states_;   ///< states in the last list, as in a recording
 };
 
 }  // namespace dynapipe

@@ -57,7 +57,7 @@ class PlanMoves {
     }
     [[nodiscard]] double random_share() { return random_.share(); }
     [[nodiscard]] std::uint32_t microbatch(const Window& window) const {
-        return static_cast<std::uint32_t>(windows_.cell(window.first, window.size, window.mode));
+        return windows_.microbatch(window);
     }
 
     bool relocate();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -8,6 +9,10 @@
 #include "dynapipe/window_costs.hpp"
 
 namespace dynapipe {
+
+/// Prices of memory that are tried, see PricedCutter.
+inline constexpr std::array kMemoryPrices = {0.0, 0.15, 0.3, 0.45, 0.6,  0.8,
+                                             1.0, 1.5,  3.0, 6.0,  12.0, 24.0};
 
 /// Windows that hold every sample once.
 struct Cut {
@@ -46,7 +51,7 @@ class PricedCutter {
     void choose_mode(Window& window, double price) const;
 
     [[nodiscard]] std::uint32_t microbatch(const Window& window) const {
-        return static_cast<std::uint32_t>(windows_.cell(window.first, window.size, window.mode));
+        return windows_.microbatch(window);
     }
     /// Forward and backward time on the slowest stage.
     [[nodiscard]] double work_ms(const Window& window) const { return of(window).work_ms; }

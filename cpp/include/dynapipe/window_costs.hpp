@@ -8,6 +8,15 @@
 
 namespace dynapipe {
 
+/// Neighbouring samples that run together.
+struct Window {
+    std::uint32_t first;  ///< index of the first sample
+    std::uint32_t size;   ///< number of samples, >= 1
+    std::uint32_t mode;   ///< recompute mode
+
+    friend bool operator==(const Window&, const Window&) = default;
+};
+
 /// Costs of all micro-batches of neighbouring samples. Samples that begin the same micro-batches
 /// share a row of the tables.
 struct WindowCosts {
@@ -34,15 +43,11 @@ struct WindowCosts {
         const std::span<const std::int32_t> known = row(first, mode);
         return size <= known.size() ? known[size - 1] : -1;
     }
-};
 
-/// Neighbouring samples that run together.
-struct Window {
-    std::uint32_t first;  ///< index of the first sample
-    std::uint32_t size;   ///< number of samples, >= 1
-    std::uint32_t mode;   ///< recompute mode
-
-    friend bool operator==(const Window&, const Window&) = default;
+    /// Index in `costs` of a window that may be used.
+    [[nodiscard]] std::uint32_t microbatch(const Window& window) const {
+        return static_cast<std::uint32_t>(cell(window.first, window.size, window.mode));
+    }
 };
 
 /// The windows of each replica, in the order in which they enter the pipeline.

@@ -1,0 +1,173 @@
+/// The least cost of all cuts that there are, straight from the definition.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "cut_problem.hpp"
+#include "dynapipe/link.hpp"
+#include "dynapipe/pipeline_ends.hpp"
+#include "dynapipe/priced_cut.hpp"
+
+namespace every_cut {
+
+using cut_problem::Problem;
+using dynapipe::Cut;
+using dynapipe::kMostOfAnEnd;
+using dynapipe::PassCosts;
+using dynapipe::Window;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr dynapipe::Link kLink{0.25, 40.0, true};
+
+/// What the header says of windows and cuts.
+struct Prices {
+    const Problem& problem;
+    double price;
+    double longest_ms;
+
+    /// At the price; infinite if the window may not be used.
+    [[nodiscard]] double body_ms(const Window& window) const {
+        const std::int32_t cell = problem.windows().cell(window.first, window.size, window.mode);
+        if (cell < 0 || (window.size > 1 && work_ms(cell) > longest_ms)) {
+            return kNever;
+        }
+        double share = 0;
+        for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
+            share = std::max(share, at(cell, s).stored_bytes / problem.limit_bytes[s]);
+        }
+        return work_ms(cell) * (1 + price * share);
+    }
+
+    /// With half of the fill, in the mode that is best at the price.
+    [[nodiscard]] double end_ms(const Window& window) const {
+        if (window.size > kMostOfAnEnd || body_ms(window) != body_ms(best_mode(window)) ||
+            body_ms(window) == kNever) {
+            return kNever;
+        }
+        const std::int32_t cell = problem.windows().cell(window.first, window.size, window.mode);
+        double way_ms = 0;
+        for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
+            way_ms += at(cell, s).forward_ms + at(cell, s).backward_ms;
+            if (s + 1 < problem.limit_bytes.size()) {
+                way_ms += 2 * (kLink.latency_ms + at(cell, s).boundary_bytes / kLink.bytes_per_ms);
+            }
+        }
+        return work_ms(cell) + (way_ms - work_ms(cell)) / 2;
+    }
+
+    [[nodiscard]] Window best_mode(Window window) const {
+        Window best = window;
+        for (window.mode = 0; window.mode < problem.n_modes; ++window.mode) {
+            best = body_ms(window) < body_ms(best) ? window : best;
+        }
+        return best;
+    }
+
+    [[nodiscard]] double work_ms(std::int32_t cell) const {
+        double slowest_ms = 0;
+        for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
+            slowest_ms = std::max(slowest_ms, at(cell, s).forward_ms + at(cell, s).backward_ms);
+        }
+        return slowest_ms;
+    }
+
+    [[nodiscard]] const PassCosts& at(std::int32_t cell, std::size_t stage) const {
+        return problem.costs[static_cast<std::size_t>(cell) * problem.limit_bytes.size() + stage];
+    }
+
+    [[nodiscard]] double cut_ms(const Cut& cut) const {
+        double sum_ms = 0;
+        for (const Window& window : cut.body) {
+            sum_ms += body_ms(window);
+        }
+        for (const Window& window : cut.ends) {
+            sum_ms += end_ms(window);
+        }
+        return sum_ms;
+    }
+};
+
+/// The windows between the samples behind which a bit of `borders` is set.
+inline Cut every_window_best(const Prices& prices, std::size_t n_samples, unsigned borders,
+                             std::size_t n_ends) {
+    std::vector<Window> windows;
+    for (std::uint32_t first = 0, i = 0; i < n_samples; ++i) {
+        if (i + 1 == n_samples || (borders >> i & 1U) != 0) {
+            windows.push_back(prices.best_mode({first, i + 1 - first, 0}));
+            first = i + 1;
+        }
+    }
+    const std::size_t n_body = windows.size() - std::min(n_ends, windows.size());
+    const auto border = windows.begin() + static_cast<std::ptrdiff_t>(n_body);
+    return {{windows.begin(), border}, {border, windows.end()}};
+}
+
+inline double least_of_every_cut(const Prices& prices, std::size_t n_samples, std::size_t n_ends) {
+    double least_ms = kNever;
+    for (unsigned borders = 0; borders < 1U << (n_samples - 1); ++borders) {
+        const Cut cut = every_window_best(prices, n_samples, borders, n_ends);
+        if (cut.ends.size() == n_ends) {
+            least_ms = std::min(least_ms, prices.cut_ms(cut));
+        }
+    }
+    return least_ms;
+}
+
+/// The same with every mode of every window: all cuts that there are, window by window.
+inline double least_of_every_cut_and_mode(const Prices& prices, std::uint32_t first,
+                                          std::size_t n_samples, std::size_t n_ends, Cut& windows) {
+    if (first == n_samples) {
+        return windows.ends.size() == n_ends ? prices.cut_ms(windows) : kNever;
+    }
+    double least_ms = kNever;
+    for (std::uint32_t size = 1; first + size <= n_samples; ++size) {
+        for (std::uint32_t mode = 0; mode < prices.problem.n_modes; ++mode) {
+            for (std::vector<Window>* part : {&windows.body, &windows.ends}) {
+                if (part == &windows.body && !windows.ends.empty()) {
+                    continue;
+                }
+                part->push_back({first, size, mode});
+                least_ms = std::min(
+                    least_ms,
+                    least_of_every_cut_and_mode(prices, first + size, n_samples, n_ends, windows));
+                part->pop_back();
+            }
+        }
+    }
+    return least_ms;
+}
+
+/// What the samples from one on cost, given what those behind its window cost.
+template <typename WindowMs>
+double least_of_windows(const Prices& prices, std::uint32_t first,
+                        const std::vector<double>& rest_ms, const WindowMs& window_ms) {
+    double least_ms = kNever;
+    for (std::uint32_t size = 1; first + size < rest_ms.size(); ++size) {
+        const Window window = prices.best_mode({first, size, 0});
+        least_ms = std::min(least_ms, window_ms(window) + rest_ms[first + size]);
+    }
+    return least_ms;
+}
+
+/// The same, sample by sample from the last: for more samples than one can enumerate.
+inline double least_by_recurrence(const Prices& prices, std::size_t n_samples, std::size_t n_ends) {
+    std::vector<double> rest_ms(n_samples + 1, kNever);
+    rest_ms.back() = 0;
+    for (std::size_t end = 0; end < n_ends; ++end) {
+        for (std::uint32_t i = 0; i <= n_samples; ++i) {
+            rest_ms[i] = least_of_windows(prices, i, rest_ms,
+                                          [&](const Window& w) { return prices.end_ms(w); });
+        }
+    }
+    for (auto i = static_cast<std::uint32_t>(n_samples); i-- > 0;) {
+        const double ms = least_of_windows(prices, i, rest_ms,
+                                           [&](const Window& w) { return prices.body_ms(w); });
+        rest_ms[i] = std::min(rest_ms[i], ms);
+    }
+    return rest_ms.front();
+}
+
+}  // namespace every_cut
