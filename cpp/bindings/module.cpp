@@ -2,6 +2,7 @@
 
 namespace py = pybind11;
 
+void bind_balance_work(py::module_& m);
 void bind_check_pipeline(py::module_& m);
 void bind_construct_plans(py::module_& m);
 void bind_cost_grid(py::module_& m);
@@ -23,6 +24,7 @@ PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
     bind_link(m);  // types of arguments come before the kernels that take them
     bind_window_costs(m);
+    bind_balance_work(m);
     bind_check_pipeline(m);
     bind_construct_plans(m);
     bind_cost_grid(m);

@@ -30,6 +30,9 @@ class WindowCosts:
         row_of_sample: npt.NDArray[np.int32],
     ) -> None: ...
 
+# Returns the items of every replica.
+def balance_work(work_ms: npt.NDArray[np.float64], n_replicas: int) -> list[list[int]]: ...
+
 class Split:
     @property
     def sizes(self) -> list[int]: ...

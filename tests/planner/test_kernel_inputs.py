@@ -37,6 +37,7 @@ def of_windows(kernel: Callable[..., object]) -> Callable[..., object]:
 KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "split_samples": (_kernels.split_samples, [ROWS, BEGIN, np.ones(4), np.ones(4), 2]),
     "split_front": (_kernels.split_front, [ROWS, BEGIN, np.ones(4), np.ones(4)]),
+    "balance_work": (_kernels.balance_work, [np.arange(4.0), 2]),
     "cyclic_schedule": (_kernels.cyclic_schedule, [COSTS, ROOM]),
     "list_schedule": (_kernels.list_schedule, [COSTS, ROOM, LINK, True]),
     "construct_plans": (
