@@ -38,12 +38,19 @@ help:
 
 setup: $(VENV)/.ready
 
+# One build for the module and the C++ tests. Compilers differ in what they warn of, so that only
+# .ci/run makes warnings errors.
+STRICT ?= OFF
+MODULE := build/module
+DEFINE := --config-settings=cmake.define
+BUILT := --config-settings=build-dir=$(MODULE) $(DEFINE).DYNAPIPE_TESTS=ON $(DEFINE).DYNAPIPE_STRICT=$(STRICT)
+
 # The lock file has hashes of all packages but torch, whose build depends on the index;
 # constraints.txt pins torch's version.
 $(VENV)/.ready: requirements/lock.txt constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements/lock.txt
-	$(PIP_INSTALL) --no-build-isolation --editable '.[local,dev]'
+	$(PIP_INSTALL) --no-build-isolation $(BUILT) --editable '.[local,dev]'
 	touch $@
 
 build: setup
@@ -97,26 +104,30 @@ demo-t5: setup
 
 # Each of two processes takes tests from the other when it has none left.
 IN_TWO := -n 2 --dist worksteal
+ON_RANKS := VENV=$(VENV) tests/mpi/run.sh
+MPICH := build/mpich
+WITH_MPICH := MPI4PY_LIBMPI=$(CURDIR)/$(MPICH)/lib/libmpi.so.12
 
 test: test-cpp test-python test-mpi test-mpich
 
-test-python: setup .venv-mpich/.ready
+test-python: setup $(MPICH)/.ready
 	$(BIN)/python -m pytest $(IN_TWO)
 
-test-slow: setup .venv-mpich/.ready mutants
+test-slow: setup $(MPICH)/.ready mutants
 	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
-	PYTEST_ARGS="tests/mpi -m slow" tests/mpi/run.sh $(BIN) 4
+	PYTEST_ARGS="tests/mpi -m slow" $(ON_RANKS) $(BIN)/mpiexec 4
 
 # With WORD, only mutants whose file or mistake contains it: make mutants WORD=t5
 mutants: setup
 	$(BIN)/python -m tests.mutants.run_mutants $(WORD)
 
 test-cpp: setup
-	pybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) $(IN_VENV) cmake --workflow --preset strict
+	$(IN_VENV) ctest --test-dir $(MODULE) --output-on-failure --parallel 2
 	$(IN_VENV) cmake --workflow --preset sanitize
 
+# On one rank, which needs no launcher, test-python runs the same tests.
 test-mpi: setup
-	tests/mpi/run.sh $(BIN) 1 2 4
+	$(ON_RANKS) $(BIN)/mpiexec 2 4
 
 exactness: setup
 	$(BIN)/python -m pytest -m exactness
@@ -151,16 +162,16 @@ kill-test: N = 20
 kill-test: setup
 	$(BIN)/python -m tests.kills.kill_ranks $(N) --seed $(SEED) --json build/kill_test.json
 
-# The plan store under a second MPI implementation, MPICH, in a virtual environment of its own.
-test-mpich: .venv-mpich/.ready
-	PYTHONPATH=src .venv-mpich/bin/python -m pytest tests/contract/test_plan_store.py
-	PYTEST_ARGS=tests/mpi/test_plan_store.py tests/mpi/run.sh .venv-mpich/bin 1 2 4
-	MPIR_CVAR_NUM_CLIQUES=2 PYTEST_ARGS="tests/mpi/test_plan_store.py -k taken_while" \
-	    tests/mpi/run.sh .venv-mpich/bin 4
+# The plan store under a second MPI implementation.
+test-mpich: setup $(MPICH)/.ready
+	$(WITH_MPICH) $(BIN)/python -m pytest tests/contract/test_plan_store.py
+	$(WITH_MPICH) PYTEST_ARGS=tests/mpi/test_plan_store.py $(ON_RANKS) $(MPICH)/bin/mpiexec 4
+	$(WITH_MPICH) MPIR_CVAR_NUM_CLIQUES=2 PYTEST_ARGS="tests/mpi/test_plan_store.py -k taken_while" \
+	    $(ON_RANKS) $(MPICH)/bin/mpiexec 4
 
 # Jobs under a private Slurm controller with four nodes. Needs root.
 SLURM_TESTS ?= tests/slurm
-slurm-test: setup .venv-mpich/.ready
+slurm-test: setup $(MPICH)/.ready
 	tests/slurm/install.sh
 	$(BIN)/python -m pytest -m slurm $(SLURM_TESTS)
 
@@ -180,9 +191,9 @@ gpu-check:
 	PYTHONPATH=benchmarks $(PYTHON) -m gpu.check --out $(OUT) \
 		$(if $(STEPS),--steps $(STEPS)) $(if $(REHEARSE),--rehearse)
 
-.venv-mpich/.ready: constraints.txt
-	$(PYTHON) -m venv .venv-mpich
-	.venv-mpich/bin/pip install --quiet --constraint constraints.txt mpi4py mpich numpy pydantic pytest pytest-timeout hypothesis
+# A second MPI implementation: its launcher, and the library that mpi4py loads where it is named.
+$(MPICH)/.ready: constraints.txt | $(VENV)/.ready
+	$(PIP_INSTALL) --no-deps --no-warn-script-location --prefix $(MPICH) mpich
 	touch $@
 
 check: setup
@@ -198,4 +209,4 @@ format: setup
 	$(BIN)/clang-format -i $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
 
 clean:
-	rm -rf build $(VENV) .venv-mpich
+	rm -rf build $(VENV)

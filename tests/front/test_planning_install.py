@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+BUILD_FOLDER = "--config-settings=build-dir=build/module"  # what setup has compiled is there
 MOST_BYTES = 100e6
 PLAN = """\
 import sys
@@ -36,8 +37,8 @@ def n_bytes(folder: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # compiles the kernels
 def test_planning_needs_less_than_100_mb(tmp_path: Path) -> None:
-    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)]
-    subprocess.run([*PIP, *build], check=True)
+    build = ["wheel", "--no-deps", "--no-build-isolation", BUILD_FOLDER, "--wheel-dir"]
+    subprocess.run([*PIP, *build, str(tmp_path), str(ROOT)], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)

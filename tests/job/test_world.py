@@ -3,25 +3,22 @@
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
+from tests.jobs.command_line import ROOT
+from tests.jobs.mpi_implementations import HOW_TO_GET_MPICH, LIBRARY, MPICH, OPEN_MPI
 
 pytestmark = pytest.mark.slow
 
-OPEN_MPI = Path(sys.prefix) / "bin"
-MPICH = Path(__file__).parents[2] / ".venv-mpich" / "bin"
-needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason="make .venv-mpich/.ready")
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason=HOW_TO_GET_MPICH)
 
 
-def run(mpiexec: Path, python: Path, program: str) -> "subprocess.CompletedProcess[str]":
-    packages = os.pathsep.join(["src", sysconfig.get_path("purelib")])
+def run(launcher: Path, library: Path, program: str) -> "subprocess.CompletedProcess[str]":
+    """Starts two ranks with a launcher of one implementation and a library of one."""
     return subprocess.run(
-        [mpiexec / "mpiexec", "-n", "2", python / "python", "-c", program],
-        env={**os.environ, **ROOT, "PYTHONPATH": packages},
-        cwd=MPICH.parents[1],
+        [launcher / "mpiexec", "-n", "2", sys.executable, "-c", program],
+        env={**os.environ, **ROOT, **LIBRARY[library]},
         capture_output=True,
         text=True,
         timeout=100,
@@ -35,19 +32,21 @@ def said(job: "subprocess.CompletedProcess[str]") -> list[str]:
 
 @needs_mpich
 @pytest.mark.parametrize(
-    ("mpiexec", "python", "message"),
+    ("launcher", "library", "message"),
     [
         (MPICH, OPEN_MPI, "sees each of them alone: they would be 2 jobs of one rank; start them"),
         (OPEN_MPI, MPICH, "which offers PMIx, but the MPI library, MPICH"),
     ],
 )
-def test_ranks_of_another_mpi_never_start_alone(mpiexec: Path, python: Path, message: str) -> None:
+def test_ranks_of_another_mpi_never_start_alone(
+    launcher: Path, library: Path, message: str
+) -> None:
     program = (
         "import sys; from dynapipe_hpc.cli.main import main\n"
         "try: main(['run', 'none.toml', '-o', 'none'])\n"
         "finally: print(str('torch' in sys.modules) + '\\n', end='')"
     )
-    job = run(mpiexec, python, program)
+    job = run(launcher, library, program)
     assert job.returncode == 2
     assert set(job.stdout.split()) == {"False"}  # found before anything large was loaded
     assert len(said(job)) == 1

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Runs the MPI tests, once per number of ranks:   tests/mpi/run.sh .venv/bin 1 2 4
-# Which tests:   PYTEST_ARGS='tests/mpi/test_plan_store.py -m slow' tests/mpi/run.sh .venv/bin 2
+# Runs the MPI tests, once per number of ranks:   tests/mpi/run.sh .venv/bin/mpiexec 1 2 4
+# Which tests:   PYTEST_ARGS='tests/mpi/test_plan_store.py -m slow' tests/mpi/run.sh .venv/bin/mpiexec 2
 # Rank 0 reports here, the others into build/tests-mpi/.
 set -euo pipefail
-bin=$(cd "$1" && pwd)
+mpiexec=$(realpath -s "$1")
 sizes=("${@:2}")
 cd "$(dirname "$0")/../.."
 mkdir -p build/tests-mpi
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} PYTHONPATH=src
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 for size in "${sizes[@]}"; do
     echo "== $size ranks"
     # shellcheck disable=SC2016,SC2086
-    "$bin/mpiexec" -n "$size" sh -c '
+    "$mpiexec" -n "$size" sh -c '
         rank=${PMIX_RANK:-$PMI_RANK}
         [ "$rank" = 0 ] || exec > "build/tests-mpi/rank-$rank-of-'"$size"'.txt" 2>&1
-        exec "$@"' sh "$bin/python" -m mpi4py -m pytest -m "mpi and not slow" -q -p no:cacheprovider ${PYTEST_ARGS:-tests/mpi}
+        exec "$@"' sh "${VENV:-.venv}/bin/python" -m mpi4py -m pytest -m "mpi and not slow" -q -p no:cacheprovider ${PYTEST_ARGS:-tests/mpi}
 done

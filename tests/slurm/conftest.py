@@ -2,33 +2,16 @@
 
 import os
 import shutil
-import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.jobs.job_files import write_job_files
+from tests.jobs.mpi_implementations import HOW_TO_GET_MPICH, LIBRARY, MPICH, OPEN_MPI
 from tests.slurm.cluster import Cluster, missing
 
-ROOT = Path(__file__).parents[2]
-OPEN_MPI = Path(sys.prefix) / "bin"
-MPICH = ROOT / ".venv-mpich" / "bin"
 NODES = ("n0", "n1", "n2", "n3")
-
-# The packages of this environment, with another MPI.
-BORROWED = """\
-#!{python}
-import site
-import sys
-
-site.addsitedir("{packages}")
-
-from dynapipe_hpc.cli.main import main
-
-sys.exit(main())
-"""
 
 
 @pytest.fixture(scope="session")
@@ -91,13 +74,9 @@ def open_mpi() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def mpich() -> dict[str, str]:
     """The environment of jobs with MPICH."""
     if not MPICH.exists():
-        pytest.skip("no .venv-mpich: make .venv-mpich/.ready")
-    programs = tmp_path_factory.mktemp("mpich")
-    command = programs / "dynapipe-hpc"
-    packages = sysconfig.get_path("purelib")
-    command.write_text(BORROWED.format(python=MPICH / "python", packages=packages))
-    command.chmod(0o755)
-    return {"PATH": f"{programs}:{MPICH}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+        pytest.skip(HOW_TO_GET_MPICH)
+    path = f"{MPICH}:{OPEN_MPI}:{os.environ['PATH']}"
+    return {"PATH": path, "OMP_NUM_THREADS": "1", **LIBRARY[MPICH]}

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.jobs.mpi_implementations import MPICH, OPEN_MPI
 from tests.slurm.cluster import Cluster
-from tests.slurm.conftest import MPICH, OPEN_MPI
 from tests.slurm.jobs import SCRIPTS, submit
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
