@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.verify_dataset import is_intact, verify_dataset
-from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
-from dynapipe_hpc.data.text.shard import LEAST_PART_BYTES
+from dynapipe_hpc.data.text import shard
+from dynapipe_hpc.data.text.preprocess import PreprocessOptions, PreprocessTotals, preprocess
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Tokenizer
 from dynapipe_hpc.experiment.preprocess.preprocess_job import Preprocessed, preprocess_together
 from dynapipe_hpc.job.end_stopped import STOPPED
@@ -36,6 +36,13 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def part_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Least size of the parts that a file is split into: less than outside of tests."""
+    monkeypatch.setattr(shard, "LEAST_PART_BYTES", 100_000)
+    return shard.LEAST_PART_BYTES
+
+
 def write_lines(path: Path, n_lines: int, length: int = 5) -> Path:
     """On the first rank; `path` on all."""
     if RANK == 0:
@@ -56,6 +63,16 @@ def together(
 ) -> Preprocessed:
     made = preprocess_together(Job(WORLD), sources, output, tokenizer or ByteTokenizer(), options)
     WORLD.Barrier()
+    return made
+
+
+def alone(sources: Sequence[Path], output: Path) -> tuple[PreprocessTotals, str]:
+    """What one process writes: its totals, and the hash of its samples."""
+    found = None
+    if RANK == 0:
+        totals = preprocess(sources, output, ByteTokenizer(), ONE)
+        found = totals, verify_dataset(output)
+    made: tuple[PreprocessTotals, str] = WORLD.bcast(found)
     return made
 
 
@@ -83,25 +100,23 @@ def test_the_dataset_is_that_of_one_process(folder: Path) -> None:
     ]
     made = together(sources, folder / "x.h5")
     assert (made.n_shards, made.n_reused) == (3, 0)
-    alone = folder / f"alone-{RANK}.h5"
-    totals = preprocess(sources, alone, ByteTokenizer(), ONE)
-    assert verify_dataset(folder / "x.h5") == verify_dataset(alone)
+    totals, samples = alone(sources, folder / "alone.h5")
+    assert verify_dataset(folder / "x.h5") == samples
     if RANK == 0:
         assert made.totals == totals
-    with DatasetFile(folder / "x.h5") as ours, DatasetFile(alone) as whole:
+    with DatasetFile(folder / "x.h5") as ours, DatasetFile(folder / "alone.h5") as whole:
         assert ours.task_names == whole.task_names
         assert ours.task_ids.tolist() == whole.task_ids.tolist()
         assert ours.header.sources == whole.header.sources
         assert ours.read(51, 3, 2)[0].tolist() == whole.read(51, 3, 2)[0].tolist() == [*b"b 1"]
 
 
-def test_ranks_share_one_large_file(folder: Path) -> None:
-    n_lines = 2 * LEAST_PART_BYTES // 5000 + 10
+def test_ranks_share_one_large_file(folder: Path, part_bytes: int) -> None:
+    n_lines = 2 * part_bytes // 5000 + 10
     source = write_lines(folder / "a.jsonl", n_lines, length=5000)
     assert together([source], folder / "x.h5").n_shards == 3
-    alone = folder / f"alone-{RANK}.h5"
-    preprocess([source], alone, ByteTokenizer(), ONE)
-    assert verify_dataset(folder / "x.h5") == verify_dataset(alone)
+    _, samples = alone([source], folder / "alone.h5")
+    assert verify_dataset(folder / "x.h5") == samples
 
 
 def test_a_source_named_twice_is_there_twice_and_made_once(folder: Path) -> None:
@@ -202,9 +217,9 @@ def test_the_first_bad_line_is_that_of_the_text(folder: Path) -> None:
 
 
 def test_a_line_keeps_its_number_in_a_file_that_is_shared(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, part_bytes: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    n_lines = 2 * LEAST_PART_BYTES // 5000
+    n_lines = 2 * part_bytes // 5000
     source = write_lines(folder / "a.jsonl", n_lines, length=5000)
     if RANK == 0:
         with source.open("a") as file:
@@ -291,6 +306,5 @@ def test_a_rank_that_is_asked_to_stop_stops_all_and_the_next_job_goes_on(
     WORLD.Barrier()
     made = together(sources, folder / "x.h5")
     assert 1 <= made.n_reused < made.n_shards
-    alone = folder / f"alone-{RANK}.h5"
-    preprocess(sources, alone, ByteTokenizer(), ONE)
-    assert verify_dataset(folder / "x.h5") == verify_dataset(alone)
+    _, samples = alone(sources, folder / "alone.h5")
+    assert verify_dataset(folder / "x.h5") == samples
