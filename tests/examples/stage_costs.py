@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from dynapipe_hpc.planner.cost.cost_model import N_COSTS, FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
 
 
 def equal_stages(
@@ -55,10 +55,10 @@ _ENTRIES = np.array([*range(10), 1000], np.float64)
 def drawn_costs(draw: st.DrawFn) -> StageCosts:
     """Uneven costs of up to 8 micro-batches on up to 5 stages, in whole ms and bytes."""
     n_microbatches, n_stages = draw(st.integers(1, 8)), draw(st.integers(1, 5))
-    size = N_COSTS * n_microbatches * n_stages
+    size = len(Cost) * n_microbatches * n_stages
     # One draw of bytes takes a fraction of the time of a draw for each number.
     codes = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8)
-    table = _ENTRIES[codes % len(_ENTRIES)].reshape(n_microbatches, n_stages, N_COSTS)
+    table = _ENTRIES[codes % len(_ENTRIES)].reshape(n_microbatches, n_stages, len(Cost))
     costs = StageCosts(table)
     return with_columns(costs, weight_ms=np.minimum(costs.weight_ms, costs.backward_ms))
 
