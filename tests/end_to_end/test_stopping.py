@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs.command_line import columns
-from tests.jobs.job_files import write_job_files
+from tests.jobs.job_files import ONE_REPLICA
 from tests.jobs.listening import open_to_others
 from tests.jobs.real_job import RUN, real_job
 
@@ -20,13 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LONGEST_END_S = 30
 LONGEST_JOB_S = 280
 ENDLESS = ("--set", "training.iterations=1000000", "--set", "checkpoint.every=1000")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("job")
-    write_job_files(path)
-    return path
 
 
 def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
@@ -46,8 +39,8 @@ def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
 
 
 def test_a_run_that_would_be_too_slow_to_stop_is_ended(folder: Path, tmp_path: Path) -> None:
-    hasty = ("--set", "checkpoint.every=2", "--set", "checkpoint.grace_s=0.001")
-    with real_job(folder, 4, *RUN, *ENDLESS, *hasty, "-o", str(tmp_path / "run")) as job:
+    hasty = (*ONE_REPLICA, "--set", "checkpoint.every=2", "--set", "checkpoint.grace_s=0.001")
+    with real_job(folder, 2, *RUN, *ENDLESS, *hasty, "-o", str(tmp_path / "run")) as job:
         ended = job.wait(LONGEST_JOB_S)
     assert ended.exit_code == 1
     told = r"rank 0 on \S+ ends the job: checkpoint.grace_s is 0.001, but an iteration takes"
@@ -55,7 +48,7 @@ def test_a_run_that_would_be_too_slow_to_stop_is_ended(folder: Path, tmp_path: P
 
 
 def test_a_launcher_forwards_a_request_to_all_ranks(folder: Path, tmp_path: Path) -> None:
-    with real_job(folder, 4, *RUN, *ENDLESS, "-o", str(tmp_path / "run")) as job:
+    with real_job(folder, 2, *RUN, *ENDLESS, *ONE_REPLICA, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 2:")
         job.process.send_signal(signal.SIGUSR1)
         ended = job.wait(LONGEST_END_S)
@@ -64,7 +57,7 @@ def test_a_launcher_forwards_a_request_to_all_ranks(folder: Path, tmp_path: Path
 
 
 def test_a_second_start_is_refused_while_the_first_trains_on(folder: Path, tmp_path: Path) -> None:
-    one_rank = ("--set", "cluster.n_stages=1", "--set", "cluster.n_replicas=1")
+    one_rank = (*ONE_REPLICA, "--set", "cluster.n_stages=1")
     words = (*RUN, *ENDLESS, *one_rank, "-o", str(tmp_path / "run"))
     with real_job(folder, 1, *words) as first:
         first.wait_for_line("iteration 2:")
@@ -81,7 +74,7 @@ def test_a_second_start_is_refused_while_the_first_trains_on(folder: Path, tmp_p
 
 
 def test_an_interrupted_rank_ends_all_at_once(folder: Path, tmp_path: Path) -> None:
-    with real_job(folder, 4, *RUN, *ENDLESS, "-o", str(tmp_path / "run")) as job:
+    with real_job(folder, 2, *RUN, *ENDLESS, *ONE_REPLICA, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 2:")
         job.send(1, signal.SIGINT)
         ended = job.wait(LONGEST_END_S)
@@ -90,14 +83,14 @@ def test_an_interrupted_rank_ends_all_at_once(folder: Path, tmp_path: Path) -> N
 
 
 def test_a_second_request_ends_a_job_that_cannot_stop(folder: Path, tmp_path: Path) -> None:
-    """A stopped rank keeps the others from ending their iteration."""
-    with real_job(folder, 4, *RUN, *ENDLESS, "-o", str(tmp_path / "run")) as job:
+    """A stopped rank keeps the other from ending its iteration."""
+    with real_job(folder, 2, *RUN, *ENDLESS, *ONE_REPLICA, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 2:")
-        job.send(3, signal.SIGSTOP)
-        job.send(1, signal.SIGTERM)
+        job.send(1, signal.SIGSTOP)
+        job.send(0, signal.SIGTERM)
         time.sleep(3.0)  # signals within two seconds count as one
         assert job.process.poll() is None
-        job.send(1, signal.SIGTERM)
+        job.send(0, signal.SIGTERM)
         ended = job.wait(LONGEST_END_S)
     assert ended.exit_code == 130, ended.err
     assert ended.messages == ["dynapipe-hpc: ended by SIGTERM"]

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
+from tests.examples.same_tensors import different
 from tests.jobs.job_files import write_job_files
 from tests.jobs.real_job import RUN, real_job
 
@@ -107,9 +107,8 @@ def _check_same(folder: Path, name: str) -> None:
         load_weights(folder / run / "checkpoints" / f"{N_ITERATIONS:06d}")
         for run in (name, "undisturbed")
     )
-    assert found.keys() == expected.keys()
-    different = [key for key in found if not torch.equal(found[key], expected[key])]
-    assert not different, f"{name} ended with other weights: {different}"
+    others = different(found, expected)
+    assert others == [], f"{name} ended with other weights: {others}"
 
 
 def summary(kills: list[Kill]) -> dict[str, float]:
