@@ -16,11 +16,12 @@ from dynapipe_hpc.experiment.place_layers import any_placement, place_layers, pl
 
 
 def with_large_head(folder: Path) -> ExperimentConfig:
-    """A vocabulary so large that the head takes as long as several layers."""
-    write_samples(folder / "samples.h5", [([1] * 20, [9], "long")] * 40)
+    """A vocabulary so large that the head takes as long as several layers, and long pipelines."""
+    write_samples(folder / "samples.h5", [([1] * 20, [9], "long")] * 400)
     config = tiny_experiment(n_stages=2)
-    data = config.data.model_copy(update={"dataset": str(folder / "samples.h5")})
-    model = config.model.model_copy(update={"n_layers": 8, "vocab_size": 20000})
+    tables = {"dataset": str(folder / "samples.h5"), "tokens_per_batch": 4096}
+    data = config.data.model_copy(update=tables)
+    model = config.model.model_copy(update={"n_layers": 8, "vocab_size": 2000})
     return config.model_copy(update={"data": data, "model": model})
 
 
@@ -35,7 +36,7 @@ def test_a_large_head_leaves_its_stage_fewer_layers(tmp_path: Path) -> None:
     placement = place_layers(files)
     first, last = placement.layers_per_stage
     assert first > last
-    assert place_layers_for(files, [[(20, 1)] * 12] * 2) == placement
+    assert place_layers_for(files, [[(20, 1)] * 195] * 2) == placement
     shown = show_plan(open_experiment(files, placement), iteration=0)
     assert f"\nlayers per stage {first}, {last}\n" in shown
 
