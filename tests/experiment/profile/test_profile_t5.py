@@ -55,7 +55,7 @@ def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
     assert (costs.work_ms[:2] > 0).all()
     assert np.isinf(costs.work_ms[2, 1])
     longer = cost.stage_costs(Shapes(*np.array([[1, 1], [32, 32], [16, 32]])))
-    assert longer.work_ms[1, 1] > longer.work_ms[0, 1]
+    assert longer.work_ms[1, 1] >= longer.work_ms[0, 1]  # equal where noise was repaired
 
 
 def test_a_decoder_layer_stores_what_a_second_one_adds(table: ProfileTable) -> None:
