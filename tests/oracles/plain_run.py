@@ -57,8 +57,9 @@ class PlainRun:
     def begin(self, shapes: Mapping[str, torch.Size]) -> None:
         """Takes the initial weights of names and shapes."""
         seed, deviation = self._config["training"]["seed"], _deviations(self._config["model"])
+        n_shards = self._config["cluster"]["n_shards"]
         for name, shape in shapes.items():
-            value = _drawn(name, shape, seed, deviation)
+            value = _drawn(name, shape, seed, n_shards, deviation)
             self.tensors |= {f"weight/{name}": value}
             self.tensors |= {f"{kind}/{name}": torch.zeros_like(value) for kind in KINDS[1:]}
 
@@ -186,12 +187,59 @@ def _deviations(model: Mapping[str, Any]) -> Callable[[str, torch.Size], float]:
 
 
 def _drawn(
-    name: str, shape: torch.Size, seed: int, deviation: Callable[[str, torch.Size], float]
+    name: str,
+    shape: torch.Size,
+    seed: int,
+    n_shards: int,
+    deviation: Callable[[str, torch.Size], float],
 ) -> Tensor:
     if name.endswith("norm.weight"):
         return torch.ones(shape, dtype=torch.float64)
     if name.endswith("bias"):
         return torch.zeros(shape, dtype=torch.float64)
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    cut = _cut_of(name)
+    if n_shards == 1 or cut is None:
+        values = _normal(f"{seed}/{name}", shape)
+    else:
+        of_shards = [f"{seed}/{name}/{s}/{n_shards}" for s in range(n_shards)]
+        shapes = cut.shapes(shape, n_shards)
+        values = _joined(list(map(_normal, of_shards, shapes)), cut)
+    return (values * deviation(name, shape)).double()
+
+
+class Cut(NamedTuple):
+    """How shards cut a weight: along a dimension, in so many blocks separately."""
+
+    dimension: int
+    n_blocks: int
+
+    def shapes(self, shape: torch.Size, n_shards: int) -> list[torch.Size]:
+        """Shapes of the parts; the last may be smaller."""
+        block = shape[self.dimension] // self.n_blocks
+        most = -(-block // n_shards)
+        ends = [min(block, s * most) for s in range(n_shards + 1)]
+        sizes = [self.n_blocks * (end - start) for start, end in pairwise(ends)]
+        before, after = shape[: self.dimension], shape[self.dimension + 1 :]
+        return [torch.Size((*before, size, *after)) for size in sizes]
+
+
+def _cut_of(name: str) -> Cut | None:
+    map_of_layer = name.removesuffix(".weight").rsplit(".", 1)[-1]
+    if name in ("embedding.tokens.weight", "embedding.weight", "head.logits.weight"):
+        return Cut(0, 1)
+    if "bias" in name or map_of_layer == "output":
+        return Cut(1, 1)
+    n_blocks = {"query_key_value": 3, "key_value": 2, "query": 1, "inner": 1}
+    return Cut(0, n_blocks[map_of_layer]) if map_of_layer in n_blocks else None
+
+
+def _joined(parts: list[Tensor], cut: Cut) -> Tensor:
+    """Block by block, the parts of all shards."""
+    blocks = [part.chunk(cut.n_blocks, cut.dimension) for part in parts]
+    return torch.cat([block for same in zip(*blocks, strict=True) for block in same], cut.dimension)
+
+
+def _normal(text: str, shape: torch.Size) -> Tensor:
+    digest = hashlib.sha256(text.encode()).digest()
     stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
-    return (torch.randn(shape, generator=stream) * deviation(name, shape)).double()
+    return torch.randn(shape, generator=stream)
