@@ -79,7 +79,7 @@ def test_every_step_has_a_file_of_its_name() -> None:
     assert check.LIMIT_S <= 9 * 60
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_all_steps_can_be_rehearsed_without_a_gpu(tmp_path: Path) -> None:
     """All but the installation, whose wheels are fetched by hand."""
