@@ -67,24 +67,26 @@ def put_own_share(store: MpiPlanStore, n_iterations: int, plan_of: PlanOf) -> No
                 store.put(iteration, rank, plan_of(iteration, rank), LONG_S)
 
 
-def run_job(store: MpiPlanStore, n_iterations: int, plan_of: PlanOf) -> None:
-    """Plans in one thread and takes in another, on every rank."""
+def taken_in_job(store: MpiPlanStore, n_iterations: int) -> Iterator[bytes]:
+    """Plans that a rank takes in one thread while it puts its share of them in another."""
     with ThreadPoolExecutor(max_workers=1) as planner:
-        planning = planner.submit(put_own_share, store, n_iterations, plan_of)
+        planning = planner.submit(put_own_share, store, n_iterations, random_plan)
         for iteration in range(n_iterations):
-            assert store.take(iteration, RANK, LONG_S) == plan_of(iteration, RANK)
-            assert store.plans_ahead(RANK) <= store.capacity
+            yield store.take(iteration, RANK, LONG_S)
         planning.result()
 
 
 def test_every_rank_gets_its_own_plans_of_all_sizes_in_order(store: MpiPlanStore) -> None:
-    run_job(store, 50, random_plan)
+    for iteration, plan in enumerate(taken_in_job(store, 50)):
+        assert plan == random_plan(iteration, RANK)
+        assert store.plans_ahead(RANK) <= store.capacity
 
 
 @pytest.mark.slow
 def test_nothing_is_lost_or_repeated_in_10000_iterations() -> None:
     store = MpiPlanStore(WORLD, 4, PLAN_BYTES)
-    run_job(store, 10_000, random_plan)
+    for iteration, plan in enumerate(taken_in_job(store, 10_000)):
+        assert plan == random_plan(iteration, RANK)
     with pytest.raises(PlanStoreTimeoutError, match="no plan for iteration 10000"):
         store.take(10_000, RANK, timeout_s=0)
     store.close()

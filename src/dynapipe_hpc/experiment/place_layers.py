@@ -76,6 +76,6 @@ def _predicted_ms(
     """Predicted time of all batches together; infinite if one of them cannot run."""
     planner = files.planner(placement)
     try:
-        return sum(planner.choose(samples).best.makespan_ms for samples in batches)
+        return sum(planner.choose(samples).best.iteration_ms for samples in batches)
     except InputError:  # reported when it is planned for use
         return float("inf")

@@ -9,6 +9,7 @@ Source:
     arXiv:2205.05198, section 4.2.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -123,18 +124,15 @@ class SpreadStream:
 
     def begin(self, whole: Tensor) -> Tensor:
         """This shard's tokens; their gradients are gathered (all-gather)."""
-        hidden: Tensor = _Begin.apply(whole, self)  # type: ignore[no-untyped-call]
-        return hidden
+        return _passed(whole, self.own, self.all)
 
     def end(self, hidden: Tensor) -> Tensor:
         """All tokens (all-gather); each shard takes the gradient of its own."""
-        whole: Tensor = _End.apply(hidden, self)  # type: ignore[no-untyped-call]
-        return whole
+        return _passed(hidden, self.all, self.own)
 
     def gather(self, hidden: Tensor) -> Tensor:
         """All tokens (all-gather); their gradients are summed where they belong."""
-        whole: Tensor = _Gather.apply(hidden, self)  # type: ignore[no-untyped-call]
-        return whole
+        return _passed(hidden, self.all, self.own_sum)
 
     def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
         """Outputs of each map for all tokens, which are gathered again in the backward pass."""
@@ -144,8 +142,7 @@ class SpreadStream:
 
     def sum(self, part: Tensor) -> Tensor:
         """This shard's tokens of the sum (reduce-scatter); their gradients are gathered."""
-        hidden: Tensor = _Sum.apply(part, self)  # type: ignore[no-untyped-call]
-        return hidden
+        return _passed(part, self.own_sum, self.all)
 
     def rows_of(self, table: Tensor) -> Tensor:
         """A row of the table for each of this shard's tokens."""
@@ -176,48 +173,28 @@ def _filled_up(tokens: Tensor, n_tokens: int) -> Tensor:
     return functional.pad(tokens, (0, 0, 0, n_missing)) if n_missing else tokens
 
 
-class _Begin(Function):
+def _passed(
+    values: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """A tensor passed between shards in one way, its gradient in another."""
+    output: Tensor = _Passed.apply(values, forward, backward)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Passed(Function):
     @staticmethod
-    def forward(context: Any, whole: Tensor, stream: SpreadStream) -> Tensor:
-        context.stream = stream
-        return stream.own(whole)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.stream.all(gradients[0]), None
-
-
-class _End(Function):
-    @staticmethod
-    def forward(context: Any, hidden: Tensor, stream: SpreadStream) -> Tensor:
-        context.stream = stream
-        return stream.all(hidden)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.stream.own(gradients[0]), None
-
-
-class _Gather(Function):
-    @staticmethod
-    def forward(context: Any, hidden: Tensor, stream: SpreadStream) -> Tensor:
-        context.stream = stream
-        return stream.all(hidden)
+    def forward(
+        context: Any,
+        values: Tensor,
+        forward: Callable[[Tensor], Tensor],
+        backward: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        context.pass_back = backward
+        return forward(values)
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.stream.own_sum(gradients[0]), None
-
-
-class _Sum(Function):
-    @staticmethod
-    def forward(context: Any, part: Tensor, stream: SpreadStream) -> Tensor:
-        context.stream = stream
-        return stream.own_sum(part)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.stream.all(gradients[0]), None
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return context.pass_back(gradients[0]), None, None
 
 
 class _Map(Function):
