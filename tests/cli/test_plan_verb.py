@@ -106,7 +106,7 @@ def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: 
         assert batch["planning_ms"] > 0
 
 
-def test_rows_of_several_samples_are_called_packed_and_have_a_bound(
+def test_rows_of_several_samples_are_called_dense_and_have_a_bound(
     tmp_path: Path, config: str, lengths: str
 ) -> None:
     packing = [
@@ -117,7 +117,7 @@ def test_rows_of_several_samples_are_called_packed_and_have_a_bound(
     (replica,) = first["replicas"]
     assert [m["samples"] for m in replica["microbatches"]] == [[1], [5, 6], [3, 2, 0], [4]]
     layouts = [m["layout"] for m in replica["microbatches"]]
-    assert layouts == ["padded", "packed", "packed", "padded"]
+    assert layouts == ["dense"] * 4
     assert first["lower_bound_ms"] <= first["predicted_iteration_ms"] * (1 + 1e-12)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans
 
 from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load
@@ -33,6 +33,8 @@ PLAN = RankPlan(
     microbatches=(
         MicroBatch(((5,), (6, 2**40)), 24),
         MicroBatch(((0, 1, 2),), 2048, Recompute.FULL, target_tokens=256),
+        MicroBatch(((9, 4),), 64, layout=Layout.PACKED, offsets=(0, 10, 61)),
+        MicroBatch(((3, 2),), 16, Recompute.NONE, 8, Layout.PACKED, (0, 0, 9), (0, 7, 8)),
     ),
     instructions=InstructionRows.of(
         parse_grid(
@@ -40,7 +42,7 @@ PLAN = RankPlan(
             " g1<4@0 g1<! a1>! I1 g1>2 g0>! g1>! W1 reduce step"
         )[3]
     ),
-    memory=MemoryPlan(2**36, 2**35, (2**33, 7), (1, 0), (2, 3)),
+    memory=MemoryPlan(2**36, 2**35, (2**33, 7, 6, 5), (1, 0, 0, 0), (2, 3, 4, 5)),
     prediction=Prediction(12.5, ((0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0))),
     boundaries=(Boundary.ROWS, Boundary.PAIR),
 )
@@ -59,7 +61,7 @@ def test_the_latest_version_is_written_and_read_as_it_was_released() -> None:
 
 @pytest.mark.parametrize("version", range(1, VERSION))
 def test_plans_of_older_versions_are_refused_by_name(version: int) -> None:
-    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 3; re"):
+    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 4; re"):
         decode((OLD / f"v{version}.plan").read_bytes())
 
 
@@ -133,7 +135,7 @@ def test_a_plan_with_any_flipped_bit_is_refused() -> None:
 def test_another_version_is_named() -> None:
     data = bytearray(encode(PLAN))
     data[8] = 9
-    with pytest.raises(PlanFormatError, match="version 9, but this release reads 3; read it with"):
+    with pytest.raises(PlanFormatError, match="version 9, but this release reads 4; read it with"):
         decode(bytes(data))
 
 
@@ -171,6 +173,8 @@ def replaced(offset: int, number: int) -> bytes:
 
 
 COUNTS = HEADER_BYTES + 9 * 8
+TABLES = COUNTS + 6 * 8 + 8
+PACKED = TABLES + 4 * (20 + 24) + 5 * 4 + 10 * 8
 FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
 
 
@@ -179,12 +183,18 @@ FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
     [
         (COUNTS, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
         (COUNTS + 4, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
-        (COUNTS + 5 * 8 + 8, 1, "do not add up to its rows and samples"),
-        (COUNTS + 5 * 8 + 8 + 12, 3, "unknown mode: 3 is not a valid Recompute"),
-        (COUNTS + 5 * 8 + 8 + 2 * 16 + 4, 2**31, "which is beyond 9223372036854775807"),
+        (TABLES, 1, "do not add up to its rows and samples"),
+        (TABLES + 12, 3, "unknown mode or layout: 3 is not a valid Recompute"),
+        (TABLES + 16, 3, "unknown mode or layout: 3 is not a valid Layout"),
+        (TABLES + 16, 2, "lacks samples or has several rows"),
+        (TABLES + 3 * 20 + 16, 0, "more packed samples than its packed micro-batches"),
+        (PACKED, 62, "do not lie in its row"),
+        (PACKED + 8, 65, "do not lie in its row"),
+        (PACKED + 4, 1, "do not lie in its row"),
+        (TABLES + 4 * 20 + 4, 2**31, "which is beyond 9223372036854775807"),
         (COUNTS - 8, 2, "unknown boundary: 2 is not a valid Boundary"),
         (FIRST_ROW, 11, "unknown kind 11"),
-        (FIRST_ROW + 4, 2, "an instruction on micro-batch 2 of 2"),
+        (FIRST_ROW + 4, 4, "an instruction on micro-batch 4 of 4"),
         (FIRST_ROW + 8, 2, r"malformed row \(5, 0, 2, 2, 0\)"),
         (FIRST_ROW + 20 + 12, 1, r"malformed row \(0, 0, 0, 1, 0\)"),
     ],

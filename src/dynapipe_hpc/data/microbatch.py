@@ -22,12 +22,29 @@ class Recompute(IntEnum):
         return self.name.lower()
 
 
+class Layout(IntEnum):
+    """How the samples of a micro-batch lie in its rows; what is left of a row is padding.
+
+    Attributes:
+        PADDED: One sample per row.
+        DENSE: Several samples per row, in order, with attention over the whole row.
+        PACKED: One row of samples laid end to end, with attention within each of them only
+            (variable-length attention); positions begin at 0 in each.
+    """
+
+    PADDED = 0
+    DENSE = 1
+    PACKED = 2
+
+    @property
+    def text(self) -> str:
+        """Name of the layout in configurations and files: padded, dense or packed."""
+        return self.name.lower()
+
+
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """A micro-batch: rows of equal length in tokens, each holding one or more complete samples.
-
-    A padded micro-batch holds one sample per row. A packed one holds several per row, in order,
-    with attention over the whole row. The rest of a row is padding.
 
     Attributes:
         rows: Sample ids, row by row; no row is empty.
@@ -35,12 +52,19 @@ class MicroBatch:
         recompute: Activation checkpointing mode of its backward passes, on every stage.
         target_tokens: Length of the decoder's rows in an encoder-decoder model, whose encoder
             rows have `row_tokens`; 0 in a decoder-only model, whose rows hold input and target.
+        layout: How samples lie in rows.
+        offsets: Position at which each sample of a packed row begins, and the end of the last
+            (`cu_seqlens`); empty in other layouts.
+        target_offsets: The same for the decoder's row; empty in a decoder-only model.
     """
 
     rows: tuple[tuple[int, ...], ...]
     row_tokens: int
     recompute: Recompute = Recompute.NONE
     target_tokens: int = 0
+    layout: Layout = Layout.PADDED
+    offsets: tuple[int, ...] = ()
+    target_offsets: tuple[int, ...] = ()
 
     @property
     def n_rows(self) -> int:

@@ -2,27 +2,28 @@
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, pairwise
 
 from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 __all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
 
-VERSION = 3
+VERSION = 4
 _MAGIC = b"DYNAPLAN"
 _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that follows
-_NUMBERS = struct.Struct("<14Qd")  # nine of the plan, five counts, the iteration's time
-_MICROBATCH = struct.Struct("<4I")  # rows, tokens per row, target tokens per row, mode
+_NUMBERS = struct.Struct("<15Qd")  # nine of the plan, six counts, the iteration's time
+_MICROBATCH = struct.Struct("<5I")  # rows, tokens per row, target tokens, mode, layout
 _HASH_BYTES = 8
 _LARGEST = 2**63 - 1
 _LARGEST_RANK = 2**32 - 1
-# Bytes per micro-batch, memory of a micro-batch, row, sample, pass and instruction.
-_ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 2 * 8, 4 * COLUMNS)
+# Bytes per micro-batch, memory of a micro-batch, row, sample, packed sample, pass and instruction.
+_ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 2 * 4, 2 * 8, 4 * COLUMNS)
 
 
 def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
@@ -62,19 +63,18 @@ def decode(data: bytes) -> RankPlan:
     iteration, rank, replica, stage, hidden_size, limit, static, before, after = numbers[:9]
     if rank > _LARGEST_RANK:
         raise PlanFormatError(f"the plan is of rank {rank}, which is beyond {_LARGEST_RANK}")
-    microbatches, sizes, row_sizes, samples, passes, instructions = _tables(body, numbers[9:14])
+    microbatches, sizes, *laid_out, passes, instructions = _tables(body, numbers[9:15])
     shapes = list(_MICROBATCH.iter_unpack(microbatches))
-    sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
     return RankPlan(
         iteration,
         rank,
         replica,
         stage,
         hidden_size,
-        tuple(map(_microbatch, sample_rows, shapes)),
+        tuple(_microbatches(shapes, *laid_out)),
         InstructionRows.unpack(instructions, len(shapes)),
         MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
-        Prediction(numbers[14], tuple(struct.iter_unpack("<2d", passes))),
+        Prediction(numbers[15], tuple(struct.iter_unpack("<2d", passes))),
         (_boundary(before), _boundary(after)),
     )
 
@@ -112,34 +112,45 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
     return bodies
 
 
-def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes, bytes]:
-    """The tables of micro-batches, rows and samples."""
+def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes, bytes, bytes]:
+    """The tables of micro-batches, rows, samples and packed samples."""
     rows = [row for microbatch in microbatches for row in microbatch.rows]
     samples = list(chain.from_iterable(rows))
     shapes = [
-        _MICROBATCH.pack(m.n_rows, m.row_tokens, m.target_tokens, m.recompute) for m in microbatches
+        _MICROBATCH.pack(m.n_rows, m.row_tokens, m.target_tokens, m.recompute, m.layout)
+        for m in microbatches
     ]
+    packed = [m for m in microbatches if m.layout is Layout.PACKED]
     return (
         b"".join(shapes),
         struct.pack(f"<{len(rows)}I", *map(len, rows)),
         struct.pack(f"<{len(samples)}Q", *samples),
+        b"".join(struct.pack("<2I", *ends) for m in packed for ends in _ends(m)),
     )
 
 
+def _ends(microbatch: MicroBatch) -> Iterator[tuple[int, int]]:
+    """Where each sample of a packed micro-batch ends in its row, and in that of targets."""
+    target_offsets = microbatch.target_offsets or (0,) * len(microbatch.offsets)
+    return islice(zip(microbatch.offsets, target_offsets, strict=True), 1, None)
+
+
 def _body(
-    plan: RankPlan, microbatches: bytes, row_sizes: bytes, samples: bytes
+    plan: RankPlan, microbatches: bytes, row_sizes: bytes, samples: bytes, packed: bytes
 ) -> tuple[bytes, ...]:
     n, passes_ms = len(plan.microbatches), plan.prediction.passes_ms
     numbers = _NUMBERS.pack(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),
         *plan.memory.bounds,
         *plan.boundaries,
-        *(n, len(row_sizes) // 4, len(samples) // 8, len(passes_ms), len(plan.instructions)),
+        *(n, len(row_sizes) // 4, len(samples) // 8, len(packed) // 8),
+        *(len(passes_ms), len(plan.instructions)),
         plan.prediction.iteration_ms,
     )
     sizes = b"".join(struct.pack(f"<{n}Q", *column) for column in plan.memory.sizes)
     times = struct.pack(f"<{2 * len(passes_ms)}d", *chain.from_iterable(passes_ms))
-    return (numbers, microbatches, sizes, row_sizes, samples, times, plan.instructions.pack())
+    tables = (microbatches, sizes, row_sizes, samples, packed, times)
+    return (numbers, *tables, plan.instructions.pack())
 
 
 def _checked_body(data: bytes) -> memoryview:
@@ -182,12 +193,38 @@ def _columns(sizes: memoryview, n_microbatches: int) -> Iterator[tuple[int, ...]
     return (entries[k * n_microbatches : (k + 1) * n_microbatches] for k in range(3))
 
 
-def _microbatch(rows: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> MicroBatch:
-    _, row_tokens, target_tokens, mode = shape
-    try:
-        return MicroBatch(rows, row_tokens, Recompute(mode), target_tokens)
-    except ValueError as error:
-        raise PlanFormatError(f"the plan has a micro-batch of an unknown mode: {error}") from None
+def _microbatches(
+    shapes: Sequence[tuple[int, ...]],
+    row_sizes: memoryview,
+    samples: memoryview,
+    packed: memoryview,
+) -> Iterator[MicroBatch]:
+    sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
+    ends = struct.iter_unpack("<2I", packed)
+    for rows, (_, row_tokens, target_tokens, mode, layout) in zip(sample_rows, shapes, strict=True):
+        try:
+            known = (Recompute(mode), target_tokens, Layout(layout))
+        except ValueError as error:
+            raise PlanFormatError(
+                f"the plan has a micro-batch of an unknown mode or layout: {error}"
+            ) from None
+        found = MicroBatch(rows, row_tokens, *known)
+        yield _packed(found, ends) if found.layout is Layout.PACKED else found
+    if next(ends, None) is not None:
+        raise PlanFormatError("the plan has more packed samples than its packed micro-batches")
+
+
+def _packed(microbatch: MicroBatch, ends: Iterator[tuple[int, ...]]) -> MicroBatch:
+    """A packed micro-batch with its offsets, which are those that come next."""
+    n_samples, targets = len(microbatch.sample_ids), microbatch.target_tokens
+    own = [(0, 0), *islice(ends, n_samples)]
+    offsets, target_offsets = zip(*own, strict=True)
+    sides = ((offsets, microbatch.row_tokens), (target_offsets, targets))
+    if len(microbatch.rows) != 1 or len(own) != n_samples + 1:
+        raise PlanFormatError("a packed micro-batch of the plan lacks samples or has several rows")
+    if any(list(side) != sorted(side) or side[-1] > tokens for side, tokens in sides):
+        raise PlanFormatError("samples of a packed micro-batch of the plan do not lie in its row")
+    return replace(microbatch, offsets=offsets, target_offsets=target_offsets if targets else ())
 
 
 def _boundary(number: int) -> Boundary:

@@ -2,7 +2,7 @@ import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
@@ -14,19 +14,23 @@ from dynapipe_hpc.planner.batch.replicas import balance_replicas
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
 
+def dense(rows: tuple[tuple[int, ...], ...], row_tokens: int, target_tokens: int = 0) -> MicroBatch:
+    return MicroBatch(rows, row_tokens, target_tokens=target_tokens, layout=Layout.DENSE)
+
+
 def test_the_longest_samples_come_first_and_each_goes_where_there_is_room() -> None:
     samples = samples_of([10, 4, 3, 9, 1, 16, 2])
     assert DensePacking(row_tokens=16, rows_per_microbatch=2)(samples, LinearCost(), ROOMY) == [
-        MicroBatch(((5,), (0, 1, 6)), 16),
-        MicroBatch(((3, 2, 4),), 16),
+        dense(((5,), (0, 1, 6)), 16),
+        dense(((3, 2, 4),), 16),
     ]
 
 
 def test_rows_are_as_long_as_the_longest_sample_of_the_iteration() -> None:
     found = DensePacking(0, 1)(samples_of([20, 8, 17, 3]), LinearCost(), ROOMY)
-    assert found == [MicroBatch(((0, 3),), 24), MicroBatch(((2,),), 24), MicroBatch(((1,),), 24)]
+    assert found == [dense(((0, 3),), 24), dense(((2,),), 24), dense(((1,),), 24)]
     (longer,) = DensePacking(60, 1)(samples_of([20, 8, 17, 3]), LinearCost(), ROOMY)
-    assert longer == MicroBatch(((0, 2, 1, 3),), 64)
+    assert longer == dense(((0, 2, 1, 3),), 64)
 
 
 def test_a_global_batch_of_full_rows_needs_no_more_rows_than_it_fills() -> None:
@@ -94,7 +98,7 @@ def test_a_sample_goes_where_both_of_its_sides_have_room() -> None:
     sizes = [(10, 4), (4, 3), (1, 9), (9, 1), (1, 6)]
     samples = [Sample(i, *tokens) for i, tokens in enumerate(sizes)]
     assert DensePacking(row_tokens=15, rows_per_microbatch=2)(samples, TWO_SIDED, ROOMY) == [
-        MicroBatch(((0, 2, 1), (3, 4)), 16, target_tokens=16),
+        dense(((0, 2, 1), (3, 4)), 16, target_tokens=16),
     ]
 
 
@@ -102,7 +106,7 @@ def test_rows_of_targets_have_a_length_of_their_own() -> None:
     samples = [Sample(i, 20, 3) for i in range(4)]
     assert {m.target_tokens for m in DensePacking(0, 1)(samples, TWO_SIDED, ROOMY)} == {8}
     (found,) = DensePacking(80, 1, target_tokens=12)(samples, TWO_SIDED, ROOMY)
-    assert found == MicroBatch(((0, 1, 2, 3),), 80, target_tokens=16)
+    assert found == dense(((0, 1, 2, 3),), 80, target_tokens=16)
 
 
 def test_naive_padding_pads_inputs_and_targets_to_the_longest_of_each() -> None:

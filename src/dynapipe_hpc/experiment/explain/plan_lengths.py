@@ -96,12 +96,11 @@ def _replica(pipeline: Pipeline) -> Record:
 
 
 def _microbatch(microbatch: MicroBatch) -> Record:
-    is_padded = all(len(row) == 1 for row in microbatch.rows)
     return {
         "samples": list(microbatch.sample_ids),
         "input_tokens": microbatch.row_tokens,
         "target_tokens": microbatch.target_tokens,
-        "layout": "padded" if is_padded else "packed",
+        "layout": microbatch.layout.text,
         "recompute": microbatch.recompute.text,
     }
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.config import DensePackingConfig
@@ -65,7 +65,7 @@ class DensePacking:
         """Groups the samples of all replicas, see `BatchRule`."""
         size = self._size(samples, cost)
         rows, mode = self._rows(samples, cost, size), cost.recompute_modes[0]
-        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster)
+        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster, Layout.DENSE)
         check_fit(microbatches, cost, cluster, FEWER_ROWS)
         return microbatches
 
@@ -105,7 +105,7 @@ class NaivePadding:
         """Groups the samples of all replicas, see `BatchRule`."""
         rows = [(sample.sample_id,) for sample in samples]
         size, mode = _longest_rows(samples, cost), cost.recompute_modes[0]
-        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster)
+        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster, Layout.PADDED)
         check_fit(microbatches, cost, cluster, FEWER_ROWS)
         return microbatches
 
@@ -134,11 +134,13 @@ def _longest_rows(samples: Sequence[Sample], cost: CostModel) -> RowSize:
 
 
 def _grouped(
-    rows: Rows, size: RowSize, n_rows: int, mode: Recompute, cluster: Cluster
+    rows: Rows, size: RowSize, n_rows: int, mode: Recompute, cluster: Cluster, layout: Layout
 ) -> list[MicroBatch]:
     groups = [tuple(rows[i : i + n_rows]) for i in range(0, len(rows), n_rows)]
     enough = split_for_replicas(groups, cluster.n_replicas)
-    return [MicroBatch(group, size.row_tokens, mode, size.target_tokens) for group in enough]
+    return [
+        MicroBatch(group, size.row_tokens, mode, size.target_tokens, layout) for group in enough
+    ]
 
 
 def check_fit(

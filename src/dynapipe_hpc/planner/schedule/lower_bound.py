@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
@@ -34,7 +35,7 @@ def lower_bound_ms(
         may_split: Whether plans of this kind may split backward passes.
     """
     update_ms = least_update_ms(cost, may_split=may_split)
-    if all(len(row) == 1 for p in pipelines for m in p.microbatches for row in m.rows):
+    if all(m.layout is Layout.PADDED for p in pipelines for m in p.microbatches):
         return padded_bound_ms(samples, cost, cluster, may_split=may_split) + update_ms
     slowest_ms = max(
         replica_bound_ms(pipeline.costs, cluster.link, may_split=may_split)
