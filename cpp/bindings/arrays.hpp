@@ -78,11 +78,11 @@ inline std::span<const double> limits_of(const Doubles& limit_bytes, std::size_t
 }
 
 /// Numbers of rows or tokens, which kernels multiply and subtract.
-inline void check_counts(const py::array_t<std::int64_t, py::array::c_style>& counts,
-                         const char* name) {
-    constexpr std::int64_t kMost = std::int64_t{1} << 31;
-    for (const std::int64_t count : entries_of(counts)) {
-        if (count < 0 || count > kMost) {
+template <class Number>
+void check_counts(const py::array_t<Number, py::array::c_style>& counts, const char* name) {
+    constexpr auto kMost = static_cast<Number>(std::int64_t{1} << 31);
+    for (const Number count : entries_of(counts)) {
+        if (!(count >= 0 && count <= kMost)) {  // refuses what is not a number, too
             throw py::value_error(std::string(name) + " must hold 0 to 2^31, got " +
                                   std::to_string(count));
         }

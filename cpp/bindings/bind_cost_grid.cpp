@@ -60,8 +60,8 @@ dynapipe::StageKinds stages_of(const Kinds& kind, const Doubles& boundary, std::
 
 void interpolate(const Integers& rows, const Integers& row_tokens, const Integers& target_tokens,
                  const Doubles& points, const Kinds& kind_of_stage, const Doubles& boundary,
-                 const Integers& shape_rows, const Integers& shape_row_tokens,
-                 const Integers& shape_target_tokens, Doubles& costs) {
+                 const Doubles& shape_rows, const Doubles& shape_row_tokens,
+                 const Doubles& shape_target_tokens, Doubles& costs) {
     const dynapipe::CostGrid grid = grid_of(rows, row_tokens, target_tokens, points);
     const dynapipe::StageKinds stages = stages_of(kind_of_stage, boundary, grid.n_kinds);
     arrays::check_shape(shape_rows, "n_rows", {shape_rows.size()});

@@ -16,18 +16,21 @@ struct Place {
     bool is_beyond;
 };
 
-Place locate(std::span<const std::int64_t> axis, std::int64_t value) {
-    if (value <= axis.front()) {
+Place locate(std::span<const std::int64_t> axis, double value) {
+    if (value <= static_cast<double>(axis.front())) {
         return {0, 0.0, false};
     }
-    const auto right =
-        static_cast<std::size_t>(std::upper_bound(axis.begin(), axis.end(), value) - axis.begin());
+    const auto is_below = [](double left, std::int64_t point) {
+        return left < static_cast<double>(point);
+    };
+    const auto right = static_cast<std::size_t>(
+        std::upper_bound(axis.begin(), axis.end(), value, is_below) - axis.begin());
     const std::size_t left = right - 1;
     if (right == axis.size()) {
-        return {left, 0.0, value > axis.back()};
+        return {left, 0.0, value > static_cast<double>(axis.back())};
     }
     const auto width = static_cast<double>(axis[right] - axis[left]);
-    return {left, static_cast<double>(value - axis[left]) / width, false};
+    return {left, (value - static_cast<double>(axis[left])) / width, false};
 }
 
 // Stands for infinity, of which a difference or a weight of zero would make no number.
@@ -46,7 +49,7 @@ class Line {
           right_(start_) {}
 
     /// Moves to other lengths or to other points of the axis of rows, if they are others.
-    void move(std::size_t left_row, std::int64_t row_tokens, std::int64_t target_tokens) {
+    void move(std::size_t left_row, double row_tokens, double target_tokens) {
         if (left_row == left_row_ && row_tokens == row_tokens_ && target_tokens == target_tokens_) {
             return;
         }
@@ -111,8 +114,8 @@ class Line {
     std::vector<double> left_;
     std::vector<double> right_;
     std::size_t left_row_ = std::numeric_limits<std::size_t>::max();
-    std::int64_t row_tokens_ = -1;
-    std::int64_t target_tokens_ = -1;
+    double row_tokens_ = -1;
+    double target_tokens_ = -1;
 };
 
 }  // namespace
@@ -127,8 +130,8 @@ void interpolate_costs(const CostGrid& grid, const StageKinds& stages, const Sha
         const Place rows = locate(grid.rows, shapes.n_rows[i]);
         line.move(rows.left, shapes.row_tokens[i], shapes.target_tokens[i]);
         line.at(rows, of_kinds);
-        const auto row_tokens = static_cast<double>(shapes.n_rows[i] * shapes.row_tokens[i]);
-        const auto target_tokens = static_cast<double>(shapes.n_rows[i] * shapes.target_tokens[i]);
+        const double row_tokens = shapes.n_rows[i] * shapes.row_tokens[i];
+        const double target_tokens = shapes.n_rows[i] * shapes.target_tokens[i];
         for (std::size_t stage = 0; stage < stages.kind.size(); ++stage, ++cost) {
             const Boundary& boundary = stages.boundary[stage];
             *cost = kinds[static_cast<std::size_t>(stages.kind[stage])];

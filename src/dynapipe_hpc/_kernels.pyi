@@ -263,9 +263,9 @@ def interpolate_costs(
     points: npt.NDArray[np.float64],
     kind_of_stage: npt.NDArray[np.int32],
     boundary_bytes_per_token: npt.NDArray[np.float64],
-    shape_rows: npt.NDArray[np.int64],
-    shape_row_tokens: npt.NDArray[np.int64],
-    shape_target_tokens: npt.NDArray[np.int64],
+    shape_rows: npt.NDArray[np.float64],
+    shape_row_tokens: npt.NDArray[np.float64],
+    shape_target_tokens: npt.NDArray[np.float64],
     costs: npt.NDArray[np.float64],
 ) -> None: ...
 

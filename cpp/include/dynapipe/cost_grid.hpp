@@ -29,9 +29,10 @@ struct StageKinds {
     std::span<const Boundary> boundary;
 };
 
-/// Shapes of micro-batches: three lists of equal length.
+/// Shapes of micro-batches: three lists of equal length. Those of packed micro-batches need not be
+/// whole numbers.
 struct ShapeList {
-    std::span<const std::int64_t> n_rows, row_tokens, target_tokens;
+    std::span<const double> n_rows, row_tokens, target_tokens;
 };
 
 /// Interpolates costs between the points of a grid (multilinear). Below the smallest point of an

@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.planner.cost.cost_model import Cost, StageCosts
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.planner.cost.cost_model import Cost, Shapes, StageCosts
 
 
 def test_the_kernels_number_the_columns_of_costs_alike() -> None:
@@ -15,3 +17,27 @@ def test_every_column_is_found_under_its_name() -> None:
     assert costs.table.shape == (2, 3, len(Cost))
     for name, column in columns.items():
         np.testing.assert_array_equal(getattr(costs, name), column)
+
+
+def packed(lengths: list[int], row_tokens: int) -> MicroBatch:
+    offsets = tuple(map(int, np.cumsum([0, *lengths])))
+    rows = (tuple(range(len(lengths))),)
+    return MicroBatch(rows, row_tokens, layout=Layout.PACKED, offsets=offsets)
+
+
+def test_a_packed_row_counts_as_equal_rows_with_its_tokens_and_pairs() -> None:
+    lengths = [7, 1, 100, 12]
+    (n_rows,), (row_tokens,), _ = Shapes.of([packed(lengths, sum(lengths))])
+    assert n_rows * row_tokens == pytest.approx(sum(lengths))
+    assert n_rows * row_tokens**2 == pytest.approx(sum(n * n for n in lengths))
+
+
+def test_samples_of_one_length_cost_packed_what_they_cost_in_rows() -> None:
+    in_rows = MicroBatch(((0,), (1,), (2,)), 24)
+    np.testing.assert_array_equal(Shapes.of([packed([24] * 3, 72)]), Shapes.of([in_rows]))
+
+
+def test_what_fills_up_a_packed_row_counts_as_tokens() -> None:
+    (n_rows,), (row_tokens,), _ = Shapes.of([packed([10, 5], 16)])
+    assert n_rows * row_tokens == pytest.approx(16)
+    assert n_rows * row_tokens**2 == pytest.approx(125)

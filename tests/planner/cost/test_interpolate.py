@@ -15,10 +15,13 @@ N_KINDS = 2
 KIND_OF_STAGE = np.array([1, 0, 0], np.int32)
 BOUNDARY = np.array([[2.0, 0.0], [2.0, 4.0], [0.0, 0.0]])
 
-sizes = st.tuples(st.integers(1, 10), st.integers(1, 20), st.integers(0, 14))
+Size = tuple[float, float, float]
+
+rows, lengths = (st.one_of(st.integers(1, largest), st.floats(1, largest)) for largest in (10, 20))
+sizes = st.tuples(rows, lengths, st.integers(0, 14))
 
 
-def sides(axis: np.ndarray, value: int) -> list[tuple[int, float]]:
+def sides(axis: np.ndarray, value: float) -> list[tuple[int, float]]:
     """The points beside a value and their weights; none if it is beyond the last."""
     value = max(value, axis[0])
     if value > axis[-1]:
@@ -30,7 +33,7 @@ def sides(axis: np.ndarray, value: int) -> list[tuple[int, float]]:
     return [(left, 1 - share), (left + 1, share)]
 
 
-def by_hand(points: FloatArray, size: tuple[int, int, int]) -> FloatArray:
+def by_hand(points: FloatArray, size: Size) -> FloatArray:
     """One point at a time, straight from the definition; shape (n_kinds, len(Cost))."""
     corners = list(product(*(sides(axis, value) for axis, value in zip(AXES, size, strict=True))))
     if not corners:
@@ -54,20 +57,20 @@ def interpolator(points: FloatArray) -> Interpolator:
 
 @given(st.integers(0, 99), st.integers(0, 9), st.lists(sizes, min_size=1, max_size=20))
 def test_many_points_at_once_equal_the_definition(
-    seed: int, n_infeasible: int, drawn: list[tuple[int, int, int]]
+    seed: int, n_infeasible: int, drawn: list[Size]
 ) -> None:
     points = random_points(seed, n_infeasible)
     found = interpolator(points)(Shapes(*np.array(drawn).T)).table
     for size, of_stages in zip(drawn, found, strict=True):
         expected = by_hand(points, size)[KIND_OF_STAGE]
-        expected[:, 3] = size[0] * BOUNDARY @ size[1:]
+        expected[:, 3] = size[0] * (BOUNDARY @ size[1:])
         np.testing.assert_allclose(of_stages, expected, rtol=1e-12, atol=1e-9)
 
 
 @given(st.integers(0, 99), sizes, st.integers(2, 30))
-def test_the_order_of_shapes_does_not_matter(seed: int, size: tuple[int, int, int], n: int) -> None:
+def test_the_order_of_shapes_does_not_matter(seed: int, size: Size, n: int) -> None:
     random = np.random.default_rng(seed)
-    shapes = Shapes(*(random.integers(1, 1 + max(s, 1), n) for s in size))
+    shapes = Shapes(*(random.uniform(1, 1 + max(s, 1), n) for s in size))
     order = random.permutation(n)
     find = interpolator(random_points(seed, 3))
     np.testing.assert_array_equal(find(shapes.take(order)).table, find(shapes).table[order])
@@ -85,3 +88,9 @@ def test_the_order_of_shapes_does_not_matter(seed: int, size: tuple[int, int, in
 def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(interpolator(random_points(0, 0)), **change)(Shapes(*np.ones((3, 1), np.int64)))
+
+
+@pytest.mark.parametrize("size", [np.nan, np.inf, -1.0, 2.0**31 + 1])
+def test_what_is_no_size_is_refused(size: float) -> None:
+    with pytest.raises(ValueError, match="n_rows must hold 0 to 2"):
+        interpolator(random_points(0, 0))(Shapes(np.array([size]), *np.ones((2, 1))))

@@ -8,10 +8,11 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Sizes = IntArray | FloatArray
 
 
 class Cost(IntEnum):
@@ -40,25 +41,44 @@ class Cost(IntEnum):
 class Shapes(NamedTuple):
     """Sizes of micro-batches. Arrays of shape (n_microbatches,).
 
+    A packed micro-batch of T tokens, of which P pairs belong to the same sample (the sum of squared
+    lengths), counts as T^2 / P rows of P / T tokens: equal rows with as many tokens and pairs,
+    which are what times and bytes depend on. These numbers need not be whole.
+
     Attributes:
         n_rows: Rows of each, >= 1.
         row_tokens: Padded length of its rows, >= 1.
         target_tokens: Padded length of its rows on the decoder side; 0 in decoder-only models.
     """
 
-    n_rows: IntArray
-    row_tokens: IntArray
-    target_tokens: IntArray
+    n_rows: Sizes
+    row_tokens: Sizes
+    target_tokens: Sizes
 
     @classmethod
     def of(cls, microbatches: Sequence[MicroBatch]) -> Self:
         """Sizes of the given micro-batches."""
-        sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in microbatches]
-        return cls(*np.array(sizes, dtype=np.int64).reshape(-1, 3).T)
+        sizes = [
+            equal_rows(m)
+            if m.layout is Layout.PACKED
+            else (m.n_rows, m.row_tokens, m.target_tokens)
+            for m in microbatches
+        ]
+        return cls(*np.array(sizes).reshape(-1, 3).T)
 
     def take(self, microbatches: IntArray) -> "Shapes":
         """Sizes of some of the micro-batches, in the given order."""
         return Shapes(*(sizes[microbatches] for sizes in self))
+
+
+def equal_rows(microbatch: MicroBatch) -> tuple[float, float, float]:
+    """Rows, and their length, that have the tokens and pairs of a packed row, see `Shapes`.
+
+    The decoder-only case: there are no rows of targets.
+    """
+    lengths = np.diff(microbatch.offsets).astype(np.float64)
+    tokens, pairs = microbatch.row_tokens, float(lengths @ lengths)
+    return tokens**2 / pairs, pairs / tokens, 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

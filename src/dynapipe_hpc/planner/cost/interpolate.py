@@ -52,7 +52,8 @@ class Interpolator:
     def __call__(self, shapes: Shapes, out: FloatArray | None = None) -> StageCosts:
         """Costs of micro-batches, in `out` or a new table."""
         rows, row_tokens, target_tokens = self.axes
-        size = (len(shapes.n_rows), len(self.kind_of_stage), len(Cost))
+        n_rows, lengths, target_lengths = (np.ascontiguousarray(s, np.float64) for s in shapes)
+        size = (len(n_rows), len(self.kind_of_stage), len(Cost))
         table = np.empty(size) if out is None else out
         _kernels.interpolate_costs(
             rows,
@@ -61,9 +62,9 @@ class Interpolator:
             self.points,
             self.kind_of_stage,
             self.boundary_bytes_per_token,
-            np.ascontiguousarray(shapes.n_rows),
-            np.ascontiguousarray(shapes.row_tokens),
-            np.ascontiguousarray(shapes.target_tokens),
+            n_rows,
+            lengths,
+            target_lengths,
             table,
         )
         return StageCosts(table)
