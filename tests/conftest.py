@@ -2,7 +2,7 @@
 
 import signal
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # How long an example takes says more about the machine; pytest-timeout catches what hangs. Every
 # run draws other examples, so that a few in each are soon many.
@@ -10,6 +10,13 @@ settings.register_profile(
     "any_machine", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any_machine")
+# Where it only counts that a test fails, for `make mutants`: a smaller example is not looked for.
+settings.register_profile(
+    "any_failure",
+    settings.get_profile("any_machine"),
+    phases=(Phase.explicit, Phase.generate),
+    report_multiple_bugs=False,
+)
 
 # What a shell starts in the background ignores SIGINT, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

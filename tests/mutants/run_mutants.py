@@ -46,13 +46,15 @@ def main(words: str) -> int:
 def noticed_by(mutant: Mutant) -> str:
     """The first test that fails, or nothing; prints it, or what happened instead."""
     finder = ChangedModule(mutant.module, mutant.path, mutant.changed_source())
+    started_s = time.monotonic()
     outcome = run_tests(mutant.tests, LIMIT_S, finder)
+    took_s = time.monotonic() - started_s
     said = {
         FAILED: f"noticed by {outcome.first_failed}",
         PASSED: "NOT NOTICED",
         None: "NOT NOTICED: the tests did not end",
     }.get(outcome.code, f"NOT TESTED, pytest ended with {outcome.code}:\n{outcome.output}")
-    sys.stdout.write(f"{mutant}: {said}\n")
+    sys.stdout.write(f"{mutant}, {took_s:.1f} s: {said}\n")
     sys.stdout.flush()
     return outcome.first_failed if outcome.code == FAILED else ""
 

@@ -19,7 +19,10 @@ import pytest
 import torch._dynamo  # noqa: F401
 
 FORK = multiprocessing.get_context("fork")
-OPTIONS = ("-x", "-q", "--timeout=60", "-p", "no:cacheprovider", "-p", "no:anyio")
+OPTIONS = (
+    *("-x", "-q", "--timeout=60", "--hypothesis-profile=any_failure"),
+    *("-p", "no:cacheprovider", "-p", "no:anyio"),
+)
 # Of tests that need ranks or a GPU, none; what was imported before pytest is not rewritten.
 CHOICE = (
     *("-m", "not mpi and not gpu and not slow"),
