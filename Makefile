@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
-PIP_INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
+# Python compiles what it imports, which is a small part of torch.
+PIP := $(BIN)/pip install --quiet --no-compile
+PIP_INSTALL := $(PIP) --constraint constraints.txt
 
 # Open MPI refuses to start as root unless both variables are set.
 ifeq ($(shell id -u),0)
@@ -49,7 +51,7 @@ BUILT := --config-settings=build-dir=$(MODULE) $(DEFINE).DYNAPIPE_TESTS=ON $(DEF
 # constraints.txt pins torch's version.
 $(VENV)/.ready: requirements/lock.txt constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements/lock.txt
+	$(PIP) --require-hashes --no-deps --only-binary :all: -r requirements/lock.txt
 	$(PIP_INSTALL) --no-build-isolation $(BUILT) --editable '.[local,dev]'
 	touch $@
 

@@ -38,7 +38,7 @@ from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.checkpoint.transfer import write_parts
+from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 
 JOB = Job(MPI.COMM_WORLD)
 N_PAIRS, N_WARM, N_WRITES = 12, 2, 9

@@ -1,6 +1,7 @@
 """HDF5 datasets that are damaged, or none."""
 
 import zlib
+from functools import cache
 from pathlib import Path
 
 import h5py
@@ -28,13 +29,18 @@ OFFSETS = np.arange(13)
 
 def a_bomb(path: Path) -> None:
     """Twelve numbers in one compressed chunk of a gigabyte, which takes a megabyte."""
-    chunk = zlib.compress(bytes(1 << 30), 9)
+    chunk = _gigabyte()
     with h5py.File(path, "a") as file:
         del file["task_ids"]
         ids = file.create_dataset(
             "task_ids", (12,), "i4", chunks=(1 << 28,), maxshape=(None,), compression=9
         )
         ids.id.write_direct_chunk((0,), chunk)
+
+
+@cache
+def _gigabyte() -> bytes:
+    return zlib.compress(bytes(1 << 30), 9)
 
 
 def with_a_filter_of_number(number: int) -> Change:

@@ -65,15 +65,22 @@ def test_bytes_behind_a_plan_are_refused(behind: bytes) -> None:
     assert "tables need" in refused(summed(GOOD[NUMBERS:-8] + behind + GOOD[-8:]))
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 4, 2**32 - 1])
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 5, 2**32 - 1])
 def test_another_version_is_named(version: int) -> None:
     magic, _, checksum = HEADER.unpack_from(GOOD)
     data = HEADER.pack(magic, version, checksum) + GOOD[NUMBERS:]
-    assert f"format version {version}, but this release reads 3" in refused(data)
+    assert f"format version {version}, but this release reads 4" in refused(data)
 
 
-@pytest.mark.parametrize("place", range(5))
-@pytest.mark.parametrize("value", [0, 5, 2**31, 2**40, 2**63, 2**64 - 1])
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (place, value)
+        for place in range(6)
+        for value in (0, 5, 2**31, 2**40, 2**63, 2**64 - 1)
+        if (place, value) != (3, 0)  # the plan has no packed samples
+    ],
+)
 def test_counts_that_do_not_fit_are_refused_before_memory_is_taken(place: int, value: int) -> None:
     assert "tables need" in refused(with_count(place, value))
 

@@ -115,6 +115,12 @@ TRAINING = (
            "a tied weight is summed before other stages have added", SUMS),
     Mutant("training/checkpoint/shard_boxes.py", "(split.n_shards - 1) + split.shard * width",
            "(split.n_shards - 1) + width", "shards lie on each other", CHECKPOINT),
+    Mutant("training/checkpoint/boxes.py", "min(a + n, b + m) - start", "min(n, m)",
+           "what boxes have in common is too large", CHECKPOINT),
+    Mutant("training/checkpoint/read_parts.py", "start - offsets[dimension]", "start",
+           "a block is read from the start of its tensor", CHECKPOINT),
+    Mutant("training/checkpoint/write_parts.py", "values.shape), start])", "values.shape), 0])",
+           "all blocks are said to begin a file", CHECKPOINT),
     # memory that is counted
     Mutant("training/activation_memory.py", "if address in kept or address in self._weights:",
            "if address in self._weights:", "a storage counts twice", STAGE),

@@ -26,9 +26,10 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, overlap
 from dynapipe_hpc.training.checkpoint.files import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.read_parts import read_parts, read_unsplit
 from dynapipe_hpc.training.checkpoint.shard_boxes import placed
 from dynapipe_hpc.training.checkpoint.state import TrainingState
-from dynapipe_hpc.training.checkpoint.transfer import read_parts, read_tensors, write_parts
+from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import Optimizer
@@ -150,7 +151,7 @@ class Written:
     def rewrite(self, target: Path, layout: Cluster) -> None:
         """Reads the checkpoint into another layout, and writes it from there."""
         target.mkdir()
-        weights = read_tensors(self.folder, self.n_parts)
+        weights = read_unsplit(self.folder, self.n_parts)
 
         def work(rank: int, own: Rank) -> Counters:
             read_parts(self.folder, self.n_parts, own.state.to_restore())
@@ -169,7 +170,7 @@ def everything(folder: Path, n_parts: int) -> dict[str, Tensor]:
     return {
         f"{kind}/{name}": tensor
         for kind in KINDS
-        for name, tensor in read_tensors(folder, n_parts, kind).items()
+        for name, tensor in read_unsplit(folder, n_parts, kind).items()
     }
 
 
@@ -239,7 +240,7 @@ def test_a_snapshot_does_not_change_while_training_goes_on(tmp_path: Path) -> No
         own.step(1.0)
         write_parts(tmp_path / "a", rank, snapshot)
         assert not torch.equal(before, own.optimizer.parameters.weights)
-        found = read_tensors(tmp_path / "a", 1)
+        found = read_unsplit(tmp_path / "a", 1)
         for name, parameter in own.module.named_parameters():
             start = int(parameter.storage_offset())
             old = before[start : start + parameter.numel()].view_as(parameter)
@@ -284,7 +285,7 @@ def test_a_missing_rank_is_noticed(tmp_path: Path) -> None:
         read(tmp_path / "a", SHAPE)
     trained(tmp_path / "b", cluster(1, 2))
     with pytest.raises(DamagedError, match=r"holds \d+ of the \d+ numbers of"):
-        read_tensors(tmp_path / "b", 1)
+        read_unsplit(tmp_path / "b", 1)
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.parts import Part
 from dynapipe_hpc.training.checkpoint.state import TrainingState
-from dynapipe_hpc.training.checkpoint.transfer import write_parts
+from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.counters import Counters
 
 

@@ -32,8 +32,8 @@ from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlanStore
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.checkpoint.read_parts import read_parts
 from dynapipe_hpc.training.checkpoint.state import TrainingState
-from dynapipe_hpc.training.checkpoint.transfer import read_parts
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import describe_longer
 

@@ -48,14 +48,19 @@ def overlap(boxes: Sequence[Box]) -> bool:
     reached: list[Box] = []
     for box in sorted(boxes, key=lambda box: box.offsets):
         reached = [r for r in reached if r.offsets[0] + r.sizes[0] > box.offsets[0]]
-        if any(_meet(r, box) for r in reached):
+        if any(common(r, box) for r in reached):
             return True
         reached.append(box)
     return False
 
 
-def _meet(one: Box, other: Box) -> bool:
-    return all(
-        a < b + m and b < a + n
-        for a, n, b, m in zip(one.offsets, one.sizes, other.offsets, other.sizes, strict=True)
+def common(one: Box, other: Box) -> Box | None:
+    """The indices that two boxes of a tensor have in common; None if there are none."""
+    starts = tuple(map(max, one.offsets, other.offsets))
+    sizes = tuple(
+        min(a + n, b + m) - start
+        for a, n, b, m, start in zip(
+            one.offsets, one.sizes, other.offsets, other.sizes, starts, strict=True
+        )
     )
+    return Box(starts, sizes) if all(size > 0 for size in sizes) else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise, product
+from itertools import combinations, pairwise
 from unittest.mock import patch
 
 import numpy as np
@@ -109,20 +109,24 @@ def test_windows_of_bundles_are_padded_to_their_longest(
     with even_of_few_samples():
         table = price_bundled_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
     begin = table.begin.tolist()
-    n_bundles = len(begin) - 1
-    for first, size, (mode, recompute) in product(
-        range(n_bundles), range(1, n_bundles + 1), enumerate(cost.recompute_modes)
-    ):
-        if first + size > n_bundles:
-            continue
-        held = samples[begin[first] : begin[first + size]]
-        expected = padded_microbatch(held, recompute, has_targets)
-        costs = microbatch_costs([expected], cost)
-        cell = table.cells_of(np.array([[first, size, mode]], np.uint32))[0]
-        assert (cell >= 0) == bool(fits(costs, np.full(2, float(room)))[0])
+    modes = range(len(cost.recompute_modes))
+    windows = [
+        (first, last - first, mode)
+        for first, last in combinations(range(len(begin)), 2)
+        for mode in modes
+    ]
+    expected = [
+        padded_microbatch(
+            samples[begin[first] : begin[first + size]], cost.recompute_modes[mode], has_targets
+        )
+        for first, size, mode in windows
+    ]
+    costs, cells = microbatch_costs(expected, cost), table.cells_of(np.array(windows, np.uint32))
+    np.testing.assert_array_equal(cells >= 0, fits(costs, np.full(2, float(room))))
+    for window, cell, microbatch, own in zip(windows, cells, expected, costs.table, strict=True):
         if cell >= 0:
-            assert table.microbatch(first, size, mode) == expected
-            np.testing.assert_array_equal(table.costs.table[cell], costs.table[0])
+            assert table.microbatch(*window) == microbatch
+            np.testing.assert_array_equal(table.costs.table[cell], own)
 
 
 def test_a_bundle_alone_may_keep_more_than_its_share_of_memory() -> None:
