@@ -1,6 +1,7 @@
 """The log of a run, which the first rank writes and prints."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from dynapipe_hpc.architecture.placement import Placement
@@ -19,7 +20,10 @@ from dynapipe_hpc.training.learning_rate import describe_change
 
 
 class RunLog:
-    """The run folder of the current run."""
+    """The run folder of the current run.
+
+    A thread writes plans and traces, which takes longer than ranks should wait between iterations.
+    """
 
     def __init__(
         self,
@@ -32,6 +36,9 @@ class RunLog:
     ) -> None:
         """Creates a run folder, or continues one in which `n_done` iterations are done."""
         self._lock = lock
+        self._tracer = ThreadPoolExecutor(1, "traces")
+        self._tracing: Future[None] = Future()
+        self._tracing.set_result(None)
         machine = machine_facts(n_ranks) | {
             "device": gpu_name(config) or "cpu",
             "attention": attention_kernels(config),
@@ -45,16 +52,29 @@ class RunLog:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
 
     def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
-        """Adds an iteration; `traced` holds the executions of the first shard's ranks, or none."""
+        """Adds an iteration; `traced` holds the executions of the first shard's ranks, or none.
+
+        Raises:
+            RunError: The file system refuses, now or when the trace before this one was written;
+                or the lock on the run folder is gone.
+        """
         self._lock.check()
         self._folder.add(record)
         if traced:
-            self._folder.add_trace([e.plan for e in traced], [e.trace for e in traced])
+            self._tracing.result()
+            plans, traces = [e.plan for e in traced], [e.trace for e in traced]
+            self._tracing = self._tracer.submit(self._folder.add_trace, plans, traces)
         # The line is written in one piece, as the checkpoint writer prints at the same time.
         print(f"{line_of(record)}\n", end="", flush=True)
 
     def close(self) -> None:
-        """Closes the run folder."""
+        """Closes the run folder when the last trace is written.
+
+        Raises:
+            RunError: The file system refuses.
+        """
+        self._tracing.result()
+        self._tracer.shutdown()
         self._folder.close()
 
 
