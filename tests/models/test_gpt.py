@@ -9,6 +9,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPE = ModelShape(n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
@@ -35,7 +36,7 @@ def random_tokens(rows: int, tokens: int) -> torch.Tensor:
 
 START = 30
 SAMPLES = {s.sample_id: s for s in (Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 0, 20))}
-TOKEN_WEIGHTS = {1: 0.5, 2: 0.25, 3: 0.125}
+TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, RandomTokens(), START)
 ROWS = {"padded": ((1,), (2,), (3,)), "packed": ((1, 2), (3,))}
 
 
@@ -46,7 +47,7 @@ def test_the_loss_is_that_of_the_model_written_out(rows: tuple[tuple[int, ...], 
         torch.nn.init.normal_(weight, std=0.5, generator=torch.manual_seed(seed))
     weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
     microbatch = MicroBatch(rows, 24)
-    batch = whole.collate(microbatch, SAMPLES, TOKEN_WEIGHTS, RandomTokens(), START)
+    batch = whole.collate(microbatch, TOKENS)
     found = whole.run(None, batch, Recompute.NONE)
     expected = sum(weighted_loss(weights, row) for row in rows)
     assert found.item() == pytest.approx(expected, rel=1e-12)
@@ -62,7 +63,7 @@ def weighted_loss(weights: dict[str, npt.NDArray[np.float64]], row: tuple[int, .
         own = [*inputs.tolist(), *targets.tolist()]
         tokens += [START, *own[:-1]]
         labels += own
-        counts += [0.0] * len(inputs) + [TOKEN_WEIGHTS[sample.sample_id]] * len(targets)
+        counts += [0.0] * len(inputs) + [TOKENS.weights[sample.sample_id]] * len(targets)
     of_labels = losses(weights, SHAPE.n_layers, SHAPE.n_heads, tokens, labels)
     return sum(loss * count for loss, count in zip(of_labels, counts, strict=True))
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 transformers = pytest.importorskip(
@@ -18,8 +19,8 @@ transformers = pytest.importorskip(
 )
 
 START = 30
-READ = (RandomTokens(), START)
 SAMPLES = {s.sample_id: s for s in (Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 150, 20))}
+TOKENS = IterationTokens(SAMPLES, dict.fromkeys(SAMPLES, 1.0), RandomTokens(), START)
 GPT = ModelShape(n_layers=3, hidden_size=16, n_heads=2, ffn_size=40, vocab_size=31, max_tokens=200)
 T5 = ModelShape(
     family="t5",
@@ -156,7 +157,7 @@ def test_losses_are_those_of_transformers(
         torch.nn.init.normal_(weight, std=0.5, generator=torch.manual_seed(seed))
     losses = reference({name: p.detach() for name, p in whole.named_parameters()})
     for sample in SAMPLES.values():
-        batch = whole.collate(row_of(sample, shape), SAMPLES, {sample.sample_id: 1.0}, *READ)
+        batch = whole.collate(row_of(sample, shape), TOKENS)
         found = whole.run(None, batch, Recompute.NONE)
         sides = (sample.input_tokens, sample.target_tokens)
         tokens = (side.tolist() for side in RandomTokens().read(sample.sample_id, *sides))

@@ -8,6 +8,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate_pairs import PairBatch
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -24,7 +25,6 @@ SHAPE = ModelShape(
 )
 START = 30
 SAMPLES = {s.sample_id: s for s in (Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 140, 1))}
-TOKEN_WEIGHTS = {1: 0.5, 2: 0.25, 3: 0.125}
 
 
 class RandomTokens:
@@ -36,6 +36,9 @@ class RandomTokens:
         stream = np.random.default_rng(sample_id)
         tokens = stream.integers(0, 30, 400)
         return tokens[:input_tokens], tokens[200 : 200 + target_tokens]
+
+
+TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, RandomTokens(), START)
 
 
 def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[T5Stage]:
@@ -54,7 +57,7 @@ def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[T5Stage]:
 
 
 def load(stage: T5Stage, microbatch: MicroBatch) -> PairBatch:
-    return stage.collate(microbatch, SAMPLES, TOKEN_WEIGHTS, RandomTokens(), START)
+    return stage.collate(microbatch, TOKENS)
 
 
 def loss_of(pipeline: list[T5Stage], microbatch: MicroBatch) -> torch.Tensor:
@@ -80,7 +83,7 @@ def test_the_loss_is_that_of_the_model_written_out() -> None:
             sample.sample_id, sample.input_tokens, sample.target_tokens
         )
         of_tokens = losses(weights, 3, 2, inputs.tolist(), targets.tolist(), START)
-        expected += TOKEN_WEIGHTS[sample.sample_id] * sum(of_tokens)
+        expected += TOKENS.weights[sample.sample_id] * sum(of_tokens)
     assert loss_of([whole], PADDED).item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -144,9 +147,8 @@ def fill_padding(batch: PairBatch, seed: int) -> None:
 def test_a_target_without_input_attends_to_one_start_token() -> None:
     alone = {1: Sample(1, 0, 3)}
     (whole,) = stages(1)
-    batch = whole.collate(
-        MicroBatch(((1,),), 8, target_tokens=8), alone, {1: 1.0}, RandomTokens(), START
-    )
+    tokens = IterationTokens(alone, {1: 1.0}, RandomTokens(), START)
+    batch = whole.collate(MicroBatch(((1,),), 8, target_tokens=8), tokens)
     assert batch.lengths.tolist() == [1]
     targets = RandomTokens().read(1, 0, 3)[1].tolist()
     weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}

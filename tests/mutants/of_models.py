@@ -129,7 +129,7 @@ MODELS = (
     # tokens
     Mutant("models/collate.py", "start + 1 : end] = labels[row, start : end - 1]",
            "start:end] = labels[row, start:end]", "what is to be predicted is read", COLLATE),
-    Mutant("models/collate.py", "tokens = np.full(shape, start_id,", "tokens = np.full(shape, 0,",
+    Mutant("models/collate.py", "np.full(shape, tokens.start_id,", "np.full(shape, 0,",
            "start token 0", COLLATE),
     Mutant("models/collate.py", "start + sample.input_tokens : end]", "start:end]",
            "inputs count in the loss", COLLATE),

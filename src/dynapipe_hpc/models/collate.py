@@ -1,29 +1,15 @@
 """Tensors that a model reads, made of a micro-batch."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.to_device import to_device
-
-IntegerArray = npt.NDArray[np.integer[Any]]
-
-
-class TokenReader(Protocol):
-    """Where tokens come from, the dataset in practice."""
-
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[IntegerArray, IntegerArray]:
-        """The first tokens of a sample's input and of its target."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,42 +32,28 @@ class TokenBatch:
         return TokenBatch(*(to_device(tensor, device) for tensor in tensors))
 
 
-def collate(
-    microbatch: MicroBatch,
-    samples: Mapping[int, Sample],
-    token_weights: Mapping[int, float],
-    reader: TokenReader,
-    start_id: int,
-) -> TokenBatch:
+def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
     """Reads and lays out the tokens of a micro-batch.
 
     A sample of n tokens takes n positions; samples of a row follow each other without gaps.
-
-    Args:
-        microbatch: Which samples, in which rows.
-        samples: Samples by id, with the number of tokens used of each.
-        token_weights: Weight in the loss of each target token of a sample, by sample id.
-        reader: Gives the tokens.
-        start_id: Token before the first of every sample; also fills padding.
 
     Raises:
         ValueError: The samples of a row are longer than the row.
     """
     shape = (microbatch.n_rows, microbatch.row_tokens)
-    tokens = np.full(shape, start_id, dtype=np.int64)
-    labels = np.full(shape, start_id, dtype=np.int64)
+    read, labels = (np.full(shape, tokens.start_id, dtype=np.int64) for _ in range(2))
     weights = np.zeros(shape, dtype=np.float64)
     for row, sample_ids in enumerate(microbatch.rows):
-        _check_length(row, [samples[i] for i in sample_ids], microbatch.row_tokens)
+        of_row = [tokens.samples[i] for i in sample_ids]
+        _check_length(row, of_row, microbatch.row_tokens)
         start = 0
-        for sample in (samples[i] for i in sample_ids):
-            read = reader.read(sample.sample_id, sample.input_tokens, sample.target_tokens)
+        for sample in of_row:
             end = start + sample.tokens
-            labels[row, start:end] = np.concatenate(read)
-            tokens[row, start + 1 : end] = labels[row, start : end - 1]
-            weights[row, start + sample.input_tokens : end] = token_weights[sample.sample_id]
+            labels[row, start:end] = np.concatenate(tokens.read(sample))
+            read[row, start + 1 : end] = labels[row, start : end - 1]
+            weights[row, start + sample.input_tokens : end] = tokens.weights[sample.sample_id]
             start = end
-    return TokenBatch(*(torch.from_numpy(array) for array in (tokens, labels, weights)))
+    return TokenBatch(*(torch.from_numpy(array) for array in (read, labels, weights)))
 
 
 def _check_length(row: int, samples: list[Sample], row_tokens: int) -> None:

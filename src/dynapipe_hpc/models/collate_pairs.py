@@ -1,7 +1,6 @@
 """Tensors that an encoder-decoder model reads, made of a micro-batch."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import IntegerArray, TokenReader
+from dynapipe_hpc.models.iteration_tokens import IntegerArray, IterationTokens, TokenReader
 from dynapipe_hpc.models.to_device import to_device
 
 
@@ -57,48 +56,36 @@ class PairBatch:
         return type(self)(self.is_padded, *moved)
 
 
-def collate_pairs(
-    microbatch: MicroBatch,
-    samples: Mapping[int, Sample],
-    token_weights: Mapping[int, float],
-    reader: TokenReader,
-    start_id: int,
-) -> PairBatch:
+def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
     """Reads and lays out the tokens of a micro-batch.
 
     Inputs and targets of a row's samples follow each other without gaps, each on their side.
 
-    Args:
-        microbatch: Which samples, in which rows.
-        samples: Samples by id, with the number of tokens used of each.
-        token_weights: Weight in the loss of each target token of a sample, by sample id.
-        reader: Gives the tokens; a side of which it gives none is laid out as padding.
-        start_id: Token before the first of every target; also fills padding.
+    A side of which the reader gives no tokens is laid out as padding.
 
     Raises:
         ValueError: The samples of a row are longer than the row.
     """
     shape = (microbatch.n_rows, microbatch.row_tokens)
     target_shape = (microbatch.n_rows, microbatch.target_tokens)
-    tokens = np.full(shape, start_id, dtype=np.int64)
+    start_id = tokens.start_id
+    read = np.full(shape, start_id, dtype=np.int64)
     decoder_tokens, labels = (np.full(target_shape, start_id, dtype=np.int64) for _ in range(2))
     weights, lengths = np.zeros(target_shape), np.ones(microbatch.n_rows, dtype=np.int64)
     for row, sample_ids in enumerate(microbatch.rows):
-        of_row = [samples[i] for i in sample_ids]
+        of_row = [tokens.samples[i] for i in sample_ids]
         _check_length(row, of_row, microbatch)
         lengths[row] = max(1, sum(sample.input_tokens for sample in of_row))
         start = target_start = 0
         for sample in of_row:
-            inputs, targets = reader.read(
-                sample.sample_id, sample.input_tokens, sample.target_tokens
-            )
+            inputs, targets = tokens.read(sample)
             end = target_start + sample.target_tokens
-            tokens[row, start : start + len(inputs)] = inputs
+            read[row, start : start + len(inputs)] = inputs
             labels[row, target_start : target_start + len(targets)] = targets
             decoder_tokens[row, target_start + 1 : end] = labels[row, target_start : end - 1]
-            weights[row, target_start:end] = token_weights[sample.sample_id]
+            weights[row, target_start:end] = tokens.weights[sample.sample_id]
             start, target_start = start + sample.input_tokens, end
-    arrays = (tokens, lengths, decoder_tokens, labels, weights)
+    arrays = (read, lengths, decoder_tokens, labels, weights)
     is_padded = bool((lengths < microbatch.row_tokens).any())
     return PairBatch(is_padded, *(torch.from_numpy(array) for array in arrays))
 

@@ -1,7 +1,6 @@
 """The families of models, as torch modules."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -9,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention import choose_kernels
-from dynapipe_hpc.models.collate import TokenReader
 from dynapipe_hpc.models.initialize import Deviation, initialize
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.plan.model_shape import ModelShape
 
@@ -70,14 +68,7 @@ class StageOfFamily(nn.Module, ABC):
         """Whether `run` needs a batch."""
 
     @abstractmethod
-    def collate(
-        self,
-        microbatch: MicroBatch,
-        samples: Mapping[int, Sample],
-        token_weights: Mapping[int, float],
-        reader: TokenReader,
-        start_id: int,
-    ) -> Any:
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Any:
         """The batch that `run` needs of a micro-batch."""
 
     @abstractmethod

@@ -1,14 +1,12 @@
 """GPT as torch modules: the layers of one pipeline stage."""
 
-from collections.abc import Mapping
-
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import TokenBatch, TokenReader, collate
+from dynapipe_hpc.models.collate import TokenBatch, collate
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
@@ -37,16 +35,9 @@ class GptStage(StageOfFamily):
         """Whether the stage reads tokens: those that it embeds or predicts."""
         return self.is_first or self.is_last
 
-    def collate(
-        self,
-        microbatch: MicroBatch,
-        samples: Mapping[int, Sample],
-        token_weights: Mapping[int, float],
-        reader: TokenReader,
-        start_id: int,
-    ) -> TokenBatch:
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
         """The batch that `run` needs of a micro-batch, see `collate`."""
-        return collate(microbatch, samples, token_weights, reader, start_id)
+        return collate(microbatch, tokens)
 
     def run(
         self, activation: Tensor | None, batch: TokenBatch | None, recompute: Recompute

@@ -1,18 +1,17 @@
 """T5 as torch modules: the layers of one pipeline stage."""
 
 import math
-from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import TokenReader
 from dynapipe_hpc.models.collate_pairs import PairBatch, Sides, collate_pairs
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.residual_stream import residual_stream
@@ -57,18 +56,11 @@ class T5Stage(StageOfFamily):
         """True: every stage needs to know where padding begins."""
         return True
 
-    def collate(
-        self,
-        microbatch: MicroBatch,
-        samples: Mapping[int, Sample],
-        token_weights: Mapping[int, float],
-        reader: TokenReader,
-        start_id: int,
-    ) -> PairBatch:
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
         """The batch that `run` needs, see `collate_pairs`; reads only the tokens in it."""
         targets = self._begins_decoder or self.is_last
-        reader = Sides(reader, inputs=self.is_first, targets=targets)
-        return collate_pairs(microbatch, samples, token_weights, reader, start_id)
+        sides = Sides(tokens.reader, inputs=self.is_first, targets=targets)
+        return collate_pairs(microbatch, replace(tokens, reader=sides))
 
     def run(
         self, activation: Tensor | None, batch: PairBatch | None, recompute: Recompute

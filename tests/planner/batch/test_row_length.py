@@ -10,6 +10,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import collate
 from dynapipe_hpc.models.collate_pairs import collate_pairs
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
 
 
@@ -46,6 +47,8 @@ def test_the_last_position_of_a_row_predicts_the_last_token_of_its_samples(
     row, target_row = (int(n.sum()) for n in positions(inputs, targets, is_encoder_decoder))
     packed = MicroBatch((tuple(samples),), max(row, 1), target_tokens=target_row)
     lay_out = collate_pairs if is_encoder_decoder else collate
-    batch = lay_out(packed, samples, dict.fromkeys(samples, 1.0), RandomTokens(), 30)
+    batch = lay_out(
+        packed, IterationTokens(samples, dict.fromkeys(samples, 1.0), RandomTokens(), 30)
+    )
     assert batch.weights.shape == (1, target_row if is_encoder_decoder else row)
     assert batch.weights[0, -1] == 1
