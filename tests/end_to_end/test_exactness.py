@@ -1,11 +1,12 @@
 """Training in a pipeline gives what training without one gives, in float64 to rounding."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
+    each_layout,
     padded,
     random_samples,
     random_split,
@@ -14,8 +15,8 @@ from tests.examples.training_case import (
 )
 from tests.examples.training_clusters import clusters, each_of, spread
 
-from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.models.collate import TokenBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
@@ -53,6 +54,19 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(cluster: Cluster)
     assert_equal(found, unsplit_training(batches))
 
 
+PACKING = clusters((2, 2, 1), (4, 1, 1), (2, 1, 2))
+
+
+@each_layout
+@each_of(PACKING + spread(PACKING))
+def test_packed_rows_give_the_weights_of_padded_ones(
+    cluster: Cluster, layouts: Sequence[Layout]
+) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    found = three_steps(cluster, "adaptive", batches, MODES["mixed"], layouts=layouts)
+    assert_equal(found, unsplit_training(batches))
+
+
 @pytest.mark.parametrize(("n_stages", "n_shards"), [(1, 1), (2, 1), (1, 2), (1, 4)])
 def test_sharing_out_the_optimizers_state_does_not_change_a_bit(
     n_stages: int, n_shards: int
@@ -87,15 +101,16 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> 
     assert_equal(found, unsplit_gradients(samples, MicroBatch(tuple(rows), 24)))
 
 
-def random_padding(loader: TokenLoader[TokenBatch]) -> Callable[[MicroBatch], TokenBatch]:
+def random_padding(loader: TokenLoader[GptBatch]) -> Callable[[MicroBatch], GptBatch]:
     """Loads with random tokens and labels where no sample is."""
 
-    def load(microbatch: MicroBatch) -> TokenBatch:
+    def load(microbatch: MicroBatch) -> GptBatch:
         read = loader(microbatch)
         for row, (sample_id,) in enumerate(microbatch.rows):
             end = SAMPLES[sample_id].tokens
-            read.tokens[row, end:].random_(0, 31)
-            read.labels[row, end:].random_(0, 31)
+            if read.tokens:
+                read.tokens.tokens[row, end:].random_(0, 31)
+                read.tokens.labels[row, end:].random_(0, 31)
         return read
 
     return load

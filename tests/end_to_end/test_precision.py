@@ -18,7 +18,7 @@ from tests.examples.training_case import (
 )
 
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.models.collate import TokenBatch
+from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -64,13 +64,13 @@ def test_a_narrower_type_trains_alike(
     assert all(tensor.dtype == dtype for tensor in found.tensors.values())
 
 
-def overflowing(loader: TokenLoader[TokenBatch]) -> Callable[[MicroBatch], TokenBatch]:
+def overflowing(loader: TokenLoader[GptBatch]) -> Callable[[MicroBatch], GptBatch]:
     """Weighs one prediction in the loss so much that its gradient overflows."""
 
-    def load(microbatch: MicroBatch) -> TokenBatch:
+    def load(microbatch: MicroBatch) -> GptBatch:
         read = loader(microbatch)
-        if 4000 in microbatch.sample_ids:
-            read.weights[microbatch.sample_ids.index(4000), 0] = 1e9
+        if read.tokens and 4000 in microbatch.sample_ids:
+            read.tokens.weights[microbatch.sample_ids.index(4000), 0] = 1e9
         return read
 
     return load

@@ -1,5 +1,6 @@
 """Every way to train gives the weights of the unsplit model, in float64 to rounding."""
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from typing import Literal
@@ -10,10 +11,12 @@ from tests.examples.training_case import (
     SHAPE,
     T5_SHAPE,
     Outcome,
+    each_layout,
     random_samples,
     unsplit_training,
 )
 
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -34,6 +37,28 @@ UP_TO_8_RANKS = [
 def unsplit(shape: ModelShape) -> Outcome:
     """With all logits at once."""
     return unsplit_training(BATCHES, shape)
+
+
+@each_layout
+@pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
+@pytest.mark.parametrize("mode", MODES)
+def test_packed_rows_give_the_unsplit_losses_and_weights(
+    layouts: Sequence[Layout],
+    n_stages: int,
+    n_replicas: int,
+    n_shards: int,
+    sequence_parallel: bool,
+    mode: str,
+) -> None:
+    cluster = Cluster(
+        n_stages=n_stages,
+        n_replicas=n_replicas,
+        n_shards=n_shards,
+        sequence_parallel=sequence_parallel,
+        device_memory_bytes=1_000_000,
+    )
+    found = three_steps(cluster, "adaptive", BATCHES, MODES[mode], layouts=layouts)
+    assert_equal(found, unsplit(SHAPE))
 
 
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)

@@ -17,7 +17,7 @@ from tests.examples.training_case import (
 )
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
@@ -146,11 +146,13 @@ def three_steps(
     modes: Sequence[Recompute] = (Recompute.NONE,),
     dtype: torch.dtype = torch.float64,
     shape: ModelShape = SHAPE,
+    layouts: Sequence[Layout] = (Layout.PADDED,),
 ) -> Outcome:
     """The weights after a step on each batch, split at random into five micro-batches."""
     iterations = []
     for k, samples in enumerate(batches):
-        replicas = over_replicas(random_split(samples, 5, k, modes, shape), cluster.n_replicas)
+        microbatches = random_split(samples, 5, k, modes, shape, layouts)
+        replicas = over_replicas(microbatches, cluster.n_replicas)
         plans = planned_iteration(replicas, cluster, shape, schedule, iteration=k)
         iterations.append((samples, plans))
     return train(cluster, iterations, Rank.weights, dtype=dtype, shape=shape)

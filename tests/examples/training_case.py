@@ -3,16 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, pairwise
+from itertools import accumulate, cycle, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import torch
 from tests.examples.equal_shares import equal_shares
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.split import WHOLE, Split, splits_of
@@ -81,22 +82,44 @@ def padded(samples: Sequence[Sample], shape: ModelShape = SHAPE) -> MicroBatch:
     return MicroBatch(rows, max(1, *inputs), target_tokens=max(targets) + 2)
 
 
+def packed(samples: Sequence[Sample], fill: int = 0) -> MicroBatch:
+    """All samples end to end in one row, and behind them `fill` positions without any."""
+    ids = tuple(s.sample_id for s in samples)
+    offsets = tuple(accumulate((s.tokens for s in samples), initial=0))
+    return MicroBatch((ids,), offsets[-1] + fill, layout=Layout.PACKED, offsets=offsets)
+
+
+def laid_out(samples: Sequence[Sample], layout: Layout, shape: ModelShape) -> MicroBatch:
+    """One micro-batch; a packed row is filled up to a multiple of 8."""
+    if layout is Layout.PADDED:
+        return padded(samples, shape)
+    return packed(samples, fill=-sum(s.tokens for s in samples) % 8)
+
+
+LAYOUTS = {"packed": (Layout.PACKED,), "mixed": (Layout.PACKED, Layout.PADDED)}
+each_layout = pytest.mark.parametrize("layouts", LAYOUTS.values(), ids=LAYOUTS.keys())
+
+
 def random_split(
     samples: Sequence[Sample],
     n_parts: int,
     seed: int,
     modes: Sequence[Recompute] = (Recompute.NONE,),
     shape: ModelShape = SHAPE,
+    layouts: Sequence[Layout] = (Layout.PADDED,),
 ) -> list[MicroBatch]:
-    """Cuts samples, ordered by length, at random into padded micro-batches.
+    """Cuts samples, ordered by length, at random into micro-batches.
 
-    Micro-batches take the modes of recomputation in turn.
+    Micro-batches take the modes of recomputation in turn, and the layouts.
     """
     ordered = sorted(samples, key=lambda s: -s.tokens)
     stream = np.random.default_rng(seed)
     cuts = np.sort(stream.choice(np.arange(1, len(samples)), n_parts - 1, replace=False))
     bounds = [0, *cuts.tolist(), len(samples)]
-    parts = [padded(ordered[a:b], shape) for a, b in pairwise(bounds)]
+    parts = [
+        laid_out(ordered[a:b], layout, shape)
+        for (a, b), layout in zip(pairwise(bounds), cycle(layouts), strict=False)
+    ]
     return [replace(m, recompute=mode) for m, mode in zip(parts, cycle(modes), strict=False)]
 
 

@@ -10,6 +10,7 @@ from tests.examples.training_case import (
     T5_SHAPE,
     Outcome,
     Rank,
+    laid_out,
     make_rank,
     padded,
     unsplit_gradients,
@@ -17,6 +18,7 @@ from tests.examples.training_case import (
 from tests.gpu.no_waiting import no_waiting
 from torch import Tensor
 
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -36,8 +38,11 @@ def shape_with(family: ModelShape, head_size: int) -> ModelShape:
 
 
 SHAPES = [shape_with(family, size) for family in (SHAPE, T5_SHAPE) for size in (64, 128)]
-every_shape = pytest.mark.parametrize(
-    "shape", SHAPES, ids=lambda shape: f"{shape.family}-{shape.head_size}"
+CASES = [(shape, Layout.PADDED) for shape in SHAPES] + [
+    (shape, Layout.PACKED) for shape in SHAPES if shape.family == "gpt"
+]
+every_case = pytest.mark.parametrize(
+    ("shape", "layout"), CASES, ids=[f"{s.family}-{s.head_size}-{way.text}" for s, way in CASES]
 )
 
 
@@ -61,10 +66,12 @@ def rank_on(device: torch.device, shape: ModelShape, dtype: torch.dtype) -> Rank
     return make_rank(ALONE, 0, SingleRankCollectives(), shape=shape, dtype=dtype, device=device)
 
 
-def pass_both_ways(rank: Rank, of: Sequence[Sequence[Sample]], shape: ModelShape) -> None:
+def pass_both_ways(
+    rank: Rank, of: Sequence[Sequence[Sample]], shape: ModelShape, layout: Layout
+) -> None:
     """Runs every batch as a micro-batch of one iteration."""
     for i, samples in enumerate(of):
-        rank.stage.load(i, padded(samples, shape))
+        rank.stage.load(i, laid_out(samples, layout, shape))
         rank.stage.forward(i, None)
         rank.stage.backward(i, None)
 
@@ -80,30 +87,32 @@ def flat(gradients: dict[str, Tensor]) -> Tensor:
     return torch.cat([gradients[name].double().cpu().flatten() for name in sorted(gradients)])
 
 
-@every_shape
+@every_case
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.bfloat16, 5e-2)], ids=str
 )
 def test_gradients_are_those_of_the_processor(
-    device: torch.device, shape: ModelShape, dtype: torch.dtype, tolerance: float
+    device: torch.device, shape: ModelShape, layout: Layout, dtype: torch.dtype, tolerance: float
 ) -> None:
     of = batches()
     samples = [sample for batch in of for sample in batch]
     expected = unsplit(shape)
     rank = rank_on(device, shape, dtype)
     rank.tokens.start_iteration(samples)
-    pass_both_ways(rank, of, shape)
+    pass_both_ways(rank, of, shape, layout)
     found, wanted = flat(rank.gradients()), flat(expected.tensors)
     assert rank.stage.finish_iteration().loss == pytest.approx(expected.losses[0], rel=tolerance)
     assert (found - wanted).norm() < tolerance * wanted.norm()
 
 
-@every_shape
-def test_no_length_makes_the_host_wait(device: torch.device, shape: ModelShape) -> None:
+@every_case
+def test_no_length_makes_the_host_wait(
+    device: torch.device, shape: ModelShape, layout: Layout
+) -> None:
     of = batches()
     rank = rank_on(device, shape, torch.bfloat16)
     rank.tokens.start_iteration([sample for batch in of for sample in batch])
-    pass_both_ways(rank, of[::2], shape)  # warms up; every other length is new below
+    pass_both_ways(rank, of[::2], shape, layout)  # warms up; every other length is new below
     torch.cuda.synchronize(device)
     with no_waiting():
-        pass_both_ways(rank, of, shape)
+        pass_both_ways(rank, of, shape, layout)

@@ -2,12 +2,18 @@
 
 import math
 from collections.abc import Iterator
+from inspect import signature
+from itertools import accumulate
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
 
-from dynapipe_hpc.models.attention import attention, choose_kernels, kernels_of
+from dynapipe_hpc.models import attention as seam
+from dynapipe_hpc.models.attention import attention, causal_attention, choose_kernels, kernels_of
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.plan.model_shape import ModelShape
 
@@ -46,6 +52,80 @@ def test_a_position_sees_itself_and_what_comes_before() -> None:
     later = torch.zeros(5, 5).masked_fill_(torch.ones(5, 5).triu(1) > 0, -math.inf)
     found = attention(query, key, value, is_causal=True)
     torch.testing.assert_close(found, expected(query, key, value, later, 0.5), rtol=1e-12, atol=0)
+
+
+def documents_of(*lengths: int) -> Documents:
+    offsets = tuple(accumulate(lengths, initial=0))
+    return Documents(offsets, torch.tensor(offsets, dtype=torch.int32))
+
+
+def random_row(tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = (random_heads(tokens, seed)[:1] for seed in range(3))
+    return query, key, value
+
+
+def test_documents_do_not_see_each_other() -> None:
+    lengths = (5, 1, 18, 3)
+    inputs = random_row(27)
+    found = causal_attention(*inputs, documents_of(*lengths))
+    start = 0
+    for n in lengths:
+        query, key, value = (each[:, :, start : start + n] for each in inputs)
+        later = torch.zeros(n, n).masked_fill_(torch.ones(n, n).triu(1) > 0, -math.inf)
+        of_own, wanted = found[:, :, start : start + n], expected(query, key, value, later, 0.5)
+        torch.testing.assert_close(of_own, wanted, rtol=1e-12, atol=1e-14)
+        start += n
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 130, 200])
+def test_a_document_has_the_bits_that_it_has_alone(length: int) -> None:
+    query, key, value = random_row(20 + length + 150)
+    towards = random_heads(length, 5)[:1]
+    found = []
+    for lengths in ((20, length, 11, 139), (length,)):
+        own = slice(None) if len(lengths) == 1 else slice(20, 20 + length)
+        start = 20 if len(lengths) == 1 else 0
+        inputs = [x[:, :, start : start + sum(lengths)].clone() for x in (query, key, value)]
+        found.append(with_gradients(inputs, documents_of(*lengths), own, towards))
+    assert all(torch.equal(*both) for both in zip(*found, strict=True))
+
+
+def with_gradients(
+    inputs: list[Tensor], documents: Documents, own: slice, towards: Tensor
+) -> list[Tensor]:
+    """What attention gives some tokens, and the gradients of what it was given of them."""
+    query, key, value = (each.requires_grad_() for each in inputs)
+    mixed = causal_attention(query, key, value, documents)[:, :, own]
+    gradients = torch.autograd.grad(mixed, (query, key, value), towards)
+    return [mixed.detach(), *(gradient[:, :, own] for gradient in gradients)]
+
+
+def test_a_thousand_short_documents_take_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*inputs: Tensor, is_causal: bool) -> Tensor:
+        calls.append(inputs[0].shape)
+        return attention(*inputs, is_causal=is_causal)
+
+    monkeypatch.setattr(seam, "attention", counted)
+    lengths = [1 + i % 40 for i in range(1000)]
+    causal_attention(*random_row(sum(lengths)), documents_of(*lengths))
+    assert calls == [(400, 3, 16, 4), (400, 3, 32, 4), (200, 3, 48, 4)]
+
+
+def test_a_kernel_of_variable_lengths_gets_offsets_and_tokens_as_it_wants_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def as_torch_says(*inputs: Any) -> Tensor:
+        given = signature(varlen_attn).bind(*inputs, window_size=(-1, 0)).arguments
+        assert [given[name].shape for name in ("query", "key", "value")] == [(8, 3, 4)] * 3
+        assert given["cu_seq_q"].dtype == given["cu_seq_k"].dtype == torch.int32
+        assert (given["max_q"], given["max_k"]) == (5, 5)
+        return cast(Tensor, given["value"] * 2)
+
+    documents, inputs = documents_of(1, 5, 2), random_row(8)
+    monkeypatch.setattr(seam, "_varlen_kernel", lambda *_: as_torch_says)
+    assert torch.equal(causal_attention(*inputs, documents), inputs[2] * 2)
 
 
 def test_a_bias_is_added_to_scores_of_another_scale() -> None:

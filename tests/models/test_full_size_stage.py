@@ -14,10 +14,11 @@ from torch.autograd import Function
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models import family, t5_layers, transformer
+from dynapipe_hpc.models import attention, family, t5_layers
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.collate_pairs import PairBatch
 from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.models.shards import OneShard
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -108,17 +109,17 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the kernels of a GPU, and draws no weights, as there is nowhere to put them."""
     monkeypatch.setattr(family, "initialize", lambda *_: None)
     monkeypatch.setattr(nn.RMSNorm, "forward", fused_norm)
-    for layers in (transformer, t5_layers):
-        monkeypatch.setattr(layers, "attention", fused)
+    for module in (attention, t5_layers):
+        monkeypatch.setattr(module, "attention", fused)
 
 
-def batch_of(sizes: Sizes) -> TokenBatch | PairBatch:
+def batch_of(sizes: Sizes) -> GptBatch | PairBatch:
     def ids(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.int64, device=META)
 
     rows = ids(sizes.rows, sizes.tokens)
     if not sizes.targets:
-        return TokenBatch(rows, ids(*rows.shape), ids(*rows.shape).double())
+        return GptBatch(None, TokenBatch(rows, ids(*rows.shape), ids(*rows.shape).double()))
     read, labels, weights = (ids(sizes.rows, sizes.targets) for _ in range(3))
     return PairBatch(True, rows, ids(sizes.rows), read, labels, weights.double())
 

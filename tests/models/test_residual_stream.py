@@ -191,3 +191,19 @@ def test_positions_count_from_the_start_of_each_row(rows: int, tokens: int, n_sh
 
     for found in on_shards(n_shards, work, sequence_parallel=True):
         assert torch.equal(found, table[:tokens].expand(rows, -1, -1))
+
+
+@every_number
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_tokens_of_a_packed_row_have_given_positions(
+    n_shards: int, sequence_parallel: bool
+) -> None:
+    table, positions = random(4, WIDTH, seed=1), torch.tensor([0, 1, 2, 0, 0, 1, 3])
+
+    def work(shards: Shards) -> Tensor:
+        stream = residual_stream(shards, 1, 7)
+        zeros = stream.begin(torch.zeros(1, 7, WIDTH, dtype=torch.float64))
+        return stream.end(zeros + stream.rows_of(table, positions))
+
+    for found in on_shards(n_shards, work, sequence_parallel=sequence_parallel):
+        assert torch.equal(found[0], table[positions])

@@ -5,7 +5,7 @@ import torch
 from tests.oracles.plain_t5 import losses
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate_pairs import PairBatch
 from dynapipe_hpc.models.iteration_tokens import IterationTokens
@@ -176,9 +176,12 @@ def test_middle_stages_read_no_tokens_but_know_the_lengths() -> None:
         assert batch.lengths.tolist() == [9, 3, 140]
 
 
-def test_a_stage_without_lengths_is_an_error() -> None:
-    with pytest.raises(ValueError, match="needs to know the lengths of its rows"):
-        stages(1)[0].run(None, None, Recompute.NONE)
+def test_packed_rows_are_refused() -> None:
+    sizes = ((0, 9, 12), (0, 4, 11))
+    packed = MicroBatch(((1, 2),), 12, Recompute.NONE, 11, Layout.PACKED, *sizes)
+    message = "packed micro-batch of 2 samples: .* over whole rows; plan padded micro-batches"
+    with pytest.raises(ValueError, match=message):
+        load(stages(1)[0], packed)
 
 
 def test_a_first_stage_needs_no_activation_and_others_do() -> None:

@@ -6,6 +6,8 @@ GPT = ("tests/models/test_gpt.py",)
 T5 = ("tests/models/test_t5.py",)
 BIAS = ("tests/models/test_relative_bias.py", *T5)
 COLLATE = ("tests/models/test_collate.py",)
+PACKED = ("tests/models/test_packed.py",)
+DOCUMENTS = ("tests/models/test_documents.py",)
 LINEAR = ("tests/models/test_sharded_linear.py",)
 VOCABULARY = ("tests/models/test_sharded_vocabulary.py",)
 ATTENTION = ("tests/models/test_attention.py",)
@@ -22,7 +24,8 @@ UNEVEN_COSTS = ("tests/experiment/test_model_configs.py",)
 
 MODELS = (
     # GPT
-    Mutant("models/gpt.py", " + stream.rows_of(self.positions.weight)", "", "no positions", GPT),
+    Mutant("models/gpt.py", " + stream.rows_of(self.positions.weight, positions)", "",
+           "no positions", GPT),
     Mutant("models/residual_stream.py", "return table[: self._tokens]",
            "return table[: self._tokens].roll(1, 0)", "positions rolled by one", GPT),
     Mutant("models/gpt.py", "stream.gather(self.norm(hidden))", "stream.gather(hidden)",
@@ -30,9 +33,9 @@ MODELS = (
     Mutant("models/transformer.py", ', approximate="tanh")', ")", "exact GELU", GPT),
     Mutant("models/transformer.py", "functional.gelu(inner, approximate=\"tanh\")",
            "functional.relu(inner)", "another activation", GPT),
-    Mutant("models/transformer.py", "is_causal=True", "is_causal=True, scale=1.0",
-           "unscaled attention", GPT),
-    Mutant("models/transformer.py", "is_causal=True", "is_causal=False",
+    Mutant("models/attention.py", "(query, key, value, is_causal=True)",
+           "(query, key, value, is_causal=True, scale=1.0)", "unscaled attention", GPT),
+    Mutant("models/attention.py", "(query, key, value, is_causal=True)", "(query, key, value)",
            "attention to what comes later", GPT),
     Mutant("models/attention.py", "enable_cudnn_sdp(False)", "enable_cudnn_sdp(True)",
            "a kernel that builds a plan for every shape", ATTENTION),
@@ -50,8 +53,8 @@ MODELS = (
            "no feed-forward residual", GPT),
     Mutant("models/transformer.py", "self.feed_forward(self.feed_forward_norm(hidden), ",
            "self.feed_forward(hidden, ", "no feed-forward norm", GPT),
-    Mutant("models/transformer.py", "stream, hidden + self._attended(stream, hidden)",
-           "stream, self._attended(stream, hidden)", "no attention residual", GPT),
+    Mutant("models/transformer.py", "stream, hidden + self._attended(stream, documents, hidden)",
+           "stream, self._attended(stream, documents, hidden)", "no attention residual", GPT),
     Mutant("models/transformer.py", "self.attention(self.attention_norm(hidden), ",
            "self.attention(hidden, ", "no attention norm", GPT),
     Mutant("models/transformer.py", "self.attention_norm = nn.LayerNorm(shape.hidden_size)",
@@ -117,7 +120,8 @@ MODELS = (
     Mutant("models/residual_stream.py", "_passed(hidden, self.all, self.own)",
            "_passed(hidden, self.all, self.own_sum)",
            "the end of a stream adds up what all shards know", STREAM),
-    Mutant("models/residual_stream.py", "numbers % self._tokens", "numbers.clamp(max=self._tokens)",
+    Mutant("models/residual_stream.py", "device=table.device) % self._tokens",
+           "device=table.device).clamp(max=self._tokens)",
            "positions run on from row to row", STREAM),
     Mutant("models/residual_stream.py", "save_for_backward(hidden, *weights)",
            "save_for_backward(hidden, stream.all(hidden), *weights)", "gathered tokens are kept",
@@ -141,6 +145,45 @@ MODELS = (
            "weights[row, start:end] = ", "weights where the row's inputs are", T5),
     Mutant("models/collate_pairs.py", "places >= self.lengths", "places > self.lengths",
            "one position of padding is seen", T5),
+    # packed rows
+    Mutant("models/documents.py", "offsets = microbatch.offsets",
+           "offsets = (0, microbatch.offsets[1] - 1, *microbatch.offsets[2:])",
+           "a boundary of documents is one token too early", PACKED),
+    Mutant("models/documents.py", "torch.tensor(offsets,", "torch.tensor((0, *offsets[:-1]),",
+           "a device's boundaries are other ones", DOCUMENTS),
+    Mutant("models/documents.py", "device=first.device) - first", "device=first.device)",
+           "positions run on from document to document", PACKED),
+    Mutant("models/documents.py", "if offsets[-1] < microbatch.row_tokens:", "if False:",
+           "what fills a row belongs to no document", DOCUMENTS),
+    Mutant("models/like_lengths.py", "np.minimum(within, last)", "within",
+           "padding is read from a neighbour", DOCUMENTS),
+    Mutant("models/like_lengths.py", "doubling // STEPS_PER_DOUBLING", "doubling // 2",
+           "long documents are padded by half", DOCUMENTS),
+    Mutant("models/like_lengths.py", "rows = padded_lengths(lengths)",
+           "rows = np.full_like(lengths, lengths.max())",
+           "a document's padding depends on its neighbours", ATTENTION),
+    Mutant("models/attention.py", "attention(*rows, is_causal=True)", "attention(*rows)",
+           "attention to what comes later in a document", PACKED),
+    Mutant("models/attention.py", "offsets, offsets, longest, longest",
+           "offsets, offsets, len(offsets), longest", "another longest document", ATTENTION),
+    Mutant("models/gpt.py", "None if documents is None else documents.positions", "None",
+           "positions are those in the row", PACKED),
+    Mutant("models/gpt.py", "GptBatch(Documents.of(microbatch),",
+           "GptBatch(Documents.of(microbatch) if reads else None,",
+           "stages between others know no documents", PACKED),
+    Mutant("models/transformer.py", "causal_attention(query, key, value, documents)",
+           "causal_attention(query, key, value)", "attention across documents", PACKED),
+    Mutant("models/transformer.py", "recomputed(partial(self._whole, stream, documents), hidden)",
+           "recomputed(partial(self._whole, stream, None), hidden)",
+           "what is recomputed attends across documents", PACKED),
+    Mutant("models/residual_stream.py", "return functional.embedding(positions, table)",
+           "return table[: self._tokens]", "packed rows have positions of rows", STREAM),
+    Mutant("models/residual_stream.py", "numbers if positions is None else positions[numbers]",
+           "numbers", "spread packed rows have positions of rows", STREAM),
+    Mutant("models/collate.py", "if n_tokens != end - start:", "if False:",
+           "samples of other lengths than the plan's are laid out", PACKED),
+    Mutant("models/collate_pairs.py", "if microbatch.layout is Layout.PACKED:", "if False:",
+           "an encoder-decoder model attends across documents", T5),
     # loss
     Mutant("models/linear_cross_entropy.py", "((log_sums - of_labels) * weights).sum()",
            "(log_sums - of_labels).mean()", "weights in the loss ignored", LOSS),

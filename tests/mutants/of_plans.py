@@ -129,7 +129,7 @@ PLAN = (
            "self._inbox.get((Payload.ACTIVATION, i))", "activations that were used are kept", RUN),
     Mutant("experiment/run/plan_feed.py", "self._ahead.set_exception(error)", "raise",
            "ranks that see a failure early leave the others alone", FEED),
-    Mutant("experiment/run/plan_feed.py", "and is_busy() ", "",
+    Mutant("experiment/run/plan_feed.py", "while is_busy() and (", "while (",
            "a device that is done waits for tokens of later micro-batches", FEED),
     Mutant("experiment/run/plan_feed.py", "with suppress(InputError, RunError):", "if True:",
            "errors of tokens name no instruction", FEED),

@@ -5,9 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.examples.training_case import SHAPE, Rank, make_rank, padded, random_samples
+from tests.examples.training_case import (
+    SHAPE,
+    Rank,
+    make_rank,
+    packed,
+    padded,
+    random_samples,
+)
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -74,11 +81,12 @@ def test_a_stage_keeps_what_its_mode_does_not_recompute(
 
 
 @every_mode
-def test_recomputing_does_not_change_a_bit(mode: Recompute) -> None:
+@pytest.mark.parametrize("whole", [BATCH, packed(SAMPLES)], ids=lambda batch: batch.layout.text)
+def test_recomputing_does_not_change_a_bit(whole: MicroBatch, mode: Recompute) -> None:
     ranks = [rank_of(1), rank_of(1)]
-    activation = torch.ones(15, 24, H, dtype=torch.float64)
+    activation = torch.ones(whole.n_rows, whole.row_tokens, H, dtype=torch.float64)
     sent = []
-    for rank, batch in zip(ranks, (BATCH, replace(BATCH, recompute=mode)), strict=True):
+    for rank, batch in zip(ranks, (whole, replace(whole, recompute=mode)), strict=True):
         rank.stage.load(0, batch)
         rank.stage.forward(0, activation)
         sent.append(rank.stage.backward(0, None))

@@ -7,6 +7,7 @@ import torch
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
@@ -84,7 +85,7 @@ def passes(
     device: torch.device,
     module: StageOfFamily,
     rows: tuple[int, int],
-    batch: TokenBatch | None,
+    tokens: TokenBatch | None,
     mode: Recompute = Recompute.NONE,
 ) -> Callable[[], None]:
     """A forward and a backward pass over rows of tokens, to be called."""
@@ -92,7 +93,7 @@ def passes(
     activation.requires_grad_()
 
     def work() -> None:
-        output = module.run(activation, batch, mode)
+        output = module.run(activation, GptBatch(None, tokens), mode)
         torch.autograd.backward(output, torch.ones_like(output))
         activation.grad = None
 

@@ -1,13 +1,23 @@
 """Attention: the one place that calls it, and that decides which kernels may run."""
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from inspect import signature
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
+from dynapipe_hpc.models.documents import Documents
+from dynapipe_hpc.models.like_lengths import LikeLengths
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 _PROBE_TOKENS = 8
+_WIDEST_FLASH_HEAD = 256
+_FIRST_WITH_FLASH = (8, 0)  # compute capability
 
 
 def attention(
@@ -33,6 +43,69 @@ def attention(
     return functional.scaled_dot_product_attention(
         query, key, value, bias, is_causal=is_causal, scale=scale
     )
+
+
+def causal_attention(
+    query: Tensor, key: Tensor, value: Tensor, documents: Documents | None = None
+) -> Tensor:
+    """Attention of every position to itself and to those before it, see `attention`.
+
+    Args:
+        query: What attends, shape (rows, heads, tokens, head size).
+        key: What is attended to, of the same shape.
+        value: What is weighted, of the same shape.
+        documents: Documents of a packed row, which attend to themselves only; None for attention
+            over whole rows.
+    """
+    if documents is None:
+        return attention(query, key, value, is_causal=True)
+    of_tokens = [each[0].transpose(0, 1) for each in (query, key, value)]
+    if varlen := _varlen_kernel(query.device, query.dtype, query.shape[-1]):
+        offsets, longest = documents.cu_seqlens, documents.longest
+        mixed: Tensor = varlen(*of_tokens, offsets, offsets, longest, longest)
+    else:
+        mixed = _in_groups(of_tokens, documents.like_lengths)
+    return mixed.transpose(0, 1)[None]
+
+
+def _in_groups(of_tokens: list[Tensor], groups: LikeLengths) -> Tensor:
+    """Attention within documents, one call for all of like length.
+
+    Positions of a document do not see the padding behind it.
+
+    Args:
+        of_tokens: Queries, keys and values, each of shape (tokens, heads, head size).
+        groups: The documents.
+    """
+    n_tokens = [n_rows * length for n_rows, length in groups.sizes]
+    of_groups = [torch.split(x.index_select(0, groups.sources), n_tokens) for x in of_tokens]
+    mixed = []
+    for size, *of_group in zip(groups.sizes, *of_groups, strict=True):
+        rows = (each.unflatten(0, size).transpose(1, 2) for each in of_group)
+        mixed.append(attention(*rows, is_causal=True).transpose(1, 2).flatten(0, 1))
+    return torch.cat(mixed).index_select(0, groups.places)
+
+
+@cache
+def _varlen_kernel(
+    device: torch.device, dtype: torch.dtype, head_size: int
+) -> Callable[..., Any] | None:
+    """Torch's attention of variable lengths (flash attention); None where it cannot run.
+
+    Source:
+        `varlen_attn` since torch 2.11; that of 2.10 takes other arguments.
+    """
+    is_half = dtype in (torch.float16, torch.bfloat16)
+    if device.type != "cuda" or not is_half or head_size % 8 or head_size > _WIDEST_FLASH_HEAD:
+        return None
+    if torch.cuda.get_device_capability(device) < _FIRST_WITH_FLASH:
+        return None
+    with suppress(ImportError):
+        from torch.nn.attention.varlen import varlen_attn
+
+        if "window_size" in signature(varlen_attn).parameters:
+            return partial(varlen_attn, window_size=(-1, 0))
+    return None
 
 
 def choose_kernels() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.iteration_tokens import IntegerArray, IterationTokens, TokenReader
 from dynapipe_hpc.models.to_device import to_device
@@ -64,8 +64,13 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
     A side of which the reader gives no tokens is laid out as padding.
 
     Raises:
-        ValueError: The samples of a row are longer than the row.
+        ValueError: The samples of a row are longer than the row; or the micro-batch is packed.
     """
+    if microbatch.layout is Layout.PACKED:
+        raise ValueError(
+            f"a packed micro-batch of {len(microbatch.sample_ids)} samples: attention of an "
+            "encoder-decoder model is over whole rows; plan padded micro-batches for it"
+        )
     shape = (microbatch.n_rows, microbatch.row_tokens)
     target_shape = (microbatch.n_rows, microbatch.target_tokens)
     start_id = tokens.start_id

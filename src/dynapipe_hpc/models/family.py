@@ -62,11 +62,6 @@ class StageOfFamily(nn.Module, ABC):
     def deviation(self, shape: ModelShape) -> Deviation:
         """Standard deviations of initial weights."""
 
-    @property
-    @abstractmethod
-    def loads(self) -> bool:
-        """Whether `run` needs a batch."""
-
     @abstractmethod
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Any:
         """The batch that `run` needs of a micro-batch."""
@@ -77,7 +72,7 @@ class StageOfFamily(nn.Module, ABC):
 
         Args:
             activation: What the stage before returned; None on the first.
-            batch: Tokens, as `collate` lays them out; None where the stage loads none.
+            batch: What the stage knows of the micro-batch, made by `collate`.
             recompute: What backward computes again in every layer.
 
         Returns:

@@ -1,9 +1,13 @@
 """GPT as torch modules: the layers of one pipeline stage."""
 
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.collate import TokenBatch, collate
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.iteration_tokens import IterationTokens
@@ -14,6 +18,25 @@ from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GptBatch:
+    """What a stage of a GPT knows of a micro-batch.
+
+    Attributes:
+        documents: Documents of a packed row; None in other layouts.
+        tokens: Tokens; None on a stage that neither embeds nor predicts them.
+    """
+
+    documents: Documents | None
+    tokens: TokenBatch | None
+
+    def to(self, device: torch.device) -> "GptBatch":
+        """The same on a device."""
+        return GptBatch(
+            self.documents and self.documents.to(device), self.tokens and self.tokens.to(device)
+        )
 
 
 class GptStage(StageOfFamily):
@@ -30,31 +53,26 @@ class GptStage(StageOfFamily):
         """Standard deviations of initial weights, as in GPT-2."""
         return gpt_deviation(shape.n_layers)
 
-    @property
-    def loads(self) -> bool:
-        """Whether the stage reads tokens: those that it embeds or predicts."""
-        return self.is_first or self.is_last
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> GptBatch:
+        """The batch that `run` needs of a micro-batch, with tokens where they are used."""
+        reads = self.is_first or self.is_last
+        return GptBatch(Documents.of(microbatch), collate(microbatch, tokens) if reads else None)
 
-    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
-        """The batch that `run` needs of a micro-batch, see `collate`."""
-        return collate(microbatch, tokens)
-
-    def run(
-        self, activation: Tensor | None, batch: TokenBatch | None, recompute: Recompute
-    ) -> Tensor:
+    def run(self, activation: Tensor | None, batch: GptBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch, see `forward`.
 
         Args:
             activation: Output of the previous stage; None on the first.
-            batch: Tokens; None if the stage loads none.
+            batch: Documents and tokens.
             recompute: Activation checkpointing mode of every layer.
         """
-        if batch is None:
+        tokens, documents = batch.tokens, batch.documents
+        if tokens is None:
             if activation is None:
                 raise ValueError("neither an activation was received nor tokens loaded")
-            return self.forward(activation, recompute=recompute)
-        inputs = batch.tokens if activation is None else activation
-        return self.forward(inputs, batch.labels, batch.weights, recompute)
+            return self.forward(activation, recompute=recompute, documents=documents)
+        inputs = tokens.tokens if activation is None else activation
+        return self.forward(inputs, tokens.labels, tokens.weights, recompute, documents)
 
     def forward(
         self,
@@ -62,6 +80,7 @@ class GptStage(StageOfFamily):
         labels: Tensor | None = None,
         weights: Tensor | None = None,
         recompute: Recompute = Recompute.NONE,
+        documents: Documents | None = None,
     ) -> Tensor:
         """Runs the stage.
 
@@ -71,6 +90,8 @@ class GptStage(StageOfFamily):
             labels: Token ids to predict, (rows, tokens); the last stage needs them.
             weights: Weight of each prediction in the loss, (rows, tokens); needed as `labels` are.
             recompute: Activation checkpointing mode of every layer.
+            documents: Documents of a packed row, each with positions and attention of its own;
+                None for positions of and attention over whole rows.
 
         Returns:
             The activation (rows, tokens, width); on the last stage the loss, a scalar: the
@@ -78,9 +99,9 @@ class GptStage(StageOfFamily):
         """
         stream = residual_stream(self._shards, *inputs.shape[:2])
         embed = self.embedding
-        hidden = stream.begin(inputs) if embed is None else embed(inputs, stream)
+        hidden = stream.begin(inputs) if embed is None else embed(inputs, stream, documents)
         for layer in self.layers.values():
-            hidden = layer(hidden, stream, recompute)
+            hidden = layer(hidden, stream, recompute, documents)
         if self.head is None:
             return stream.end(hidden)
         if labels is None or weights is None:
@@ -90,17 +111,20 @@ class GptStage(StageOfFamily):
 
 
 class Embedding(nn.Module):
-    """Embedding: sum of learned vectors of tokens and of their positions in the row."""
+    """Embedding: sum of learned vectors of tokens and of their positions in row or document."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
         self.tokens = TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
         self.positions = nn.Embedding(shape.max_tokens, shape.hidden_size)
 
-    def forward(self, tokens: Tensor, stream: ResidualStream) -> Tensor:
+    def forward(
+        self, tokens: Tensor, stream: ResidualStream, documents: Documents | None = None
+    ) -> Tensor:
         """Maps token ids (rows, tokens) to a tensor of the stream."""
-        embedded: Tensor = self.tokens(tokens, stream) + stream.rows_of(self.positions.weight)
-        return embedded
+        positions = None if documents is None else documents.positions
+        embedded: Tensor = self.tokens(tokens, stream)
+        return embedded + stream.rows_of(self.positions.weight, positions)
 
 
 class Head(nn.Module):

@@ -64,8 +64,14 @@ class ResidualStream(Protocol):
         """The sum over shards of what each computed of all tokens; of the stream."""
         ...
 
-    def rows_of(self, table: Tensor) -> Tensor:
-        """Row i of a table for every token at position i of a row; adds to the stream."""
+    def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Row i of a table for every token at position i; adds to the stream.
+
+        Args:
+            table: Shape (positions, width).
+            positions: Positions of the tokens of a packed row, shape (tokens,); None if they count
+                from the start of each row.
+        """
         ...
 
 
@@ -104,9 +110,11 @@ class WholeStream:
         """The sum over shards (all-reduce)."""
         return summed(part, self._shards)
 
-    def rows_of(self, table: Tensor) -> Tensor:
-        """The first rows of the table, which every row of tokens adds."""
-        return table[: self._tokens]
+    def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
+        """The first rows of the table, which every row of tokens adds; or those of positions."""
+        if positions is None:
+            return table[: self._tokens]
+        return functional.embedding(positions, table)
 
 
 class SpreadStream:
@@ -144,11 +152,11 @@ class SpreadStream:
         """This shard's tokens of the sum (reduce-scatter); their gradients are gathered."""
         return _passed(part, self.own_sum, self.all)
 
-    def rows_of(self, table: Tensor) -> Tensor:
+    def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         """A row of the table for each of this shard's tokens."""
         first = self._shards.shard * self._n_own
-        numbers = torch.arange(first, first + self._n_own, device=table.device)
-        return functional.embedding(numbers % self._tokens, table)
+        numbers = torch.arange(first, first + self._n_own, device=table.device) % self._tokens
+        return functional.embedding(numbers if positions is None else positions[numbers], table)
 
     def own(self, whole: Tensor) -> Tensor:
         """This shard's tokens of a tensor with all of them."""

@@ -51,20 +51,13 @@ class T5Stage(StageOfFamily):
         """Standard deviations of initial weights, as in T5."""
         return _deviation(shape)
 
-    @property
-    def loads(self) -> bool:
-        """True: every stage needs to know where padding begins."""
-        return True
-
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
         """The batch that `run` needs, see `collate_pairs`; reads only the tokens in it."""
         targets = self._begins_decoder or self.is_last
         sides = Sides(tokens.reader, inputs=self.is_first, targets=targets)
         return collate_pairs(microbatch, replace(tokens, reader=sides))
 
-    def run(
-        self, activation: Tensor | None, batch: PairBatch | None, recompute: Recompute
-    ) -> Tensor:
+    def run(self, activation: Tensor | None, batch: PairBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch.
 
         Args:
@@ -77,8 +70,6 @@ class T5Stage(StageOfFamily):
             and the decoder's activation, one behind the other: (rows, tokens + target tokens,
             width). On the last stage the loss, a scalar: the weighted sum over all targets.
         """
-        if batch is None:
-            raise ValueError("a stage of a T5 needs to know the lengths of its rows")
         dtype = self._vectors.weight.dtype if activation is None else activation.dtype
         padding = batch.padding_mask(dtype)
         encoded, decoded = _received(activation, batch.tokens.shape[1])

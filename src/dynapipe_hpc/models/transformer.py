@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.attention import attention
+from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
@@ -16,7 +17,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class CausalAttention(nn.Module):
-    """Self-attention in which a position sees itself and those before it in its row.
+    """Self-attention in which a position sees itself and those before it in its row or document.
 
     Every shard has its own heads.
     """
@@ -28,13 +29,15 @@ class CausalAttention(nn.Module):
         self.query_key_value = ColumnLinear(width, 3 * width, shards, n_blocks=3)
         self.output = RowLinear(width, width, shards)
 
-    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
+    def forward(
+        self, hidden: Tensor, stream: ResidualStream, documents: Documents | None = None
+    ) -> Tensor:
         """Maps a tensor of the stream to another one."""
         (projected,) = stream.map(hidden, self.query_key_value)
         rows, tokens, _ = projected.shape
         projected = projected.view(rows, tokens, 3, self.n_heads, -1)
         query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (rows, heads, tokens, d)
-        mixed = attention(query, key, value, is_causal=True)
+        mixed = causal_attention(query, key, value, documents)
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2), stream)
         return output
 
@@ -65,9 +68,13 @@ class TransformerLayer(nn.Module):
         self.feed_forward = FeedForward(shape, shards)
 
     def forward(
-        self, hidden: Tensor, stream: ResidualStream, recompute: Recompute = Recompute.NONE
+        self,
+        hidden: Tensor,
+        stream: ResidualStream,
+        recompute: Recompute = Recompute.NONE,
+        documents: Documents | None = None,
     ) -> Tensor:
-        """Maps a tensor of the stream to another one.
+        """Maps a tensor of the stream to another one; `documents` are those of a packed row.
 
         Backward recomputes the layer from its input (full), or its attention, projections
         and norm included (selective): where attention is fused, nothing that grows with the
@@ -75,20 +82,22 @@ class TransformerLayer(nn.Module):
         """
         match recompute:
             case Recompute.NONE:
-                return self._whole(stream, hidden)
+                return self._whole(stream, documents, hidden)
             case Recompute.SELECTIVE:
-                attended = recomputed(partial(self._attended, stream), hidden)
+                attended = recomputed(partial(self._attended, stream, documents), hidden)
                 return self._fed_forward(stream, hidden + attended)
             case Recompute.FULL:
-                return recomputed(partial(self._whole, stream), hidden)
+                return recomputed(partial(self._whole, stream, documents), hidden)
             case _:
                 assert_never(recompute)
 
-    def _whole(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
-        return self._fed_forward(stream, hidden + self._attended(stream, hidden))
+    def _whole(self, stream: ResidualStream, documents: Documents | None, hidden: Tensor) -> Tensor:
+        return self._fed_forward(stream, hidden + self._attended(stream, documents, hidden))
 
-    def _attended(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
-        attended: Tensor = self.attention(self.attention_norm(hidden), stream)
+    def _attended(
+        self, stream: ResidualStream, documents: Documents | None, hidden: Tensor
+    ) -> Tensor:
+        attended: Tensor = self.attention(self.attention_norm(hidden), stream, documents)
         return attended
 
     def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:

@@ -34,14 +34,7 @@ class StageModule(Protocol[BatchT_contra]):
         """Whether the stage ends with the loss."""
         ...
 
-    @property
-    def loads(self) -> bool:
-        """Whether `run` needs a batch."""
-        ...
-
-    def run(
-        self, activation: Tensor | None, batch: BatchT_contra | None, recompute: Recompute
-    ) -> Tensor:
+    def run(self, activation: Tensor | None, batch: BatchT_contra, recompute: Recompute) -> Tensor:
         """Runs the layers on the previous stage's activation, which is None on the first stage.
 
         Returns:
@@ -100,20 +93,14 @@ class ModuleStage(Generic[BatchT]):
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: StartedStep | None = None
 
-    @property
-    def loads(self) -> bool:
-        """Whether the stage reads tokens."""
-        return self._module.loads
-
     def load(self, index: int, microbatch: MicroBatch) -> None:
-        """Records the recompute mode, and reads the tokens if the module needs them."""
+        """Records the recompute mode, and reads what the module needs of the micro-batch."""
         self._recompute[index] = microbatch.recompute
-        if self._module.loads:
-            self._loaded[index] = self._load_tokens(microbatch).to(self._loss.device)
+        self._loaded[index] = self._load_tokens(microbatch).to(self._loss.device)
 
     def forward(self, index: int, activation: Tensor | None) -> Tensor | None:
         """Runs the layers and keeps their graph; on the last stage, accumulates the loss."""
-        batch, recompute = self._loaded.pop(index, None), self._recompute.pop(index)
+        batch, recompute = self._loaded.pop(index), self._recompute.pop(index)
         if activation is not None:
             activation = activation.detach().requires_grad_()
             self._memory.keep(index, activation)

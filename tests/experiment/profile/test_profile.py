@@ -25,7 +25,7 @@ from dynapipe_hpc.experiment.profile.rounds import StackRounds, measure_rounds
 from dynapipe_hpc.experiment.profile.stack import (
     Stack,
     StackShape,
-    sample_loader,
+    tokens_on_disk,
 )
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharded_linear import ColumnLinear
@@ -89,8 +89,8 @@ def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
 def test_memory_is_what_a_stage_of_a_run_needs(
     table: ProfileTable, stage: int, stack: StackShape, mode: Recompute
 ) -> None:
-    with sample_loader([(16, 16)], CONFIG.model) as loader:
-        needed = Stack(CONFIG, stack, loader).memory(MicroBatch(((0,), (0,)), 32, mode))
+    with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
+        needed = Stack(CONFIG, stack, tokens).memory(MicroBatch(((0,), (0,)), 32, mode))
     modes = ProfiledConfig(path=Path("t.h5"), recompute=("none", "selective", "full"))
     cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, modes)
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])), mode)
@@ -166,9 +166,9 @@ def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: Prof
         CONFIG.cluster,
         ProfiledConfig(path=Path("t.h5")),
     )
-    with sample_loader([(16, 16)], CONFIG.model) as loader:
+    with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
         stacks = [StackShape(2, first=True), StackShape(2, last=True)]
-        weights = [Stack(CONFIG, stack, loader).weight_bytes for stack in stacks]
+        weights = [Stack(CONFIG, stack, tokens).weight_bytes for stack in stacks]
     assert cost.static_bytes.tolist() == [4 * weight for weight in weights]
 
 
@@ -187,8 +187,8 @@ def test_a_table_says_where_it_was_made(table: ProfileTable) -> None:
 
 
 def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
-    with sample_loader([(8, 8)], CONFIG.model) as loader:
-        stacks = [Stack(CONFIG, StackShape(n_layers=1), loader)]
+    with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
+        stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
         microbatches = [MicroBatch(((0,),), 16), TOO_LARGE]
         known = all_rounds(stacks, microbatches)
     assert len(known.times_ms) == known.n_rounds == 2
@@ -217,8 +217,8 @@ def large_backward_passes_run_out_of_memory(rows: int) -> Iterator[None]:
 
 def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
     small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
-    with sample_loader([(8, 8)], CONFIG.model) as loader:
-        stack = Stack(CONFIG, StackShape(n_layers=1), loader)
+    with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
+        stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
         stored_bytes = stack.memory(small).stored_bytes
         with large_backward_passes_run_out_of_memory(rows=4), pytest.raises(OutOfMemoryError):
             stack.memory(large)
@@ -228,8 +228,8 @@ def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
 
 def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
     small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
-    with sample_loader([(8, 8)], CONFIG.model) as loader:
-        stacks = [Stack(CONFIG, StackShape(n_layers=n), loader) for n in (1, 2)]
+    with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
+        stacks = [Stack(CONFIG, StackShape(n_layers=n), tokens) for n in (1, 2)]
         stored_bytes = [stack.memory(small).stored_bytes for stack in stacks]
         with large_backward_passes_run_out_of_memory(rows=4):
             found = all_rounds(stacks, [small, large]).typical()
@@ -241,8 +241,8 @@ def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
 
 def test_progress_rises_to_one() -> None:
     shares: list[float] = []
-    with sample_loader([(8, 8)], CONFIG.model) as loader:
-        stacks = [Stack(CONFIG, StackShape(n_layers=1), loader)]
+    with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
+        stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
         microbatches = [MicroBatch(((0,),) * n, 16) for n in (1, 2)]
         list(measure_rounds(ALONE, stacks, microbatches, 1.0, shares.append))
     assert shares == sorted(shares)

@@ -11,7 +11,7 @@ from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
-from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, sample_loader
+from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
@@ -59,10 +59,10 @@ def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
 
 
 def test_a_decoder_layer_stores_what_a_second_one_adds(table: ProfileTable) -> None:
-    with sample_loader(GRID.samples, CONFIG.model) as loader:
+    with tokens_on_disk(GRID.samples, CONFIG.model.vocab_size) as tokens:
         (pair,) = [m for m in GRID.pairs() if (m.n_rows, m.row_tokens) == (2, 16)]
         one, two = (
-            Stack(CONFIG, StackShape(n, boundary=Boundary.PAIR), loader).memory(pair).stored_bytes
+            Stack(CONFIG, StackShape(n, boundary=Boundary.PAIR), tokens).memory(pair).stored_bytes
             for n in (1, 2)
         )
     decoder = next(layer for key, layer in table.layers.items() if key.kind == "decoder")

@@ -32,7 +32,7 @@ def worker_of(folder: Path, **training: object) -> Worker:
 def test_a_rank_loads_tokens_as_configured(tmp_path: Path) -> None:
     worker = worker_of(tmp_path, loss_weighting="task")
     worker.loader.start_iteration(TWO_OF_A_TASK)
-    batch = worker.loader(MicroBatch(((0, 1), (2,)), 6))
+    batch = worker.loader(MicroBatch(((0, 1), (2,)), 6)).tokens
     assert batch.tokens.tolist() == [[9, 1, 2, 3, 4, 9], [9, 5, 6, 7, 8, 9]]
     twelfth, half = 1 / 12, 1 / 2
     assert batch.weights.tolist() == [

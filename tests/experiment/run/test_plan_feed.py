@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from tests.examples.example_runs import example_plans
@@ -44,10 +44,9 @@ class Batches:
         return [Sample(k, 1, 1)]
 
 
-def feed_of(store: LocalPlanStore, loader: Loader, *, loads: bool = True) -> PlanFeed:
-    worker: Any = SimpleNamespace(loader=loader, stage=SimpleNamespace(loads=loads))
-    sampler = cast(TokenBudgetSampler, Batches())
-    return PlanFeed(store, RANK, sampler, cast(Worker, worker), timeout_s=1)
+def feed_of(store: LocalPlanStore, loader: Loader) -> PlanFeed:
+    worker = cast(Worker, SimpleNamespace(loader=loader))
+    return PlanFeed(store, RANK, cast(TokenBudgetSampler, Batches()), worker, timeout_s=1)
 
 
 def stored(n: int) -> LocalPlanStore:
@@ -79,13 +78,12 @@ def test_a_plan_that_is_ready_is_taken_before_it_is_due() -> None:
     assert feed.take(1).plan == example_plans(1)[0]
 
 
-def test_nothing_is_read_when_the_device_is_done_or_the_stage_needs_no_tokens() -> None:
-    for loads, n_busy in ((True, 0), (False, 9)):
-        loader = Loader()
-        feed = feed_of(stored(1), loader, loads=loads)
-        feed.prepare(0, busy_for(n_busy))
-        assert loader.read == []
-        assert feed.take(0).plan.iteration == 0
+def test_nothing_is_read_when_the_device_is_done() -> None:
+    loader = Loader()
+    feed = feed_of(stored(1), loader)
+    feed.prepare(0, busy_for(0))
+    assert loader.read == []
+    assert feed.take(0).plan.iteration == 0
 
 
 def test_a_plan_that_is_not_ready_is_not_waited_for_before_it_is_due() -> None:

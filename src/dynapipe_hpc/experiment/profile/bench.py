@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
@@ -26,9 +26,9 @@ from dynapipe_hpc.experiment.profile.stack import (
 from dynapipe_hpc.experiment.rank.channels import Channels
 from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
-from dynapipe_hpc.training.token_loader import TokenLoader
 
 
 class StackGroup(NamedTuple):
@@ -65,7 +65,7 @@ class Bench:
 
     job: Job
     config: ExperimentConfig
-    loader: TokenLoader[Any]
+    tokens: IterationTokens
     channels: Channels
     on: RankDevice
     repetition_s: float
@@ -103,4 +103,4 @@ class Bench:
 
     def _stacks(self, group: StackGroup) -> list[Stack]:
         shards, device = self.channels.collectives, self.on.device
-        return [Stack(self.config, shape, self.loader, shards, device) for shape in group.shapes]
+        return [Stack(self.config, shape, self.tokens, shards, device) for shape in group.shapes]

@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
 from dynapipe_hpc.experiment.profile.link import measure_link
 from dynapipe_hpc.experiment.profile.rounds import OnProgress, share_of
 from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
-from dynapipe_hpc.experiment.profile.stack import sample_loader
+from dynapipe_hpc.experiment.profile.stack import tokens_on_disk
 from dynapipe_hpc.experiment.profile.update import measure_update
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, connect, dtype_of
 from dynapipe_hpc.experiment.rank.channels import Channels
@@ -67,8 +67,8 @@ def profile(
     if not is_begun:
         yield table
     kept = None if table is None or beside is None else RoundsFile(beside, table.created)
-    with sample_loader(grid.samples, config.model) as loader:
-        bench = Bench(job, config, loader, channels, on, repetition_s, kept)
+    with tokens_on_disk(grid.samples, config.model.vocab_size) as tokens:
+        bench = Bench(job, config, tokens, channels, on, repetition_s, kept)
         for k, mode in enumerate(modes):
             stacks = bench.measure(mode, grid, share_of(on_progress, k, len(modes)))
             if table is not None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -22,17 +23,16 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.agreeing_shards import AgreeingShards, OutOfMemoryError
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
 from dynapipe_hpc.experiment.rank.devices import CPU, wait_for
-from dynapipe_hpc.models.collate import collate
-from dynapipe_hpc.models.collate_pairs import collate_pairs
 from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.shards import ONE_SHARD, Shards
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.allocated_memory import LiveAllocations
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory
+from dynapipe_hpc.training.loss import token_weights
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 
 class StackShape(NamedTuple):
@@ -87,11 +87,11 @@ class Stack:
         self,
         config: ExperimentConfig,
         stack: StackShape,
-        loader: TokenLoader[Any],
+        tokens: IterationTokens,
         shards: Shards = ONE_SHARD,
         device: torch.device = CPU,
     ) -> None:
-        """Builds a shard of the layers; `loader` must have been started with samples to load.
+        """Builds a shard of the layers, which read `tokens`.
 
         The shards of a stack measure together.
         """
@@ -99,7 +99,7 @@ class Stack:
         self._shards = AgreeingShards(shards, device)
         self._width = config.model.hidden_size
         self._dtype = dtype_of(config)
-        self._loader = loader
+        self._tokens = tokens
         self._device = device
         model = config.model.model_copy(update={"n_layers": DEEP_ENOUGH})
         self._module = family_of(model)(
@@ -177,7 +177,8 @@ class Stack:
         activation = None if self._shape.first else self._random(shape)
         gradient = None if self._shape.last else self._random(shape)
         # A new stage, without the remains of a micro-batch that ran out of memory.
-        stage: ModuleStage[Any] = ModuleStage(self._module, self._loader, self._optimizer)
+        load = partial(self._module.collate, tokens=self._tokens)
+        stage: ModuleStage[Any] = ModuleStage(self._module, load, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
         return stage, activation, gradient
 
@@ -199,23 +200,20 @@ def _naming_out_of_memory() -> Iterator[None]:
 
 
 @contextmanager
-def sample_loader(
-    samples: Sequence[tuple[int, int]], shape: ModelShape
-) -> Iterator[TokenLoader[Any]]:
-    """Reads samples of random tokens from a dataset on disk, as a run does.
+def tokens_on_disk(sizes: Sequence[tuple[int, int]], vocab_size: int) -> Iterator[IterationTokens]:
+    """Samples of random tokens, read from a dataset on disk as in a run.
 
     Args:
-        samples: Numbers of input and target tokens, by sample id.
-        shape: The model that reads them.
+        sizes: Numbers of input and target tokens, by sample id.
+        vocab_size: Number of token ids.
     """
-    random, vocab_size = np.random.default_rng(0), shape.vocab_size
-    texts = [[random.integers(0, vocab_size, n).tolist() for n in sizes] for sizes in samples]
+    random = np.random.default_rng(0)
+    texts = [[random.integers(0, vocab_size, n).tolist() for n in both] for both in sizes]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "samples.h5"
         with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0)) as writer:
             writer.append(TokenBlock.of([(i, t, "profile") for i, t in texts], vocab_size))
         with DatasetFile(path) as dataset:
-            lay_out: Collate[Any] = collate_pairs if shape.architecture.has_target_rows else collate
-            loader = TokenLoader(dataset, dataset.eos_id, "token", lay_out)
-            loader.start_iteration([Sample(i, *sizes) for i, sizes in enumerate(samples)])
-            yield loader
+            samples = [Sample(i, *both) for i, both in enumerate(sizes)]
+            weights = token_weights(samples, "token")
+            yield IterationTokens(dict(enumerate(samples)), weights, dataset, dataset.eos_id)

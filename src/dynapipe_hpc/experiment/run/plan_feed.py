@@ -88,7 +88,7 @@ class PlanFeed:
 
     def _read_while(self, is_busy: Callable[[], bool], plan: RankPlan) -> None:
         loads = (i for i in plan.instructions if isinstance(i, Load))
-        while self._worker.stage.loads and is_busy() and (load := next(loads, None)):
+        while is_busy() and (load := next(loads, None)):
             self._worker.loader.read_ahead(plan.microbatches[load.microbatch])
 
     def _take(self, iteration: int, n_ready: int | None) -> TakenPlan:
