@@ -294,6 +294,21 @@ def test_an_iteration_is_shown_with_its_bound_and_what_every_rank_does(
     assert "candidates" not in text
 
 
+def test_packed_micro_batches_are_written_and_shown(
+    tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = '--set=planner.batch.layouts=["packed"]'
+    for batch, samples in zip(planned(tmp_path, config, lengths, packed), BATCHES, strict=True):
+        found = [m for replica in batch["replicas"] for m in replica["microbatches"]]
+        assert sorted(i for m in found for i in m["samples"]) == list(range(len(samples)))
+        for m in found:
+            tokens = sum(samples[i] for i in m["samples"])
+            assert (m["layout"], m["input_tokens"]) == ("packed", -(-tokens // 8) * 8)
+    capsys.readouterr()
+    text = shown(tmp_path, config, capsys, packed)
+    assert re.search(r"0:packed \d+ samples, [\d,]+ tokens", text)
+
+
 def test_an_explanation_lists_the_candidates_and_marks_the_best(
     tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -302,7 +317,7 @@ def test_an_explanation_lists_the_candidates_and_marks_the_best(
     line = r"(.+?) *\| +([\d.]+) ms \| +[\d.]+ MB \| (.*)$"
     ((way, won_ms, rules),) = re.findall(r"^\* " + line, text, re.MULTILINE)
     assert way.startswith(("local search, ", "dynamic, memory share "))
-    assert re.search(r"^[* ] local search, [\d,]+ moves, recompute ", text, re.MULTILINE)
+    assert re.search(r"^[* ] local search, [\d,]+ moves, padded, recompute ", text, re.MULTILINE)
     assert float(won_ms) <= min(map(float, constructed))
     assert re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", rules)
     assert "\nthe same micro-batches in 1F1B: " in text

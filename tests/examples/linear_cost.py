@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class LinearCost:
     @property
     def is_encoder_decoder(self) -> bool:
         return self.has_targets
+
+    @property
+    def known_rows(self) -> KnownRows:
+        return KnownRows()
 
     @property
     def monotone(self) -> "LinearCost":

@@ -55,7 +55,7 @@ def test_a_search_has_what_it_found_and_plans_of_rules_as_candidates() -> None:
     search = BestOfSearch(DYNAMIC, [RULES["1f1b"]], config, LinearCost(), cluster)
     choice = search.choose(SAMPLES)
     assert [candidate.way for candidate in choice.candidates] == [
-        "local search, 0 moves, recompute none",
+        "local search, 0 moves, padded, recompute none",
         "dynamic, memory share 0.5 = dynamic, memory share 0.500001",
     ]
     assert choice.constructed["by length"][0].makespan_ms < np.inf

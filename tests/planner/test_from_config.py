@@ -5,6 +5,7 @@ from pydantic import TypeAdapter, ValidationError
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
@@ -36,6 +37,10 @@ def rules_of(table: dict[str, object], n_stages: int) -> list[BatchRule]:
     [
         ({"rule": "dynamic"}, [DynamicBatches(0.25), DynamicBatches(0.5), DynamicBatches(1.0)]),
         ({"rule": "dynamic", "memory_shares": [0.3]}, [DynamicBatches(0.3)]),
+        (
+            {"rule": "dynamic", "memory_shares": [0.3], "layouts": ["packed", "padded"]},
+            [DynamicBatches(0.3, (Layout.PADDED, Layout.PACKED))],
+        ),
         ({"rule": "dense_packing", "rows_per_microbatch": 2}, [DensePacking(0, 2)]),
         (
             {
@@ -75,6 +80,8 @@ def test_shares_double_up_to_all_memory(n_stages: int, shares: list[float]) -> N
         ({"rule": "dynamic", "recompute_choice": "some"}, "'per_iteration' or 'first_feasible'"),
         ({"rule": "authors", "interval_ms": -1}, "greater than or equal to 0"),
         ({"rule": "dynamic", "memory_shares": [1.5]}, "less than or equal to 1"),
+        ({"rule": "dynamic", "layouts": []}, "at least 1 item"),
+        ({"rule": "dynamic", "layouts": ["dense"]}, "'padded' or 'packed'"),
         ({"rule": "dynamic", "rows_per_microbatch": 2}, "Extra inputs are not permitted"),
     ],
 )

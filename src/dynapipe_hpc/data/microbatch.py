@@ -1,7 +1,9 @@
 """Micro-batches: samples that pass through the pipeline together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Recompute(IntEnum):
@@ -36,10 +38,34 @@ class Layout(IntEnum):
     DENSE = 1
     PACKED = 2
 
+    @classmethod
+    def of(cls, text: str) -> "Layout":
+        """The layout with a name in lower case, as `text` writes it."""
+        return cls[text.upper()]
+
     @property
     def text(self) -> str:
         """Name of the layout in configurations and files: padded, dense or packed."""
         return self.name.lower()
+
+
+class Way(NamedTuple):
+    """How the samples of a micro-batch are run, whichever they are.
+
+    Attributes:
+        layout: How they lie in rows.
+        recompute: Activation checkpointing mode.
+    """
+
+    layout: Layout
+    recompute: Recompute
+
+
+def describe_ways(ways: Sequence[Way]) -> str:
+    """Layouts and modes of all combinations of some layouts with some modes."""
+    layouts = " and ".join(layout.text for layout in sorted({way.layout for way in ways}))
+    modes = ", ".join(mode.text for mode in sorted({way.recompute for way in ways}))
+    return f"{layouts}, recompute {modes}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import (
@@ -22,7 +24,7 @@ from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.baselines.tuned import Settings, Tuned, budgets, row_counts
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.dynamic import dynamic_rules
+from dynapipe_hpc.planner.batch.dynamic import dynamic_rules, layouts_of
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
@@ -103,13 +105,21 @@ def dynamic_chooser(
         rules: Schedule rules to try.
         cost: Predicts time and memory.
         cluster: What plans are for.
+
+    Raises:
+        InputError: Packed micro-batches of an encoder-decoder model.
     """
-    shares = dynamic_rules(batch, cluster.n_stages)
+    shares, layouts = dynamic_rules(batch, cluster.n_stages), layouts_of(batch)
+    if cost.is_encoder_decoder and Layout.PACKED in layouts:
+        raise InputError(
+            f"planner.batch.layouts is {list(batch.layouts)}, but for an encoder-decoder model "
+            'only padded rows are planned; set it to ["padded"]'
+        )
 
     def choose_with(cost: CostModel) -> Chooser:
         if search.effort == 0:
             return BestOfRules(shares, rules, cost, cluster)
-        return BestOfSearch(shares, rules, search, cost, cluster)
+        return BestOfSearch(shares, rules, search, cost, cluster, layouts)
 
     if batch.recompute_choice == "per_microbatch":
         return choose_with(cost)

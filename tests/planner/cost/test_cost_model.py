@@ -3,7 +3,7 @@ import pytest
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
-from dynapipe_hpc.planner.cost.cost_model import Cost, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, KnownRows, Shapes, StageCosts
 
 
 def test_the_kernels_number_the_columns_of_costs_alike() -> None:
@@ -27,17 +27,43 @@ def packed(lengths: list[int], row_tokens: int) -> MicroBatch:
 
 def test_a_packed_row_counts_as_equal_rows_with_its_tokens_and_pairs() -> None:
     lengths = [7, 1, 100, 12]
-    (n_rows,), (row_tokens,), _ = Shapes.of([packed(lengths, sum(lengths))])
+    (n_rows,), (row_tokens,), _ = Shapes.of([packed(lengths, sum(lengths))], KnownRows())
     assert n_rows * row_tokens == pytest.approx(sum(lengths))
     assert n_rows * row_tokens**2 == pytest.approx(sum(n * n for n in lengths))
 
 
 def test_samples_of_one_length_cost_packed_what_they_cost_in_rows() -> None:
     in_rows = MicroBatch(((0,), (1,), (2,)), 24)
-    np.testing.assert_array_equal(Shapes.of([packed([24] * 3, 72)]), Shapes.of([in_rows]))
+    np.testing.assert_array_equal(
+        Shapes.of([packed([24] * 3, 72)], KnownRows()), Shapes.of([in_rows], KnownRows())
+    )
 
 
 def test_what_fills_up_a_packed_row_counts_as_tokens() -> None:
-    (n_rows,), (row_tokens,), _ = Shapes.of([packed([10, 5], 16)])
+    (n_rows,), (row_tokens,), _ = Shapes.of([packed([12, 1], 16)], KnownRows())
     assert n_rows * row_tokens == pytest.approx(16)
-    assert n_rows * row_tokens**2 == pytest.approx(125)
+    assert n_rows * row_tokens**2 == pytest.approx(145)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "row_tokens", "known", "expected"),
+    [
+        ([9], 16, KnownRows(), (1, 16)),
+        ([5, 5], 16, KnownRows(), (2, 8)),
+        ([24] * 5, 120, KnownRows((1, 2)), (2, 60)),
+        ([8] * 8, 64, KnownRows(least_tokens=32), (2, 32)),
+        ([8], 8, KnownRows(least_tokens=32), (1, 8)),
+    ],
+)
+def test_rows_that_are_too_many_or_too_short_are_fewer_and_longer(
+    lengths: list[int], row_tokens: int, known: KnownRows, expected: tuple[float, float]
+) -> None:
+    (n_rows,), (tokens,), (targets,) = Shapes.of([packed(lengths, row_tokens)], known)
+    assert (n_rows, tokens, targets) == (*expected, 0)
+
+
+def test_padded_and_packed_micro_batches_keep_their_order() -> None:
+    in_rows = MicroBatch(((0,), (1,), (2,)), 24)
+    n_rows, row_tokens, _ = Shapes.of([packed([16], 16), in_rows, packed([8], 8)], KnownRows())
+    assert n_rows.tolist() == [1, 3, 1]
+    assert row_tokens.tolist() == [16, 24, 8]

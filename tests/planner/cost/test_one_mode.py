@@ -17,6 +17,6 @@ def test_a_plan_may_use_one_mode_and_the_rest_is_as_before() -> None:
     assert one.reduce_ms.tolist() == BOTH.reduce_ms.tolist()
     assert one.step_ms == BOTH.step_ms
     assert one.static_bytes.tolist() == BOTH.static_bytes.tolist()
-    shapes = Shapes.of([MicroBatch(((0,), (1,)), 8)])
+    shapes = Shapes.of([MicroBatch(((0,), (1,)), 8)], one.known_rows)
     expected = BOTH.stage_costs(shapes, Recompute.FULL)
     assert one.stage_costs(shapes, Recompute.FULL).table.tolist() == expected.table.tolist()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.order import order_samples
@@ -52,7 +52,8 @@ def test_a_mode_by_itself_is_searched_as_if_there_were_no_other(
     assert alone
     for spaces in alone:
         (space,) = spaces.values()
-        only = OneMode(COST, *space.windows.modes)
+        ((_, mode),) = space.windows.ways
+        only = OneMode(COST, mode)
         (known,) = spaces_of(lengths, only, cluster, split_backward=split_backward)
         plans, expected = (find_plan(s, n_replicas, config, RULE) for s in (spaces, known))
         for found, others in (
@@ -66,7 +67,8 @@ def test_a_mode_by_itself_is_searched_as_if_there_were_no_other(
 def test_modes_in_which_not_every_sample_runs_are_no_space() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=300)
     _, alone = spaces_of([150, 10], COST, cluster)
-    assert [space.windows.modes for space in alone.values()] == [(Recompute.FULL,)]
+    only = (Way(Layout.PADDED, Recompute.FULL),)
+    assert [space.windows.ways for space in alone.values()] == [only]
 
 
 @pytest.mark.parametrize("rule", [adaptive, adaptive_split])
@@ -101,7 +103,7 @@ def shortest_ms(
     lengths: Sequence[int], cluster: Cluster, rule: ScheduleRule, space: SearchSpace
 ) -> float:
     """Of all cuts of the ordered samples in a space's mode, on all replicas, in all orders."""
-    ordered, (mode,) = order_samples(samples_of(lengths)), space.windows.modes
+    ordered, ((_, mode),) = order_samples(samples_of(lengths)), space.windows.ways
     found_ms = np.inf
     for cuts in product((False, True), repeat=len(lengths) - 1):
         bounds = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)]

@@ -6,7 +6,7 @@ import numpy as np
 
 from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -85,6 +85,9 @@ def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:
 def _shape(microbatch: MicroBatch) -> str:
     mode = microbatch.recompute
     recompute = "" if mode is Recompute.NONE else f" {mode.text}"
+    if microbatch.layout is Layout.PACKED:
+        n_samples = len(microbatch.sample_ids)
+        return f"packed {n_samples:,} samples, {microbatch.row_tokens:,} tokens{recompute}"
     targets = f"+{microbatch.target_tokens}" if microbatch.target_tokens else ""
     return f"{microbatch.n_rows}x{microbatch.row_tokens}{targets}{recompute}"
 

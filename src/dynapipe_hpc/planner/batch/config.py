@@ -8,6 +8,7 @@ from dynapipe_hpc.data.config_table import ConfigTable
 
 Share = Annotated[float, Field(gt=0, le=1)]
 RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
+LayoutName = Literal["padded", "packed"]
 
 
 class DynamicConfig(ConfigTable):
@@ -18,6 +19,10 @@ class DynamicConfig(ConfigTable):
         memory_shares: Fractions of a stage's activation memory that one micro-batch may keep; the
             fastest of the plans made with each is used. If empty, 1 / n_stages and its doubles
             up to 1.
+        layouts: Layouts of micro-batches to choose from: padded, one sample per row, and packed,
+            samples laid end to end in one row with attention within each only. Each micro-batch
+            has the one with which the iteration is predicted shortest. An encoder-decoder model
+            has padded ones only.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
             each micro-batch its own. As baselines, per_iteration gives all of them the mode that
             is fastest, as in the paper, and first_feasible the first mode with a plan within
@@ -26,4 +31,5 @@ class DynamicConfig(ConfigTable):
 
     rule: Literal["dynamic"] = "dynamic"
     memory_shares: tuple[Share, ...] = ()
+    layouts: Annotated[tuple[LayoutName, ...], Field(min_length=1)] = ("padded",)
     recompute_choice: RecomputeChoice = "per_microbatch"

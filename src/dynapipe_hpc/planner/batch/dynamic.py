@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -22,9 +22,11 @@ class DynamicBatches:
 
     Attributes:
         memory_share: Fraction of a stage's activation memory that one micro-batch may keep.
+        layouts: Layouts of micro-batches.
     """
 
     memory_share: float = 1.0
+    layouts: tuple[Layout, ...] = (Layout.PADDED,)
 
     def __str__(self) -> str:
         """The rule and its setting."""
@@ -39,7 +41,7 @@ class DynamicBatches:
     ) -> list[MicroBatch]:
         """Groups the samples of all replicas, see `BatchRule`."""
         ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
-        return split_samples(ordered, cost, cluster, self.memory_share)
+        return split_samples(ordered, cost, cluster, self.memory_share, self.layouts)
 
 
 def dynamic_rules(config: DynamicConfig, n_stages: int) -> list[DynamicBatches]:
@@ -50,7 +52,12 @@ def dynamic_rules(config: DynamicConfig, n_stages: int) -> list[DynamicBatches]:
         n_stages: Number of pipeline stages.
     """
     shares = config.memory_shares or _doubling_shares(n_stages)
-    return [DynamicBatches(share) for share in shares]
+    return [DynamicBatches(share, layouts_of(config)) for share in shares]
+
+
+def layouts_of(config: DynamicConfig) -> tuple[Layout, ...]:
+    """Layouts of micro-batches to choose from, each once."""
+    return tuple(sorted({Layout.of(name) for name in config.layouts}))
 
 
 def _doubling_shares(n_stages: int) -> list[float]:

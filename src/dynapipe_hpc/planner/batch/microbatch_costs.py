@@ -10,7 +10,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:
     """Costs of micro-batches, each in its own mode, in the given order."""
-    shapes = Shapes.of(microbatches)
+    shapes = Shapes.of(microbatches, cost.known_rows)
     modes = np.array([m.recompute for m in microbatches], dtype=np.int64)
     of_mode = [(Recompute(mode), np.flatnonzero(modes == mode)) for mode in np.unique(modes)]
     parts = [cost.stage_costs(shapes.take(at), mode) for mode, at in of_mode]

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import row_lengths
-from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
+from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_bundled_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
@@ -17,9 +17,13 @@ Window = tuple[int, int, int]  # first sample, number of samples, index of the m
 
 
 def split_samples(
-    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, memory_share: float = 1.0
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    memory_share: float = 1.0,
+    layouts: Sequence[Layout] = PADDED_ONLY,
 ) -> list[MicroBatch]:
-    """Cuts samples into the consecutive padded micro-batches that finish soonest.
+    """Cuts samples into the consecutive micro-batches that finish soonest.
 
     Minimises the predicted iteration time
 
@@ -32,8 +36,8 @@ def split_samples(
     any one stage, and equal to it if the same stage is the slowest for all, as in most pipelines.
     With equal stages this is equation 1 of the paper.
 
-    Every micro-batch gets the fastest of the modes of recomputation that it may use. It may keep a
-    fraction `memory_share` of the memory that the model leaves on a stage; one sample alone may
+    Every micro-batch gets the fastest layout and mode of recomputation that it may use. It may keep
+    a fraction `memory_share` of the memory that the model leaves on a stage; one sample alone may
     keep all of it. A large batch is cut between bundles only, see `bundles`.
 
     Args:
@@ -42,6 +46,7 @@ def split_samples(
         cluster: The cluster, with the replicas that share the work and the memory limit.
         memory_share: Fraction in (0, 1]; 1 / n_stages suits schedules that keep as many
             micro-batches at a time as there are stages.
+        layouts: Layouts of micro-batches, see `price_windows`.
 
     Returns:
         Micro-batches that hold every sample once, in the given order. If these are fewer than
@@ -54,7 +59,7 @@ def split_samples(
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and 2.
     """
-    table = price_bundled_windows(samples, cost, cluster)
+    table = price_bundled_windows(samples, cost, cluster, layouts)
     return [table.microbatch(*window) for window in split(table, cluster.n_replicas, memory_share)]
 
 

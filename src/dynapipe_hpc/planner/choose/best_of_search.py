@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -40,6 +42,7 @@ class BestOfSearch:
         config: How hard a plan is looked for.
         cost: Predicts time and memory.
         cluster: What the plans are for.
+        layouts: Layouts of micro-batches to choose from.
     """
 
     batch_rules: Sequence[DynamicBatches]
@@ -47,6 +50,7 @@ class BestOfSearch:
     config: SearchConfig
     cost: CostModel
     cluster: Cluster
+    layouts: Sequence[Layout] = PADDED_ONLY
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans that are found, see `Chooser`.
@@ -58,7 +62,9 @@ class BestOfSearch:
         n_replicas, splits = self.cluster.n_replicas, may_split(self.schedule_rules)
         update_ms = least_update_ms(self.cost, may_split=splits)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
-        for spaces in search_spaces(samples, self.cost, self.cluster, split_backward=splits):
+        for spaces in search_spaces(
+            samples, self.cost, self.cluster, self.layouts, split_backward=splits
+        ):
             candidates = Choice(tuple(tried)).candidates
             best_ms = min((c.iteration_ms for c in candidates), default=math.inf) - update_ms
             if any(space.may_beat(best_ms, n_replicas) for space in spaces.values()):

@@ -10,7 +10,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.layer_estimates import LayerEstimate, layer_estimates
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
@@ -76,6 +76,11 @@ class AnalyticCost:
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Modes that the configuration names."""
         return self._config.recompute_modes
+
+    @property
+    def known_rows(self) -> KnownRows:
+        """Any: what a pass takes besides its tokens is the same for any number of rows."""
+        return KnownRows()
 
     @property
     def static_bytes(self) -> FloatArray:

@@ -38,16 +38,31 @@ class Cost(IntEnum):
     BACKWARD_TRANSIENT_BYTES = 6
 
 
+class KnownRows(NamedTuple):
+    """Rows whose costs a model knows.
+
+    Attributes:
+        n_rows: Numbers of rows, ascending, between which costs are straight lines at every length,
+            and beyond which nothing is known. If empty, any number is known, and more rows never
+            cost more per row.
+        least_tokens: Length below which rows cost as much as at it.
+    """
+
+    n_rows: Sequence[int] = ()
+    least_tokens: int = 1
+
+    @property
+    def most(self) -> float:
+        """Largest number of rows."""
+        return self.n_rows[-1] if self.n_rows else np.inf
+
+
 class Shapes(NamedTuple):
     """Sizes of micro-batches. Arrays of shape (n_microbatches,).
 
-    A packed micro-batch of T tokens, of which P pairs belong to the same sample (the sum of squared
-    lengths), counts as T^2 / P rows of P / T tokens: equal rows with as many tokens and pairs,
-    which are what times and bytes depend on. These numbers need not be whole.
-
     Attributes:
-        n_rows: Rows of each, >= 1.
-        row_tokens: Padded length of its rows, >= 1.
+        n_rows: Rows of each, >= 1; of packed micro-batches not always whole, see `packed`.
+        row_tokens: Padded length of its rows, > 0; likewise.
         target_tokens: Padded length of its rows on the decoder side; 0 in decoder-only models.
     """
 
@@ -56,29 +71,50 @@ class Shapes(NamedTuple):
     target_tokens: Sizes
 
     @classmethod
-    def of(cls, microbatches: Sequence[MicroBatch]) -> Self:
-        """Sizes of the given micro-batches."""
+    def of(cls, microbatches: Sequence[MicroBatch], known: KnownRows) -> "Shapes":
+        """Sizes of the given micro-batches.
+
+        Args:
+            microbatches: Micro-batches of any layout.
+            known: Rows that the cost model knows.
+        """
         sizes = [
-            equal_rows(m)
+            _sizes_of_packed(m, known)
             if m.layout is Layout.PACKED
             else (m.n_rows, m.row_tokens, m.target_tokens)
             for m in microbatches
         ]
         return cls(*np.array(sizes).reshape(-1, 3).T)
 
+    @classmethod
+    def packed(cls, tokens: Sizes, pairs: Sizes, n_samples: Sizes, known: KnownRows) -> "Shapes":
+        """Equal rows by which packed micro-batches of a decoder-only model are looked up.
+
+        Times and bytes depend on tokens T and on pairs P of tokens of one sample, which is the sum
+        of squared lengths; T^2 / P rows of P / T tokens have as many of both. There are never more
+        rows than samples, or than are known, nor shorter ones: then rows are fewer and longer,
+        which have as many tokens but overestimate pairs.
+
+        Args:
+            tokens: Length of every packed row, fill included.
+            pairs: Sum of its squared lengths.
+            n_samples: Number of its samples.
+            known: Rows that the cost model knows.
+        """
+        most = np.minimum(np.minimum(n_samples, known.most), tokens / known.least_tokens)
+        n_rows = np.maximum(np.minimum(tokens * (tokens / pairs), most), 1.0)
+        return cls(n_rows, tokens / n_rows, np.zeros_like(n_rows))
+
     def take(self, microbatches: IntArray) -> "Shapes":
         """Sizes of some of the micro-batches, in the given order."""
         return Shapes(*(sizes[microbatches] for sizes in self))
 
 
-def equal_rows(microbatch: MicroBatch) -> tuple[float, float, float]:
-    """Rows, and their length, that have the tokens and pairs of a packed row, see `Shapes`.
-
-    The decoder-only case: there are no rows of targets.
-    """
-    lengths = np.diff(microbatch.offsets).astype(np.float64)
-    tokens, pairs = microbatch.row_tokens, float(lengths @ lengths)
-    return tokens**2 / pairs, pairs / tokens, 0.0
+def _sizes_of_packed(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
+    lengths = np.diff(microbatch.offsets)
+    columns = ([microbatch.row_tokens], [lengths @ lengths], [len(lengths)])
+    tokens, pairs, n_samples = np.array(columns, np.float64)
+    return tuple(float(sizes[0]) for sizes in Shapes.packed(tokens, pairs, n_samples, known))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,6 +247,11 @@ class CostModel(Protocol):
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Modes of recomputation that a plan may use, ascending; at least one."""
+        ...
+
+    @property
+    def known_rows(self) -> KnownRows:
+        """Rows whose costs are known."""
         ...
 
     @property

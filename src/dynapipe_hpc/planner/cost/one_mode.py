@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    KnownRows,
+    Shapes,
+    StageCosts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,11 @@ class OneMode:
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """The one mode."""
         return (self.mode,)
+
+    @property
+    def known_rows(self) -> KnownRows:
+        """Rows whose costs are known, in all modes."""
+        return self.cost.known_rows
 
     @property
     def static_bytes(self) -> FloatArray:

@@ -15,7 +15,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.finer_lengths import as_they_are, with_finer_lengths
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import (
@@ -134,6 +134,14 @@ class ProfiledCost:
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Modes that the configuration names."""
         return self._modes
+
+    @cached_property
+    def known_rows(self) -> KnownRows:
+        """Rows that were measured in all modes; numbers of rows between them in any mode."""
+        every_rows, every_length, _ = zip(*(c.axes for c in self._costs_of.values()), strict=True)
+        most = min(rows[-1] for rows in every_rows)
+        n_rows = sorted({n for rows in every_rows for n in rows.tolist() if n <= most})
+        return KnownRows(n_rows, max(int(lengths[0]) for lengths in every_length))
 
     @cached_property
     def static_bytes(self) -> FloatArray:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, describe_ways
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.rule_plans import rule_plans
@@ -71,7 +71,7 @@ def find_plan(
     In every order of the samples, plans are constructed and improved. After a race, which does not
     depend on the effort, orders that are much worse are dropped, and the others share the effort.
     So more effort never gives a worse plan, see `SearchSpace.improve`.
-    A space with a single mode of recomputation gets half the effort, as there is no mode to choose.
+    A space with a single way to run windows gets half the effort, as there is none to choose.
 
     Args:
         spaces: Search spaces by order of the samples, the plainest first; see `search_spaces`.
@@ -88,7 +88,7 @@ def find_plan(
         for order, space in spaces.items()
     ]
     kept = _best_orders(lanes, config)
-    whole = config.effort if len(spaces[plainest].windows.modes) > 1 else config.effort // 2
+    whole = config.effort if len(spaces[plainest].windows.ways) > 1 else config.effort // 2
     effort = whole * len(lanes) // len(kept)
     searched = [plan for lane in kept for plan in lane.improved(effort, config.seed)]
     searched.sort(key=lambda plan: plan.makespan_ms)
@@ -128,9 +128,9 @@ class _Lane:
     def improved(self, effort: int, seed: int) -> Iterator[FoundPlan]:
         starts = [plan.replicas for plan in self.constructed]
         starts += [plan.replicas for plan in self.by_rules]
-        modes = ", ".join(mode.text for mode in self.space.windows.modes)
+        ways = describe_ways(self.space.windows.ways)
         for plan in self.space.improve(starts, effort, seed):
-            way = f"local search, {plan.n_moves:,} moves, recompute {modes}"
+            way = f"local search, {plan.n_moves:,} moves, {ways}"
             yield FoundPlan(way, self.space, plan.replicas, plan.makespan_ms, plan.effort)
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Way
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.replicas import balance
@@ -50,8 +51,10 @@ def rule_plans(
 
 def _with_more_recompute(cut: Windows, windows: WindowTable) -> Iterator[Windows]:
     """The same windows, for each mode with at least that mode, if all may be used so."""
-    for mode in range(len(windows.modes)):
+    ways = windows.ways
+    for mode in sorted({way.recompute for way in ways}):
         changed = cut.copy()
-        changed[:, 2] = np.maximum(changed[:, 2], mode)
+        least = [ways.index(Way(way.layout, max(way.recompute, mode))) for way in ways]
+        changed[:, 2] = np.array(least)[cut[:, 2]]
         if (windows.cells_of(changed) >= 0).all():
             yield changed

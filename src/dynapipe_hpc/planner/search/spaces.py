@@ -2,29 +2,38 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
-from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
+from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_layouts
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.space import SearchSpace
 
 
 def search_spaces(
-    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, split_backward: bool
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    layouts: Sequence[Layout] = PADDED_ONLY,
+    *,
+    split_backward: bool,
 ) -> Iterator[Mapping[str, SearchSpace]]:
-    """Search spaces with all modes of recomputation together, then with each mode alone.
+    """Search spaces with all layouts and modes of recomputation together, then with fewer.
 
-    The search of a mode alone equals the search if only that mode were allowed, so allowing more
-    modes never gives a worse plan. Modes in which some sample cannot run are left out.
+    First come those with one layout each, then those with one mode each. Their search equals the
+    search if only that were allowed, so allowing more never gives a worse plan. Modes in which some
+    sample cannot run are left out.
 
     Args:
         samples: Samples of the iteration, in any order.
         cost: Cost model.
         cluster: The cluster, with memory limit and link.
+        layouts: Layouts of micro-batches to choose from, see `price_windows`.
         split_backward: Whether weight gradients may have separate passes.
 
     Yields:
@@ -37,16 +46,22 @@ def search_spaces(
     if len(samples) < cluster.n_replicas:
         raise TooFewMicroBatchesError.of(len(samples), cluster.n_replicas)
     room_bytes = activation_room_bytes(cost, cluster)
-    spaces = {
-        order: SearchSpace(
-            price_bundled_windows(ordered, cost, cluster), room_bytes, cluster.link, split_backward
-        )
-        for order, ordered in orders(samples, cost.is_encoder_decoder).items()
+    tables = {
+        order: price_layouts(each, cost, cluster, layouts)
+        for order, each in orders(samples, cost.is_encoder_decoder).items()
     }
-    yield spaces
+    spaces = [
+        {
+            order: SearchSpace(table, room_bytes, cluster.link, split_backward)
+            for order, table in zip(tables, of_orders, strict=True)
+        }
+        for of_orders in zip(*tables.values(), strict=True)
+    ]
+    yield from spaces
     modes = range(len(cost.recompute_modes))
-    for mode in modes if len(modes) > 1 else ():
-        alone = {order: _in_mode(space, mode) for order, space in spaces.items()}
+    of_layouts = spaces[-len(layouts) :]
+    for mode, of_layout in product(modes if len(modes) > 1 else (), of_layouts):
+        alone = {order: _in_mode(space, mode) for order, space in of_layout.items()}
         if all(space.windows.every_sample_runs for space in alone.values()):
             yield alone
 

@@ -20,8 +20,8 @@ from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.windows.layout_windows import Cells
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
-from dynapipe_hpc.planner.batch.windows.window_lookup import Cells
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import (

@@ -3,10 +3,11 @@
 See docs/decisions/0028-large-batches-are-planned-in-bundles.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import IntArray
 
@@ -14,13 +15,18 @@ FEWEST_SAMPLES = 2048
 """Least number of samples of a batch that is bundled; smaller batches take little time to plan."""
 FEWEST_PER_REPLICA = 512
 """Least number of samples for each replica of such a batch."""
+PACKED_SHARE = 8
+"""Fraction of these from which on samples are bundled if they may be packed: unlike padded windows,
+of which many are alike, all packed ones have costs of their own."""
 BUNDLES_PER_REPLICA = 256
 """Least number of bundles for each replica, if all bundles had the same number of tokens."""
 BUNDLES_PER_LONGEST = 3
 """Least number of bundles with as many tokens as the longest sample."""
 
 
-def bundles(lengths: RowLengths, n_replicas: int) -> IntArray:
+def bundles(
+    lengths: RowLengths, n_replicas: int, layouts: Collection[Layout] = (Layout.PADDED,)
+) -> IntArray:
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
     A bundle has 1, 2, 4, ... samples: as many as together have no more padded tokens than a third
@@ -30,12 +36,14 @@ def bundles(lengths: RowLengths, n_replicas: int) -> IntArray:
     Args:
         lengths: Row lengths of the samples in their order.
         n_replicas: Number of replicas that share the work.
+        layouts: Layouts of windows.
 
     Returns:
         Indices of samples, ascending from 0 to the number of samples, shape (n_bundles + 1,).
     """
     n_samples = len(lengths.row_tokens)
-    if n_samples < max(FEWEST_SAMPLES, FEWEST_PER_REPLICA * n_replicas):
+    fewest = max(FEWEST_SAMPLES, FEWEST_PER_REPLICA * n_replicas)
+    if n_samples < (fewest // PACKED_SHARE if Layout.PACKED in layouts else fewest):
         return np.arange(n_samples + 1)
     tokens = lengths.row_tokens + lengths.target_tokens
     most = min(tokens.max() / BUNDLES_PER_LONGEST, tokens.sum() / BUNDLES_PER_REPLICA / n_replicas)

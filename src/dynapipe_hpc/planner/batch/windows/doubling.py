@@ -9,37 +9,32 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_bytes
 from dynapipe_hpc.planner.batch.windows.window_lookup import Extent, Rated, WindowLookup
-from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
+from dynapipe_hpc.planner.cost.cost_model import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Doubling:
-    """Windows of 1, 2, 4, ... samples, or of all samples that are left.
+    """Windows of 1, 2, 4, ... samples, or of the most that are worth a look.
 
     Attributes:
         lookup: Look-up of the windows.
         size: Number of samples of each window, shape (n_sizes, n_rows).
-        longest: Length of the longest of so many samples from each sample on, per side, shape
-            (n_sizes, n_samples).
         rated: Ratings per mode of n_sizes * n_rows windows, those of one sample first.
     """
 
     lookup: WindowLookup
     size: IntArray
-    longest: tuple[IntArray, ...]
     rated: Sequence[Rated]
 
     @classmethod
     def of(cls, lookup: WindowLookup) -> Self:
         """Looks them up in every mode."""
-        n_left = len(lookup.lengths.row_tokens) - lookup.first
-        sizes = 2 ** np.arange(int(n_left[0] - 1).bit_length() + 1)
-        size = np.minimum(sizes[:, None], n_left)
-        longest = tuple(_longest(side, sizes) for side in lookup.lengths)
-        longest_of_rows = (side[:, lookup.first].ravel() for side in longest)
-        shapes = Shapes(lookup.n_samples(size).ravel(), *longest_of_rows)
+        most = lookup.windows.most(lookup.first)
+        sizes = 2 ** np.arange(int(most.max() - 1).bit_length() + 1)
+        size = np.minimum(sizes[:, None], most)
+        shapes = lookup.windows.shapes(np.tile(lookup.first, len(sizes)), size.ravel())
         rated = [lookup.rated(shapes, mode) for mode in lookup.cost.recompute_modes]
-        return cls(lookup, size, longest, rated)
+        return cls(lookup, size, rated)
 
     def extents(self) -> Iterator[Extent]:
         """The extents of the windows of every mode."""
@@ -64,22 +59,10 @@ class Doubling:
             share = np.min((self.lookup.room_bytes - before) / (after - before), axis=1)
         steps = np.where((share >= 0) & (share < 1), share, 1) * (limit - largest)
         tried = np.minimum(largest + steps.astype(np.int64) + 1, limit)
-        most = np.where((n_fitting == n_sizes) | self._fits(tried, low, mode), limit, tried - 1)
+        most = np.where((n_fitting == n_sizes) | self._fits(tried, mode), limit, tried - 1)
         return Extent(np.where(n_fitting, largest, 0), np.where(n_fitting, most, 0))
 
-    def _fits(self, size: IntArray, low: IntArray, mode: Recompute) -> BoolArray:
-        """Whether windows fit that two overlapping windows of the size with index `low` cover."""
-        first = self.lookup.first
-        second = first + size - self.size[low, np.arange(len(first))]
-        longest = (np.maximum(side[low, first], side[low, second]) for side in self.longest)
-        rated = self.lookup.rated(Shapes(self.lookup.n_samples(size), *longest), mode)
+    def _fits(self, size: IntArray, mode: Recompute) -> BoolArray:
+        """Whether windows of some size fit, one per row."""
+        rated = self.lookup.rated(self.lookup.windows.shapes(self.lookup.first, size), mode)
         return np.isfinite(rated.ratings.memory_share)
-
-
-def _longest(side: IntArray, sizes: IntArray) -> IntArray:
-    """Length of the longest of so many samples from each sample on; each size doubles the last."""
-    longest = np.tile(side, (len(sizes), 1))
-    for half, whole, size in zip(longest[:-1], longest[1:], sizes[:-1], strict=True):
-        whole[:] = half
-        np.maximum(half[:-size], half[size:], out=whole[:-size])
-    return longest

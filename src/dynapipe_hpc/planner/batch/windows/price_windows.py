@@ -5,93 +5,135 @@ from dataclasses import replace
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Layout, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes, does_not_fit
-from dynapipe_hpc.planner.batch.row_length import RowLengths, row_lengths
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
+from dynapipe_hpc.planner.batch.row_length import row_lengths, tokens_of
+from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.doubling import Doubling
-from dynapipe_hpc.planner.batch.windows.window_lookup import (
-    Extent,
-    Rated,
-    WindowLookup,
-)
-from dynapipe_hpc.planner.batch.windows.window_rows import begin_rows, begin_rows_of_bundles
+from dynapipe_hpc.planner.batch.windows.layout_windows import LayoutWindows
+from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
+from dynapipe_hpc.planner.batch.windows.padded_windows import PaddedWindows
+from dynapipe_hpc.planner.batch.windows.window_lookup import WindowLookup
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray
+from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray, Shapes
+
+PADDED_ONLY = (Layout.PADDED,)
 
 
-def price_windows(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> WindowTable:
+def price_windows(
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    layouts: Sequence[Layout] = PADDED_ONLY,
+) -> WindowTable:
     """Costs of every micro-batch of neighbouring samples, looked up once for all uses.
 
     Args:
         samples: Samples in the order to be cut, at least one.
         cost: Cost model of micro-batches.
         cluster: The cluster, with its memory limit.
+        layouts: Layouts of windows, padded or packed; in an encoder-decoder model only padded.
 
     Raises:
         DoesNotFitError: A sample alone needs more memory than a stage has.
         NotMeasuredError: The cost model does not know what a sample alone costs.
     """
-    lengths = row_lengths(samples, cost.is_encoder_decoder)
-    room_bytes = activation_room_bytes(cost, cluster)
-    begins = begin_rows(lengths)
-    lookup = WindowLookup(
-        lengths, np.arange(len(samples) + 1), np.flatnonzero(begins), cost, room_bytes
-    )
-    doubling = Doubling.of(lookup)
-    _check_samples([samples[i] for i in lookup.first], doubling.rated, cost, cluster)
-    return _looked_up(samples, begins, lookup, list(doubling.extents()))
+    table = _priced(samples, np.arange(len(samples) + 1), cost, cluster, layouts)
+    _check_samples(table, cost, cluster)
+    return table
 
 
 def price_bundled_windows(
-    samples: Sequence[Sample], cost: CostModel, cluster: Cluster
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    layouts: Sequence[Layout] = PADDED_ONLY,
 ) -> WindowTable:
     """Looks up what every micro-batch of whole bundles costs, if the batch is large.
 
     Plans are made of these, see `bundles`. If memory is so scarce that some bundle cannot run where
     its samples could, samples are not bundled.
     """
-    lengths = row_lengths(samples, cost.is_encoder_decoder)
-    begin = bundles(lengths, cluster.n_replicas)
+    begin = bundles(row_lengths(samples, cost.is_encoder_decoder), cluster.n_replicas, layouts)
     n_samples = np.diff(begin)
     if n_samples.max() > 1:
-        found = _of_bundles(samples, lengths, begin, cost, cluster)
+        found = _priced(samples, begin, cost, cluster, layouts)
         runs = found.runs_alone[:, found.row_of_sample]
         may_all_run = runs[:, n_samples == 1].all(axis=1)
         if runs.any(axis=0).all() and runs[may_all_run].all():
             return found
-    return price_windows(samples, cost, cluster)
+    return price_windows(samples, cost, cluster, layouts)
 
 
-def _of_bundles(
+def price_layouts(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, layouts: Sequence[Layout]
+) -> list[WindowTable]:
+    """Tables of `price_bundled_windows`: of all layouts together, then of each layout alone.
+
+    Of all together, padded windows that are no better than packed ones are left out. If that leaves
+    none, the first table is that of packed windows, and comes once.
+    """
+    alone = {layout: price_bundled_windows(samples, cost, cluster, [layout]) for layout in layouts}
+    if len(alone) == 1:
+        return list(alone.values())
+    padded, packed = alone[Layout.PADDED], alone[Layout.PACKED]
+    in_bundles = padded
+    if len(padded.begin) > len(packed.begin):
+        in_bundles = _priced(samples, packed.begin, cost, cluster, [Layout.PADDED])
+    better = better_windows(in_bundles, packed)
+    if better is None:
+        return [packed, padded]
+    return [WindowTable.joined([better, packed]), padded, packed]
+
+
+def _priced(
     samples: Sequence[Sample],
-    lengths: RowLengths,
     begin: IntArray,
     cost: CostModel,
     cluster: Cluster,
+    layouts: Sequence[Layout],
 ) -> WindowTable:
-    longest = RowLengths(*(np.maximum.reduceat(side, begin[:-1]) for side in lengths))
+    return WindowTable.joined(
+        [
+            _of_layout(samples, _windows(samples, begin, cost, cluster, layout), cost, cluster)
+            for layout in layouts
+        ]
+    )
+
+
+def _windows(
+    samples: Sequence[Sample],
+    begin: IntArray,
+    cost: CostModel,
+    cluster: Cluster,
+    layout: Layout,
+) -> LayoutWindows:
+    if layout is Layout.PADDED:
+        return PaddedWindows.of(row_lengths(samples, cost.is_encoder_decoder), begin)
+    lengths = tokens_of(samples, "tokens")
+    return PackedWindows.of(lengths, begin, cost.known_rows, cluster)
+
+
+def _of_layout(
+    samples: Sequence[Sample], windows: LayoutWindows, cost: CostModel, cluster: Cluster
+) -> WindowTable:
+    begins = windows.begin_rows()
     room_bytes = activation_room_bytes(cost, cluster)
-    begins = begin_rows(longest)
-    lookup = WindowLookup(longest, begin, np.flatnonzero(begins), cost, room_bytes)
+    lookup = WindowLookup(windows, np.flatnonzero(begins), cost, room_bytes)
     extents = list(Doubling.of(lookup).extents())
     reach = np.max([extent.most for extent in extents], axis=0)
-    begins = begin_rows_of_bundles(begins, np.diff(begin), reach)
+    begins = windows.begin_rows_within(begins, reach)
     if begins.sum() > len(lookup.first):
         lookup = replace(lookup, first=np.flatnonzero(begins))
         extents = list(Doubling.of(lookup).extents())
-    return _looked_up(samples, begins, lookup, extents)
-
-
-def _looked_up(
-    samples: Sequence[Sample], begins: BoolArray, lookup: WindowLookup, extents: Sequence[Extent]
-) -> WindowTable:
-    cells, rated = lookup.windows(extents)
+    cells, rated = lookup.rated_windows(extents)
     return WindowTable(
         samples,
-        lookup.begin,
-        lookup.cost.recompute_modes,
+        windows.begin,
+        tuple(Way(windows.layout, mode) for mode in cost.recompute_modes),
         np.cumsum(begins, dtype=np.int32) - 1,
         cells,
         _spans([extent.most for extent in extents]),
@@ -105,18 +147,17 @@ def _spans(most: Sequence[IntArray]) -> IntArray:
     return np.stack([end - most, end], axis=2)
 
 
-def _check_samples(
-    samples: Sequence[Sample], rated: Sequence[Rated], cost: CostModel, cluster: Cluster
-) -> None:
-    """Raises for the first sample that runs in no mode; the first windows are those of samples."""
-    shares = np.min([found.ratings.memory_share[: len(samples)] for found in rated], axis=0)
-    misfits = np.flatnonzero(np.isinf(shares))
+def _check_samples(table: WindowTable, cost: CostModel, cluster: Cluster) -> None:
+    """Raises for the first sample that runs in no way."""
+    runs = table.runs_alone[:, table.row_of_sample].any(axis=0)
+    misfits = np.flatnonzero(~runs)
     if misfits.size:
-        sample = samples[misfits[0]]
+        sample = table.samples[misfits[0]]
+        alone = Shapes(np.ones(1, np.int64), *row_lengths([sample], cost.is_encoder_decoder))
         raise does_not_fit(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
             f"{sample.target_tokens} target tokens) on its own",
-            rated[-1].costs.take(misfits[:1]),  # the mode that keeps least
+            cost.stage_costs(alone, cost.recompute_modes[-1]),  # the mode that keeps least
             cost,
             cluster,
             "cut long samples with data.max_tokens",

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.planner.batch.row_length import RowLengths
+from dynapipe_hpc.planner.batch.windows.layout_windows import Cells, LayoutWindows
 from dynapipe_hpc.planner.cost.cost_model import (
     Cost,
     CostModel,
@@ -18,8 +17,6 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Shapes,
     StageCosts,
 )
-
-Cells = npt.NDArray[np.int32]
 
 
 class Ratings(NamedTuple):
@@ -49,8 +46,8 @@ class Extent(NamedTuple):
     """Numbers of samples, or bundles, of the windows of a mode. Shape (n_rows,).
 
     Attributes:
-        largest: Largest of the windows of 1, 2, 4, ... samples, or of all that are left, that
-            fits; 0 if none does.
+        largest: Largest of the windows of 1, 2, 4, ... samples, or of the most, that fits; 0 if
+            none does.
         most: Number of samples up to which windows are looked up, at least as large as any window
             that is used.
     """
@@ -61,44 +58,37 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowLookup:
-    """Look-up of windows of ordered samples.
+    """Look-up of windows of ordered samples in one layout.
 
     More samples never need less memory, except for noise. So that it does not matter where noise
     occurs, a rule decides which windows are used: those that fit, but beyond `Extent.largest` only
     up to the first that does not.
 
     Attributes:
-        lengths: Row lengths of the samples, or of the longest sample of each bundle.
-        begin: Beginnings of bundles in the samples, and the end of the last bundle.
+        windows: The windows, and the shapes of their micro-batches.
         first: Bundles with which windows begin, ascending, shape (n_rows,).
         cost: Cost model of micro-batches.
         room_bytes: Memory that a window alone may use, shape (n_stages,).
     """
 
-    lengths: RowLengths
-    begin: IntArray
+    windows: LayoutWindows
     first: IntArray
     cost: CostModel
     room_bytes: FloatArray
-
-    def n_samples(self, size: IntArray) -> IntArray:
-        """Number of samples of windows of so many bundles; the last axis is that of the rows."""
-        return np.asarray(self.begin[self.first + size] - self.begin[self.first])
 
     def rated(self, shapes: Shapes, mode: Recompute) -> Rated:
         """Costs and ratings of shapes in a mode."""
         return self._rated(shapes, self.cost.stage_costs(shapes, mode))
 
-    def windows(self, extents: Sequence[Extent]) -> tuple[Cells, Rated]:
+    def rated_windows(self, extents: Sequence[Extent]) -> tuple[Cells, Rated]:
         """All windows that are used, given one extent per mode.
 
         Returns:
             Indices of windows of 1 to `Extent.most` samples in the rated micro-batches, mode by
             mode and row by row, -1 for windows that are not used; and the rated micro-batches.
         """
-        where = (*self.lengths, self.begin, self.first)
-        found = [_kernels.window_shapes(*where, extent.most) for extent in extents]
-        of_modes = [Shapes(each.n_rows, each.row_tokens, each.target_tokens) for each in found]
+        found = [self.windows.shapes_of_rows(self.first, extent.most) for extent in extents]
+        of_modes = [each.shapes for each in found]
         shapes = Shapes(*map(np.concatenate, zip(*of_modes, strict=True)))
         rated = self._rated(shapes, self._costs(of_modes))
         fits, n_before = np.isfinite(rated.ratings.memory_share), 0

@@ -8,28 +8,31 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
-from dynapipe_hpc.planner.batch.windows.window_lookup import Cells, Ratings
+from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
+from dynapipe_hpc.planner.batch.windows.layout_windows import Cells
+from dynapipe_hpc.planner.batch.windows.window_lookup import Ratings
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowTable:
-    """Costs of every padded micro-batch of neighbouring samples.
+    """Costs of every micro-batch of neighbouring samples.
 
-    Such a window is named by its first sample, its number of samples and its mode. In a large batch
-    bundles take the place of samples. Samples whose windows are all alike, such as those of one
-    length in a sorted list, share a row of the table. In every mode, a row has as many cells as its
-    largest window has samples: rows of short samples are long, most others short. Windows of the
-    same shape share their costs.
+    Such a window is named by its first sample, its number of samples and its mode: the index of the
+    way in which it is run. In a large batch bundles take the place of samples. Samples whose
+    windows are all alike in all ways, such as those of one length in a sorted list if rows are
+    padded, share a row of the table. In every mode, a row has as many cells as its largest window
+    has samples: rows of short samples are long, most others short. Windows of the same shape share
+    their costs.
 
     Attributes:
         samples: Samples in the order to be cut.
         begin: Beginnings of bundles in `samples`, ascending, and the end of the last bundle; in
             small batches each bundle has one sample.
-        modes: Modes of the cost model.
+        ways: Ways to run a window: a layout and a mode of recomputation each.
         row_of_sample: Row of each bundle in the tables, shape (n_bundles,).
         cells: Indices into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
             where they may not be used.
@@ -41,14 +44,45 @@ class WindowTable:
 
     samples: Sequence[Sample]
     begin: IntArray
-    modes: tuple[Recompute, ...]
+    ways: tuple[Way, ...]
     row_of_sample: Cells
     cells: Cells
     spans: IntArray
     shapes: Shapes
     costs: StageCosts
     ratings: Ratings
-    _known: dict[tuple[int, int, Recompute], MicroBatch] = field(default_factory=dict)
+    _known: dict[tuple[int, int, Way], MicroBatch] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, tables: Sequence[Self]) -> Self:
+        """One table with the ways of several of the same samples and bundles."""
+        if len(tables) == 1:
+            return tables[0]
+        rows = np.stack([table.row_of_sample for table in tables])
+        of_rows, row_of_sample = np.unique(rows, axis=1, return_inverse=True)
+        n_cells = np.cumsum([0, *(len(table.cells) for table in tables)])
+        n_costs = np.cumsum([0, *(len(table.costs.table) for table in tables)]).astype(np.int32)
+        cells = [
+            np.where(table.cells < 0, table.cells, table.cells + before)
+            for table, before in zip(tables, n_costs[:-1], strict=True)
+        ]
+        spans = [
+            table.spans[:, row] + before
+            for table, row, before in zip(tables, of_rows, n_cells[:-1], strict=True)
+        ]
+        every_shape = zip(*(table.shapes for table in tables), strict=True)
+        every_rating = zip(*(table.ratings for table in tables), strict=True)
+        return cls(
+            tables[0].samples,
+            tables[0].begin,
+            sum((table.ways for table in tables), ()),
+            row_of_sample.reshape(-1).astype(np.int32),
+            np.concatenate(cells),
+            np.ascontiguousarray(np.concatenate(spans)),
+            Shapes(*map(np.concatenate, every_shape)),
+            StageCosts.joined([table.costs for table in tables]),
+            Ratings(*map(np.concatenate, every_rating)),
+        )
 
     def of_at_most(self, max_samples: int) -> Self:
         """The table with windows of at most `max_samples` samples."""
@@ -56,8 +90,8 @@ class WindowTable:
         return replace(self, spans=np.stack([begin, np.minimum(end, begin + max_samples)], axis=2))
 
     def in_mode(self, mode: int) -> Self:
-        """The table with one mode, given by index."""
-        return replace(self, modes=(self.modes[mode],), spans=self.spans[mode : mode + 1])
+        """The table with one of the ways, given by index."""
+        return replace(self, ways=(self.ways[mode],), spans=self.spans[mode : mode + 1])
 
     @property
     def every_sample_runs(self) -> bool:
@@ -68,8 +102,9 @@ class WindowTable:
     def runs_alone(self) -> BoolArray:
         """Whether the window of one sample of a row may be used, shape (n_modes, n_rows)."""
         begin, end = np.moveaxis(self.spans, 2, 0)
-        first_cell = self.cells[np.minimum(begin, len(self.cells) - 1)]
-        return np.asarray((begin < end) & (first_cell >= 0))
+        runs: BoolArray = begin < end
+        runs[runs] = self.cells[begin[runs]] >= 0
+        return runs
 
     def cheapest(self, memory_share: float = 1.0) -> _kernels.CheapestModes:
         """Every window in the fastest mode in which it keeps no more than a share of memory."""
@@ -102,17 +137,20 @@ class WindowTable:
 
     def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         """The micro-batch of the window of `size` samples from `first` on, in the given mode."""
-        window = (first, size, self.modes[mode])
+        window = (first, size, self.ways[mode])
         if window not in self._known:
             self._known[window] = self._new_microbatch(first, size, mode)
         return self._known[window]
 
     def _new_microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
-        cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
+        layout, recompute = self.ways[mode]
         held = self.samples[self.begin[first] : self.begin[first + size]]
+        if layout is Layout.PACKED:
+            return packed_microbatch(held, recompute)
+        cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
         return MicroBatch(
             rows=tuple([(sample.sample_id,) for sample in held]),
             row_tokens=int(self.shapes.row_tokens[cell]),
-            recompute=self.modes[mode],
+            recompute=recompute,
             target_tokens=int(self.shapes.target_tokens[cell]),
         )

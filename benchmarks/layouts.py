@@ -1,0 +1,136 @@
+"""How long is a planned iteration if micro-batches may be packed, against padded ones only?
+
+    python benchmarks/layouts.py [FOLDER] [--json OUT.json]
+
+FOLDER (default ../shared) holds the inputs, see a100_inputs.py. The 6.7B model on 4 stages of 36
+GB, 16 layers on one replica and 32 on two, as in the plans of the paper's authors, whose link and
+accounting of memory are used; a packed micro-batch costs as much as equal rows with its tokens and
+pairs. A class is named by longest sample, tokens of a batch, replicas, and whether backward passes
+may be split. `ratio` is the predicted time with both layouts over that with padded rows only, the
+geometric mean of a class, `worst` its largest; `gap` is the median of the time above the lower
+bound in %; `packed` is the fraction of micro-batches that are packed; `planning` and `padded` are
+medians of the processor time of one thread in ms, from lengths to the checked plans, with both
+layouts and with padded rows only. The effort of the search is the default.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import geometric_mean, mean, median
+
+from a100_inputs import GPT, a100_table, batches, equal_shares
+from against_authors import AUTHORS_LINK
+from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.search.config import SearchConfig
+from measured import run_over_inputs
+
+INPUTS = (
+    "gpt_max2048_gbs16384",
+    "gpt_max2048_gbs65536",
+    "gpt_max2048_gbs262144",
+    "gpt_max8192_gbs65536",
+)
+LAYERS = {1: 16, 2: 32}  # by replicas
+PADDED: tuple[LayoutName, ...] = ("padded",)
+BOTH: tuple[LayoutName, ...] = ("padded", "packed")
+COLUMNS = {
+    "batches": "{:.0f}",
+    "ratio": "{:.4f}",
+    "worst": "{:.4f}",
+    "gap": "{:.2f}",
+    "packed": "{:.2f}",
+    "planning": "{:.1f}",
+    "padded": "{:.1f}",
+}
+
+Row = dict[str, float]
+
+
+def planner_of(
+    folder: Path, n_replicas: int, layouts: tuple[LayoutName, ...], *, split: bool
+) -> Planner:
+    """A planner with the authors' devices and accounting."""
+    shape = GPT.model_copy(update={"n_layers": LAYERS[n_replicas]})
+    cluster = Cluster(
+        n_replicas=n_replicas, n_stages=4, device_memory_bytes=36_000_000_000, link=AUTHORS_LINK
+    )
+    config = ProfiledConfig(
+        path=folder, recompute=("none", "selective", "full"), accounting="authors"
+    )
+    placement = equal_shares(shape, cluster)
+    cost = ProfiledCost(a100_table(folder / "profiles"), shape, placement, cluster, config)
+    rules = schedule_rules(ScheduleConfig(split_backward=split))
+    batch = DynamicConfig(layouts=layouts)
+    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)
+    boundaries = placement.boundaries(shape.architecture)
+    return Planner(chooser, cost, cluster, shape.hidden_size, boundaries, split_backward=split)
+
+
+def measure(both: Planner, padded: Planner, samples: Sequence[Sample]) -> Row:
+    """One batch."""
+    (both_ms, planning_ms), (padded_ms, of_padded_ms) = (
+        planned(planner, samples) for planner in (both, padded)
+    )
+    choice = both.choose(samples)
+    formed = [m.layout for pipeline in choice.pipelines for m in pipeline.microbatches]
+    return {
+        "ratio": both_ms / padded_ms,
+        "gap": 100 * (both_ms / both.lower_bound_ms(choice, samples) - 1),
+        "packed": mean(layout is Layout.PACKED for layout in formed),
+        "planning": planning_ms,
+        "padded": of_padded_ms,
+    }
+
+
+def planned(planner: Planner, samples: Sequence[Sample]) -> tuple[float, float]:
+    """Predicted time of the iteration, and processor time of its planning."""
+    started_s = time.thread_time()
+    plans = planner.make_plans(0, samples)
+    planning_ms = 1e3 * (time.thread_time() - started_s)
+    return plans[0].prediction.iteration_ms, planning_ms
+
+
+def measured_classes(folder: Path) -> Iterator[tuple[str, Row]]:
+    """Name of its class, and numbers, of every batch."""
+    for split in (False, True):
+        for n_replicas in LAYERS:
+            both, padded = (
+                planner_of(folder, n_replicas, layouts, split=split) for layouts in (BOTH, PADDED)
+            )
+            for name in INPUTS:
+                _, longest, tokens = name.split("_")
+                of_class = f"{longest} {tokens} x{n_replicas}{' split' if split else ''}"
+                for samples in batches(folder, name):
+                    yield of_class, measure(both, padded, samples)
+
+
+def measure_all(folder: Path) -> dict[str, Row]:
+    measured = list(measured_classes(folder))
+    return {
+        name: summary([row for of, row in measured if of == name])
+        for name in dict.fromkeys(name for name, _ in measured)
+    }
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    ratios = [row["ratio"] for row in rows]
+    medians = {name: median(row[name] for row in rows) for name in ("gap", "planning", "padded")}
+    return {
+        "batches": len(rows),
+        "ratio": geometric_mean(ratios),
+        "worst": max(ratios),
+        "packed": mean(row["packed"] for row in rows),
+        **medians,
+    }
+
+
+if __name__ == "__main__":
+    run_over_inputs(__doc__, measure_all, COLUMNS)

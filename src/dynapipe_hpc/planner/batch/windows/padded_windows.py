@@ -1,0 +1,78 @@
+"""Windows whose samples have a row each, padded to the longest of them."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.planner.batch.memory import BoolArray
+from dynapipe_hpc.planner.batch.row_length import RowLengths
+from dynapipe_hpc.planner.batch.windows.layout_windows import ShapesOfRows
+from dynapipe_hpc.planner.batch.windows.window_rows import begin_rows, begin_rows_of_bundles
+from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PaddedWindows:
+    """Windows of padded rows, see `LayoutWindows`: as many rows as samples, as long as the longest.
+
+    Attributes:
+        lengths: Row lengths of the samples, or of the longest sample of each bundle.
+        begin: Beginnings of bundles in the samples, and the end of the last bundle.
+        longest: Length of the longest of 1, 2, 4, ... bundles from each on, or of all that are
+            left, per side, shape (n_sizes, n_bundles).
+    """
+
+    lengths: RowLengths
+    begin: IntArray
+    longest: tuple[IntArray, ...]
+
+    @classmethod
+    def of(cls, lengths: RowLengths, begin: IntArray) -> Self:
+        """Windows of bundles of samples with the given row lengths."""
+        of_bundles = RowLengths(*(np.maximum.reduceat(side, begin[:-1]) for side in lengths))
+        return cls(of_bundles, begin, tuple(map(_longest, of_bundles)))
+
+    @property
+    def layout(self) -> Layout:
+        """Padded."""
+        return Layout.PADDED
+
+    def begin_rows(self) -> BoolArray:
+        """Where lengths change, see `LayoutWindows`."""
+        return begin_rows(self.lengths)
+
+    def begin_rows_within(self, begins: BoolArray, reach: IntArray, /) -> BoolArray:
+        """Also where numbers of samples change within reach, see `LayoutWindows`."""
+        return begin_rows_of_bundles(begins, np.diff(self.begin), reach)
+
+    def most(self, first: IntArray) -> IntArray:
+        """All bundles that are left: padding ends windows soon enough."""
+        return len(self.begin) - 1 - first
+
+    def shapes(self, first: IntArray, size: IntArray) -> Shapes:
+        """Rows of the longest sample, one per sample."""
+        power = np.frexp(size.astype(np.float64))[1] - 1  # two windows of 2^power cover it
+        second = first + size - (1 << power)
+        row_tokens, target_tokens = (
+            np.maximum(side[power, first], side[power, second]) for side in self.longest
+        )
+        return Shapes(self.begin[first + size] - self.begin[first], row_tokens, target_tokens)
+
+    def shapes_of_rows(self, first: IntArray, most: IntArray) -> ShapesOfRows:
+        """Shapes that neighbouring rows share, see window_shapes.hpp."""
+        found = _kernels.window_shapes(*self.lengths, self.begin, first, most)
+        return ShapesOfRows(
+            found.cells, Shapes(found.n_rows, found.row_tokens, found.target_tokens)
+        )
+
+
+def _longest(side: IntArray) -> IntArray:
+    sizes = 2 ** np.arange(int(len(side) - 1).bit_length() + 1)
+    longest = np.tile(side, (len(sizes), 1))
+    for half, whole, size in zip(longest[:-1], longest[1:], sizes[:-1], strict=True):
+        whole[:] = half
+        np.maximum(half[:-size], half[size:], out=whole[:-size])
+    return longest

@@ -1,0 +1,160 @@
+"""Windows of packed rows: tokens and squared lengths are added up, and nothing is padded."""
+
+from collections.abc import Sequence
+from itertools import product
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Way
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import fits
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.windows import bundles, packed_windows
+from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
+from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
+from dynapipe_hpc.planner.batch.windows.price_windows import (
+    price_bundled_windows,
+    price_layouts,
+    price_windows,
+)
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
+from dynapipe_hpc.planner.cost.cost_model import KnownRows
+
+COST = LinearCost(token_bytes=2.0, recomputes=True)
+BOTH = (Layout.PADDED, Layout.PACKED)
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
+
+
+def room(n_bytes: int) -> Cluster:
+    return Cluster(n_stages=2, device_memory_bytes=n_bytes)
+
+
+def in_way(samples: Sequence[Sample], way: Way) -> MicroBatch:
+    """The micro-batch of some samples, made one by one."""
+    if way.layout is Layout.PADDED:
+        longest = max(sample.tokens for sample in samples)
+        rows = tuple((sample.sample_id,) for sample in samples)
+        return MicroBatch(rows, -(-longest // 8) * 8, way.recompute)
+    offsets = [0]
+    for sample in samples:
+        offsets.append(offsets[-1] + sample.tokens)
+    return MicroBatch(
+        (tuple(sample.sample_id for sample in samples),),
+        -(-offsets[-1] // 8) * 8,
+        way.recompute,
+        layout=Layout.PACKED,
+        offsets=tuple(offsets),
+    )
+
+
+def check_every_window(table: WindowTable, n_bytes: int) -> None:
+    """Each is there if it fits, as the micro-batch of its samples, at its costs."""
+    begin, n_bundles = table.begin.tolist(), len(table.begin) - 1
+    for first, size, (mode, way) in product(
+        range(n_bundles), range(1, n_bundles + 1), enumerate(table.ways)
+    ):
+        if first + size > n_bundles:
+            continue
+        expected = in_way(table.samples[begin[first] : begin[first + size]], way)
+        costs = microbatch_costs([expected], COST)
+        cell = table.cells_of(np.array([[first, size, mode]], np.uint32))[0]
+        assert (cell >= 0) == bool(fits(costs, np.full(2, float(n_bytes)))[0])
+        if cell >= 0:
+            assert table.microbatch(first, size, mode) == expected
+            np.testing.assert_allclose(table.costs.table[cell], costs.table[0], rtol=1e-12)
+
+
+@given(lengths=LENGTHS, n_bytes=st.integers(240, 2000), is_sorted=st.booleans())
+@settings(max_examples=40)
+def test_windows_of_both_layouts_are_those_of_their_samples(
+    lengths: list[int], n_bytes: int, is_sorted: bool
+) -> None:
+    samples = samples_of(lengths)
+    samples = order_samples(samples) if is_sorted else samples
+    for layouts in ((Layout.PACKED,), BOTH):
+        table = price_windows(samples, COST, room(n_bytes), layouts)
+        assert table.ways == tuple(
+            Way(layout, mode) for layout in layouts for mode in COST.recompute_modes
+        )
+        check_every_window(table, n_bytes)
+
+
+@given(lengths=st.lists(st.integers(1, 40), min_size=8, max_size=10))
+@settings(max_examples=10)
+def test_windows_of_bundles_hold_all_their_samples(lengths: list[int]) -> None:
+    with (
+        patch.object(bundles, "FEWEST_SAMPLES", 8 * bundles.PACKED_SHARE),
+        patch.object(bundles, "FEWEST_PER_REPLICA", 1),
+        patch.object(bundles, "BUNDLES_PER_REPLICA", 2),
+        patch.object(bundles, "BUNDLES_PER_LONGEST", 1.2),
+    ):
+        table = price_bundled_windows(order_samples(samples_of(lengths)), COST, room(5000), BOTH)
+    check_every_window(table, 5000)
+
+
+@given(lengths=LENGTHS, known=st.sampled_from([KnownRows(), KnownRows((1, 2), 8)]))
+def test_sums_are_those_of_a_loop(lengths: list[int], known: KnownRows) -> None:
+    windows = PackedWindows.of(np.array(lengths), np.arange(len(lengths) + 1), known, room(1))
+    first = np.arange(len(lengths))
+    found = windows.shapes_of_rows(first, windows.most(first))
+    expected = []
+    for i in range(len(lengths)):
+        tokens = pairs = 0
+        for n_samples, length in enumerate(lengths[i:], start=1):
+            tokens += length
+            pairs += length**2
+            filled = -(-tokens // 8) * 8
+            most = min(n_samples, known.most, filled / known.least_tokens)
+            n_rows = max(1, min(filled**2 / pairs, most))
+            expected.append((n_rows, filled / n_rows))
+    assert found.cells.tolist() == list(range(len(expected)))
+    np.testing.assert_allclose(np.stack(found.shapes[:2], axis=1), expected, rtol=1e-12)
+
+
+def test_windows_of_large_batches_keep_every_stage_busy() -> None:
+    lengths = np.array([60, 40, *[10] * 30])  # 400 tokens on 1 x 2 ranks
+    with patch.object(packed_windows, "FEWEST_LIMITED", 20):
+        windows = PackedWindows.of(lengths, np.arange(33), KnownRows(), room(1))
+    small = PackedWindows.of(lengths, np.arange(33), KnownRows(), room(1))
+    assert windows.most(np.array([0, 1, 2, 25, 31])).tolist() == [4, 9, 12, 7, 1]
+    assert small.most(np.array([0, 31])).tolist() == [32, 1]
+
+
+def test_only_windows_that_are_better_are_left_of_a_layout() -> None:
+    samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
+    padded, packed = (price_windows(samples, COST, room(10**6), [layout]) for layout in BOTH)
+    assert better_windows(padded, packed) is None
+    better = better_windows(packed, padded)
+    assert better is not None
+    for first, size in ((0, 1), (1, 1), (1, 2), (3, 2), (0, 2), (0, 6)):
+        window = np.array([[first, size, 0]], np.uint32)
+        lengths = [sample.tokens for sample in samples[first : first + size]]
+        is_better = sum(lengths) < size * (-(-lengths[0] // 8) * 8) - 7
+        assert (better.cells_of(window)[0] >= 0) == is_better
+        if is_better:
+            assert better.microbatch(first, size, 0) == in_way(
+                samples[first : first + size], better.ways[0]
+            )
+
+
+def test_layouts_that_add_nothing_are_not_searched_together() -> None:
+    samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
+    tables = price_layouts(samples, COST, room(10**6), BOTH)
+    assert [{way.layout for way in table.ways} for table in tables] == [
+        {Layout.PACKED},
+        {Layout.PADDED},
+    ]
+
+
+@pytest.mark.parametrize("layout", BOTH)
+def test_a_single_layout_has_one_table(layout: Layout) -> None:
+    (table,) = price_layouts(samples_of([40, 24]), COST, room(10**6), [layout])
+    assert table.ways == (Way(layout, Recompute.NONE), Way(layout, Recompute.FULL))

@@ -1,0 +1,167 @@
+"""Plans whose micro-batches may be packed: what they hold, and what they are worth."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples.equal_shares import rows_only
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+from tests.oracles.every_split import every_cut
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
+from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.split import split_samples
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.search.config import SearchConfig
+
+BOTH: tuple[LayoutName, ...] = ("padded", "packed")
+COST = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True)
+LENGTHS = samples_of([100, 3, 9, 97, 11, 16, 40, 41, 55, 7, 7, 30])
+
+
+def planner_of(
+    layouts: tuple[LayoutName, ...],
+    cluster: Cluster,
+    cost: CostModel = COST,
+    *,
+    effort: int = 6_250,
+    split: bool = False,
+) -> Planner:
+    rules = schedule_rules(ScheduleConfig(split_backward=split))
+    batch, search = DynamicConfig(layouts=layouts), SearchConfig(effort=effort)
+    chooser = dynamic_chooser(batch, search, rules, cost, cluster)
+    return Planner(chooser, cost, cluster, 8, rows_only(cluster), split_backward=split)
+
+
+def cluster_of(n_replicas: int = 1, n_bytes: int = 10**6) -> Cluster:
+    return Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=n_bytes)
+
+
+@pytest.mark.parametrize("layouts", [("packed",), BOTH])
+@pytest.mark.parametrize("effort", [0, 6_250])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("n_replicas", [1, 2])
+def test_packed_plans_hold_every_sample_and_take_as_long_as_predicted(
+    layouts: tuple[LayoutName, ...], effort: int, split: bool, n_replicas: int
+) -> None:
+    cluster = cluster_of(n_replicas, 700)
+    planner = planner_of(layouts, cluster, effort=effort, split=split)
+    choice = planner.choose(LENGTHS)
+    plans = planner.write(0, choice)
+    check_plans(plans)
+    for pipeline in choice.pipelines:
+        costs = microbatch_costs(pipeline.microbatches, COST)
+        timeline = simulate(pipeline.schedule, costs, cluster.link, COST.static_bytes)
+        assert timeline.makespan_ms == pytest.approx(pipeline.timeline.makespan_ms, rel=1e-12)
+        assert timeline.peak_bytes.max() <= 700
+    formed = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
+    assert sorted(i for m in formed for i in m.sample_ids) == list(range(len(LENGTHS)))
+    assert any(m.layout is Layout.PACKED for m in formed)
+    for m in formed:
+        if m.layout is Layout.PACKED:
+            lengths = [LENGTHS[i].tokens for i in m.sample_ids]
+            assert m.offsets == (0, *accumulate(lengths))
+            assert sum(lengths) <= m.row_tokens < sum(lengths) + 8
+            assert m.row_tokens % 8 == 0
+
+
+def fastest(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> MicroBatch | None:
+    """Of all layouts and modes that fit; of one sample alone, none keeps too much."""
+    ids = tuple(sample.sample_id for sample in samples)
+    lengths = [sample.tokens for sample in samples]
+    offsets = (0, *accumulate(lengths))
+    tried = [
+        m
+        for mode in cost.recompute_modes
+        for m in (
+            MicroBatch(tuple((i,) for i in ids), -(-max(lengths) // 8) * 8, mode),
+            MicroBatch(
+                (ids,), -(-sum(lengths) // 8) * 8, mode, layout=Layout.PACKED, offsets=offsets
+            ),
+        )
+    ]
+    costs = microbatch_costs(tried, cost)
+    works_ms = np.where(
+        fits(costs, activation_room_bytes(cost, cluster)), bottleneck_ms(costs), np.inf
+    )
+    return tried[int(works_ms.argmin())] if works_ms.min() < np.inf else None
+
+
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=6),
+    launch_ms=st.floats(0.1, 9),
+    n_replicas=st.integers(1, 2),
+    room_tokens=st.integers(64, 300),
+)
+@settings(max_examples=50)
+def test_no_cut_in_any_layouts_is_predicted_faster(
+    lengths: list[int], launch_ms: float, n_replicas: int, room_tokens: int
+) -> None:
+    cost = LinearCost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
+    cluster = cluster_of(n_replicas, 4 * room_tokens)
+    samples = order_samples(samples_of(lengths))
+    found = split_samples(samples, cost, cluster, 1.0, (Layout.PADDED, Layout.PACKED))
+
+    def predicted_ms(microbatches: Sequence[MicroBatch]) -> float:
+        costs = microbatch_costs(microbatches, cost)
+        return float(fill_ms(costs).max() + bottleneck_ms(costs).sum() / n_replicas)
+
+    best_ms = np.inf
+    for sizes in every_cut(len(samples)):
+        ends = list(accumulate(sizes))
+        parts = [samples[end - n : end] for end, n in zip(ends, sizes, strict=True)]
+        formed = [fastest(part, cost, cluster) for part in parts]
+        fitting = [m for m in formed if m is not None]
+        if len(fitting) == len(formed):
+            best_ms = min(best_ms, predicted_ms(fitting))
+    found_ms = predicted_ms(found)
+    assert found_ms == pytest.approx(best_ms) or (
+        found_ms > best_ms and len(found) >= n_replicas > 1
+    )
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("n_bytes", [350, 10**6])
+def test_more_layouts_never_make_a_worse_plan(n_replicas: int, n_bytes: int) -> None:
+    cluster = cluster_of(n_replicas, n_bytes)
+    times_ms = {
+        layouts: planner_of(layouts, cluster).choose(LENGTHS).best.iteration_ms
+        for layouts in (BOTH, ("padded",), ("packed",))
+    }
+    assert times_ms[BOTH] == min(times_ms.values())
+    assert times_ms[("packed",)] < times_ms[("padded",)]
+
+
+def test_a_layout_may_be_named_twice_and_in_any_order() -> None:
+    plans = [
+        planner_of(layouts, cluster_of()).choose(LENGTHS).best.iteration_ms
+        for layouts in (BOTH, ("packed", "padded", "packed"))
+    ]
+    assert plans[0] == plans[1]
+
+
+def test_packed_micro_batches_of_pairs_are_refused() -> None:
+    cost = LinearCost(has_targets=True)
+    planner_of(("padded",), cluster_of(), cost)
+    with pytest.raises(
+        InputError,
+        match=r"planner\.batch\.layouts is \['padded', 'packed'\], but for an encoder-decoder "
+        r"model only padded rows are planned; set it to \[\"padded\"\]",
+    ):
+        planner_of(BOTH, cluster_of(), cost)
