@@ -10,9 +10,11 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
+from dynapipe_hpc.planner.baselines.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
@@ -48,7 +50,12 @@ def authors(cluster: Cluster) -> Chooser:
     return AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=0), COST, cluster)
 
 
-every_chooser = pytest.mark.parametrize("chooser_for", [search, rules, one_mode, authors])
+def assigned(cluster: Cluster) -> Chooser:
+    return AsAssigned(PackedBalanced(120), SCHEDULE_RULES, COST, cluster)
+
+
+CHOOSERS = [search, rules, one_mode, authors, assigned]
+every_chooser = pytest.mark.parametrize("chooser_for", CHOOSERS)
 
 
 def described(candidate: Candidate) -> object:

@@ -31,9 +31,6 @@ MEMORY = ("tests/plan/test_memory.py",)
 COLUMNS = ("tests/planner/cost/test_cost_model.py",)
 SIMULATE = ("tests/planner/schedule/test_simulate.py",)
 CHOICE = ("tests/planner/test_choice.py",)
-ONE_MODE = ("tests/planner/baselines/test_one_mode.py",)
-TUNED = ("tests/planner/baselines/test_tuned.py",)
-GROUPED = ("tests/planner/baselines/test_length_grouped.py",)
 TUNE = ("tests/experiment/study/test_tune.py",)
 LESS = ("tests/planner/test_never_worse.py::"
         "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
@@ -44,14 +41,6 @@ PLAN = (
            "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
     Mutant("planner/choose/choice.py", "key=lambda candidate: candidate.iteration_ms",
            "key=lambda candidate: candidate.makespan_ms", "the update is left out", CHOICE),
-    Mutant("planner/baselines/one_mode.py", "if self.only_first and choice.candidates:",
-           "if choice.candidates:", "the first mode that fits is always taken", ONE_MODE),
-    Mutant("planner/baselines/tuned.py", "yield min(n, most)", "yield n",
-           "more rows than a replica has samples", TUNED),
-    Mutant("planner/baselines/tuned.py", "longest * 2 ** (k / 2)", "longest * 4**k",
-           "coarse token budgets", TUNED),
-    Mutant("planner/baselines/length_grouped.py", "lambda i: (size_of[i], i), reverse=True",
-           "lambda i: (size_of[i], i)", "shortest first", GROUPED),
     Mutant("experiment/study/tune.py", "candidate.iteration_ms for candidate",
            "candidate.makespan_ms for candidate", "the update is left out", TUNE),
     Mutant("experiment/study/variants.py", 'tables["model"].pop("layers_per_stage", None)', "pass",

@@ -11,6 +11,9 @@ from dynapipe_hpc.planner.baselines.config import (
     DensePackingConfig,
     LengthGroupedConfig,
     NaivePaddingConfig,
+    PackedBalancedConfig,
+    PackedFirstFitConfig,
+    PackedNextFitConfig,
     TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -26,6 +29,9 @@ BatchConfig = Annotated[
 
 EVERY_BATCH_RULE: tuple[BatchConfig, ...] = (
     DynamicConfig(),
+    PackedBalancedConfig(rule="packed_balanced"),
+    PackedFirstFitConfig(rule="packed_first_fit"),
+    PackedNextFitConfig(rule="packed_next_fit"),
     TokenBudgetConfig(rule="token_budget"),
     LengthGroupedConfig(rule="length_grouped"),
     NaivePaddingConfig(rule="naive_padding"),

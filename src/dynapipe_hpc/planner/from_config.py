@@ -7,6 +7,7 @@ from typing import assert_never
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import (
     AuthorsConfig,
@@ -14,14 +15,28 @@ from dynapipe_hpc.planner.baselines.config import (
     DensePackingConfig,
     LengthGroupedConfig,
     NaivePaddingConfig,
+    PackedBalancedConfig,
+    PackedFirstFitConfig,
+    PackedNextFitConfig,
     TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding, check_row_tokens
 from dynapipe_hpc.planner.baselines.gpipe import gpipe
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
+from dynapipe_hpc.planner.baselines.packed_balanced import PackedBalanced
+from dynapipe_hpc.planner.baselines.packed_first_fit import PackedFirstFit
+from dynapipe_hpc.planner.baselines.packed_next_fit import PackedNextFit
+from dynapipe_hpc.planner.baselines.packed_rows import check_decoder_only
+from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.baselines.tuned import Settings, Tuned, budgets, row_counts
+from dynapipe_hpc.planner.baselines.tuned import (
+    Settings,
+    Tuned,
+    budgets,
+    packed_budgets,
+    row_counts,
+)
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.dynamic import dynamic_rules, layouts_of
@@ -38,6 +53,9 @@ from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 from dynapipe_hpc.planner.search.config import SearchConfig
+
+ChooserWith = Callable[[CostModel, int], Chooser]
+"""A baseline for a cost model, with a setting."""
 
 RULES: Mapping[RuleName, ScheduleRule] = {
     "gpipe": gpipe,
@@ -134,7 +152,7 @@ def baseline_chooser(
     cluster: Cluster,
     max_tokens: int,
 ) -> Chooser:
-    """The batch rule of a baseline, with its setting or, if that is "tuned", with the best one.
+    """A baseline with its setting or, if that is "tuned", with the best one, in its best mode.
 
     Args:
         config: The [planner.batch] table.
@@ -144,27 +162,41 @@ def baseline_chooser(
         max_tokens: The longest row that costs are known of, data.max_tokens.
 
     Raises:
-        InputError: Packed rows are to be longer.
+        InputError: Dense rows are to be longer, or an encoder-decoder model's samples to be packed.
     """
-    rule_with: Callable[[int], BatchRule]
-    settings: Settings = row_counts
+
+    def unassigned(rule_with: Callable[[int], BatchRule]) -> ChooserWith:
+        return lambda cost, setting: BestOfRules([rule_with(setting)], rules, cost, cluster)
+
+    def packed(rule_with: Callable[[int], ReplicaRule]) -> ChooserWith:
+        check_decoder_only(config.rule, cost)
+        return lambda cost, setting: AsAssigned(rule_with(setting), rules, cost, cluster)
+
+    settings: Settings
     match config:
         case DensePackingConfig():
             check_row_tokens(config, max_tokens)
-            rule_with = partial(DensePacking, config.row_tokens, target_tokens=config.target_tokens)
-            setting = config.rows_per_microbatch
+            dense = partial(DensePacking, config.row_tokens, target_tokens=config.target_tokens)
+            chooser_with, settings = unassigned(dense), row_counts
         case NaivePaddingConfig():
-            rule_with, setting = NaivePadding, config.rows_per_microbatch
+            chooser_with, settings = unassigned(NaivePadding), row_counts
         case LengthGroupedConfig():
-            rule_with, setting = LengthGrouped, config.rows_per_microbatch
+            chooser_with, settings = unassigned(LengthGrouped), row_counts
         case TokenBudgetConfig():
-            rule_with, setting, settings = TokenBudget, config.tokens_per_microbatch, budgets
+            chooser_with, settings = unassigned(TokenBudget), budgets
+        case PackedNextFitConfig():
+            chooser_with, settings = packed(PackedNextFit), packed_budgets
+        case PackedFirstFitConfig():
+            chooser_with, settings = packed(PackedFirstFit), packed_budgets
+        case PackedBalancedConfig():
+            chooser_with, settings = packed(PackedBalanced), packed_budgets
         case _:
             assert_never(config)
-    if setting != "tuned":
-        return BestOfRules([rule_with(setting)], rules, cost, cluster)
-    of_modes = {
-        mode: Tuned(rule_with, settings, rules, OneMode(cost, mode), cluster)
-        for mode in cost.recompute_modes
-    }
+
+    def in_mode(cost: CostModel) -> Chooser:
+        if config.setting == "tuned":
+            return Tuned(partial(chooser_with, cost), settings, cost, cluster)
+        return chooser_with(cost, config.setting)
+
+    of_modes = {mode: in_mode(OneMode(cost, mode)) for mode in cost.recompute_modes}
     return OneModeForAll(of_modes, only_first=False)

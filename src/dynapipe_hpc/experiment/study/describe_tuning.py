@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dynapipe_hpc.experiment.study.tune import Prediction, Refusal
 from dynapipe_hpc.experiment.study.variants import Variant
 
-_COLUMNS = "{:>10} {:>9} {:>7} {:>6}  {:<14} {:<11} {:>4}  {}"
+_COLUMNS = "{:>10} {:>9} {:>7} {:>6}  {:<16} {:<11} {:>4}  {}"
 
 
 def describe_tuning(outcomes: Sequence[Prediction | Refusal]) -> Iterator[str]:

@@ -13,58 +13,92 @@ TokenCount = Annotated[int, Field(ge=1, le=2**40)] | Literal["tuned"]
 """Number of tokens, or "tuned" in the same way."""
 
 
-class DensePackingConfig(ConfigTable):
-    """Samples packed into rows of one length, the longest first, each where there is room.
+class RowCountConfig(ConfigTable):
+    """The table of a rule with as many rows in every micro-batch.
 
     Attributes:
         rule: Chooses this table.
         rows_per_microbatch: Rows of a micro-batch; fewer where replicas would have none.
+    """
+
+    rule: str
+    rows_per_microbatch: RowCount = "tuned"
+
+    @property
+    def setting(self) -> RowCount:
+        """What may be tuned."""
+        return self.rows_per_microbatch
+
+
+class TokenCountConfig(ConfigTable):
+    """The table of a rule with about as many tokens in every micro-batch.
+
+    Attributes:
+        rule: Chooses this table.
+        tokens_per_microbatch: Most tokens of a micro-batch, padding included; a longer sample is
+            alone. For packed_balanced, the most that micro-batches have on average.
+    """
+
+    rule: str
+    tokens_per_microbatch: TokenCount = "tuned"
+
+    @property
+    def setting(self) -> TokenCount:
+        """What may be tuned."""
+        return self.tokens_per_microbatch
+
+
+class DensePackingConfig(RowCountConfig):
+    """Samples packed into rows of one length, the longest first, each where there is room.
+
+    Attributes:
         row_tokens: Length of rows, at most data.max_tokens; at least as long as the longest
             sample of the iteration, which 0 stands for.
         target_tokens: Length of the rows of targets in a t5, in the same way.
     """
 
     rule: Literal["dense_packing"]
-    rows_per_microbatch: RowCount = "tuned"
     row_tokens: int = Field(default=0, ge=0, le=2**24)
     target_tokens: int = Field(default=0, ge=0, le=2**24)
 
 
-class NaivePaddingConfig(ConfigTable):
-    """Every sample padded to the longest of the iteration, in order of arrival.
-
-    Attributes:
-        rule: Chooses this table.
-        rows_per_microbatch: Samples of a micro-batch; fewer where replicas would have none.
-    """
+class NaivePaddingConfig(RowCountConfig):
+    """Every sample padded to the longest of the iteration, in order of arrival."""
 
     rule: Literal["naive_padding"]
-    rows_per_microbatch: RowCount = "tuned"
 
 
-class LengthGroupedConfig(ConfigTable):
-    """Samples by length, a fixed number per micro-batch, padded to its longest.
-
-    Attributes:
-        rule: Chooses this table.
-        rows_per_microbatch: Samples of a micro-batch; fewer where replicas would have none.
-    """
+class LengthGroupedConfig(RowCountConfig):
+    """Samples by length, a fixed number per micro-batch, padded to its longest."""
 
     rule: Literal["length_grouped"]
-    rows_per_microbatch: RowCount = "tuned"
 
 
-class TokenBudgetConfig(ConfigTable):
-    """Samples by length, as many per micro-batch as keep within a number of padded tokens.
-
-    Attributes:
-        rule: Chooses this table.
-        tokens_per_microbatch: Limit on padded tokens; halved where replicas would have no
-            micro-batch.
-    """
+class TokenBudgetConfig(TokenCountConfig):
+    """Samples by length, as many per micro-batch as keep within a number of padded tokens."""
 
     rule: Literal["token_budget"]
-    tokens_per_microbatch: TokenCount = "tuned"
+
+
+class PackedNextFitConfig(TokenCountConfig):
+    """One packed row per micro-batch, in order of arrival, as full as the next sample allows."""
+
+    rule: Literal["packed_next_fit"]
+
+
+class PackedFirstFitConfig(TokenCountConfig):
+    """One packed row per micro-batch, the longest samples first, each where there is room."""
+
+    rule: Literal["packed_first_fit"]
+
+
+class PackedBalancedConfig(TokenCountConfig):
+    """One packed row per micro-batch, all of about the same work, small ones first and last.
+
+    What is run in practice is this rule with planner.schedule.rules = ["1f1b"].
+    """
+
+    rule: Literal["packed_balanced"]
 
 
 class AuthorsConfig(ConfigTable):
@@ -84,5 +118,13 @@ class AuthorsConfig(ConfigTable):
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
 
 
-BaselineConfig = DensePackingConfig | NaivePaddingConfig | LengthGroupedConfig | TokenBudgetConfig
-"""Tables of baselines that only form micro-batches."""
+BaselineConfig = (
+    DensePackingConfig
+    | NaivePaddingConfig
+    | LengthGroupedConfig
+    | TokenBudgetConfig
+    | PackedNextFitConfig
+    | PackedFirstFitConfig
+    | PackedBalancedConfig
+)
+"""Tables of baselines that form micro-batches and leave their schedule open."""

@@ -10,17 +10,14 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.check_fit import FEWER_ROWS, check_fit
 from dynapipe_hpc.planner.baselines.config import DensePackingConfig
 from dynapipe_hpc.planner.baselines.first_fit import first_fit_decreasing
 from dynapipe_hpc.planner.baselines.split_for_replicas import split_for_replicas
-from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit, fits
-from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 Rows = Sequence[tuple[int, ...]]
-
-FEWER_ROWS = "lower planner.batch.rows_per_microbatch or data.max_tokens"
 
 
 class RowSize(NamedTuple):
@@ -141,25 +138,3 @@ def _grouped(
     return [
         MicroBatch(group, size.row_tokens, mode, size.target_tokens, layout) for group in enough
     ]
-
-
-def check_fit(
-    microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Cluster, way_out: str
-) -> None:
-    """Checks that micro-batches fit into memory.
-
-    Raises:
-        DoesNotFitError, NotMeasuredError: One does not; ends with the way out.
-    """
-    costs = microbatch_costs(microbatches, cost)
-    misfits = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))
-    if misfits.size:
-        largest = microbatches[misfits[0]]
-        targets = f" + {largest.target_tokens}" if largest.target_tokens else ""
-        raise does_not_fit(
-            f"a micro-batch of {largest.n_rows} x {largest.row_tokens}{targets} tokens",
-            costs.take(misfits[:1]),
-            cost,
-            cluster,
-            way_out,
-        )

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.fixed_rows import RowSize, check_fit
+from dynapipe_hpc.planner.baselines.check_fit import FEWER_TOKENS, check_fit
+from dynapipe_hpc.planner.baselines.fixed_rows import RowSize
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
@@ -35,8 +36,7 @@ class TokenBudget:
         while budget and len(microbatches) < cluster.n_replicas:
             budget //= 2
             microbatches = list(_filled(samples, cost, budget))
-        way_out = "lower planner.batch.tokens_per_microbatch or data.max_tokens"
-        check_fit(microbatches, cost, cluster, way_out)
+        check_fit(microbatches, cost, cluster, FEWER_TOKENS)
         return microbatches
 
 

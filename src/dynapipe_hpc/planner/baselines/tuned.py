@@ -7,13 +7,12 @@ from itertools import count
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.baselines.packed_rows import packed_tokens
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.row_length import row_lengths
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 SMALLEST_BUDGET = 1 / 8
 """Smallest token budget that is tried, in longest samples of the batch."""
@@ -24,19 +23,17 @@ Settings = Callable[[Sequence[Sample], CostModel, Cluster], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Plans an iteration by one batch rule with each of its settings.
+    """Plans an iteration by one baseline with each of its settings.
 
     Attributes:
-        rule_with: The batch rule with a setting.
+        chooser_with: The baseline with a setting, for the same costs and cluster.
         settings: Settings to try.
-        schedule_rules: Ways to order passes, all of which are tried.
         cost: Predicts time and memory.
         cluster: What the plans are for.
     """
 
-    rule_with: Callable[[int], BatchRule]
+    chooser_with: Callable[[int], Chooser]
     settings: Settings
-    schedule_rules: Sequence[ScheduleRule]
     cost: CostModel
     cluster: Cluster
 
@@ -49,10 +46,8 @@ class Tuned:
         tried: list[Candidate | Infeasible] = []
         failures: list[InputError] = []
         for setting in self.settings(samples, self.cost, self.cluster):
-            rules = [self.rule_with(setting)]
-            best = BestOfRules(rules, self.schedule_rules, self.cost, self.cluster)
             try:
-                tried += best.choose(samples).tried
+                tried += self.chooser_with(setting).choose(samples).tried
             except (DoesNotFitError, NotMeasuredError) as error:
                 failures.append(error)
         if not tried:
@@ -74,12 +69,26 @@ def row_counts(samples: Sequence[Sample], _: CostModel, cluster: Cluster) -> Ite
 
 
 def budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[int]:
-    """Token budgets a factor of the root of 2 apart, up to all samples of a replica."""
+    """Budgets of padded tokens, up to all samples of a replica as long as the longest."""
     lengths = row_lengths(samples, cost.is_encoder_decoder)
     longest = int((lengths.row_tokens + lengths.target_tokens).max())
-    most = longest * -(-len(samples) // cluster.n_replicas)
+    return _rising(longest, most=longest * -(-len(samples) // cluster.n_replicas))
+
+
+def packed_budgets(samples: Sequence[Sample], _: CostModel, cluster: Cluster) -> Iterator[int]:
+    """Budgets of tokens of packed rows, up to those of a replica, or of the longest sample."""
+    tokens = packed_tokens(samples)
+    longest, of_replica = int(tokens.max()), -(-int(tokens.sum()) // cluster.n_replicas)
+    return _rising(longest, most=max(longest, of_replica))
+
+
+def _rising(longest: int, most: int) -> Iterator[int]:
+    """Numbers of tokens a fourth root of 2 apart, from a share of the longest sample on."""
+    last = 0
     for k in count():
-        budget = int(SMALLEST_BUDGET * longest * 2 ** (k / 2))
-        yield min(budget, most)
-        if budget >= most:
+        budget = min(int(SMALLEST_BUDGET * longest * 2 ** (k / 4)), most)
+        if budget > last:
+            yield budget
+            last = budget
+        if budget == most:
             return

@@ -1,0 +1,101 @@
+"""What every replica rule promises, see `ReplicaRule`; here those that pack."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.packed_balanced import PackedBalanced
+from dynapipe_hpc.planner.baselines.packed_first_fit import PackedFirstFit
+from dynapipe_hpc.planner.baselines.packed_next_fit import PackedNextFit
+from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
+from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
+
+RULES: dict[str, ReplicaRule] = {
+    "next fit": PackedNextFit(tokens_per_microbatch=100),
+    "first fit": PackedFirstFit(tokens_per_microbatch=100),
+    "balanced": PackedBalanced(tokens_per_microbatch=100),
+}
+
+COST = LinearCost(launch_ms=(1.0, 0.5, 2.0), token_ms=(0.01, 0.02, 0.01), model_bytes=10.0)
+BYTES_PER_TOKEN = 3  # LinearCost: 2 stored and at most 1 transient
+
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+lengths = st.lists(st.integers(1, 128), min_size=1, max_size=30)
+
+
+@every_rule
+@given(lengths=lengths, n_replicas=st.integers(1, 3))
+def test_every_sample_lies_once_in_a_row_where_its_offsets_say(
+    rule: ReplicaRule, lengths: list[int], n_replicas: int
+) -> None:
+    assume(len(lengths) >= n_replicas)
+    cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
+    replicas = rule(samples_of(lengths), COST, cluster)
+    assert len(replicas) == n_replicas
+    assert all(replicas)
+    microbatches = [m for replica in replicas for m in replica]
+    assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(lengths)))
+    for m in microbatches:
+        (row,) = m.rows
+        assert m.layout is Layout.PACKED
+        assert m.offsets[0] == 0
+        assert [end - begin for begin, end in pairwise(m.offsets)] == [lengths[i] for i in row]
+        assert m.offsets[-1] <= m.row_tokens < m.offsets[-1] + 8
+        assert (m.row_tokens % 8, m.target_tokens, m.target_offsets) == (0, 0, ())
+
+
+@every_rule
+@given(lengths=lengths, n_replicas=st.integers(2, 4))
+def test_replicas_have_as_many_micro_batches_unless_one_has_too_few_samples(
+    rule: ReplicaRule, lengths: list[int], n_replicas: int
+) -> None:
+    assume(len(lengths) >= n_replicas)
+    cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
+    found = sorted(rule(samples_of(lengths), COST, cluster), key=len)
+    if len(found[0]) < len(found[-1]):
+        assert all(len(m.sample_ids) == 1 for m in found[0])
+
+
+@every_rule
+@given(lengths=lengths, room_tokens=st.integers(1, 300))
+def test_micro_batches_fit_or_an_error_says_which_does_not(
+    rule: ReplicaRule, lengths: list[int], room_tokens: int
+) -> None:
+    memory_bytes = 10 + BYTES_PER_TOKEN * room_tokens
+    cluster = Cluster(n_stages=3, device_memory_bytes=memory_bytes)
+    try:
+        (found,) = rule(samples_of(lengths), COST, cluster)
+    except DoesNotFitError as error:
+        assert f"cluster.device_memory_bytes is {memory_bytes:,}" in str(error)
+        assert "lower planner.batch.tokens_per_microbatch" in str(error)
+    else:
+        assert all(m.padded_tokens <= room_tokens for m in found)
+
+
+@every_rule
+def test_what_the_cost_model_does_not_know_is_an_error_of_its_own(rule: ReplicaRule) -> None:
+    cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
+    cost = LinearCost(launch_ms=(1.0,) * 3, token_ms=(0.01,) * 3, longest_row=32)
+    with pytest.raises(NotMeasuredError, match="outside of what the cost model knows"):
+        rule(samples_of([120]), cost, cluster)
+
+
+@every_rule
+def test_fewer_samples_than_replicas_are_an_error(rule: ReplicaRule) -> None:
+    cluster = Cluster(n_replicas=3, n_stages=3, device_memory_bytes=10**9)
+    with pytest.raises(TooFewMicroBatchesError, match="2 micro-batches for 3 replicas"):
+        rule(samples_of([5, 64]), COST, cluster)
+
+
+@every_rule
+def test_equal_input_gives_equal_micro_batches(rule: ReplicaRule) -> None:
+    cluster = Cluster(n_replicas=2, n_stages=3, device_memory_bytes=10**9)
+    samples = samples_of([7, 64, 33, 33, 9, 1, 50])
+    assert rule(samples, COST, cluster) == rule(samples, COST, cluster)

@@ -1,0 +1,109 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+from tests.examples.stage_costs import with_columns
+
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.packed_balanced import (
+    PackedBalanced,
+    packed_work,
+    small_at_both_ends,
+)
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+
+ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
+TWO = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
+
+
+@dataclass(frozen=True)
+class PairCost(LinearCost):
+    """Forward and backward times of 1 ms per token and of a time per pair of tokens."""
+
+    pair_ms: float = 0.0
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        n_rows, row_tokens, _ = shapes
+        pass_ms = (n_rows * (row_tokens + self.pair_ms * row_tokens**2) / 2)[:, None]
+        costs = LinearCost.stage_costs(self, shapes, recompute, out)
+        return with_columns(costs, forward_ms=pass_ms, backward_ms=pass_ms)
+
+
+def test_work_is_told_from_pairs_by_as_many_tokens_in_shorter_rows() -> None:
+    tokens = np.array([64, 10, 1])
+    found = packed_work(tokens, PairCost(pair_ms=0.5))
+    assert found == pytest.approx([64 + 0.5 * 64**2, 10 + 0.5 * 10**2, 1.5])
+
+
+@pytest.mark.parametrize(
+    "cost", [LinearCost(launch_ms=(3.0, 5.0)), LinearCost(longest_row=50)], ids=["launch", "hole"]
+)
+def test_without_pairs_and_where_nothing_was_measured_work_is_tokens(cost: LinearCost) -> None:
+    tokens = np.array([64, 10, 1])
+    found = packed_work(tokens, cost)
+    assert found / found[-1] == pytest.approx(tokens)
+
+
+def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> None:
+    samples = samples_of([32, 16, 16, 16, 16])
+
+    def sizes(cost: LinearCost) -> list[int]:
+        (found,) = PackedBalanced(48)(samples, cost, ROOMY)
+        return sorted(len(m.sample_ids) for m in found)
+
+    assert sizes(PairCost()) == [2, 3]  # 48 tokens each
+    assert sizes(PairCost(pair_ms=1e6)) == [1, 4]  # 1,024 pairs each
+
+
+def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens_needs() -> None:
+    found = PackedBalanced(44)(samples_of([48, 8, 8, 8, 8, 8]), LinearCost(), TWO)
+    # 48 tokens need two, which the one sample of that replica cannot form.
+    assert found[0] == [MicroBatch(((0,),), 48, layout=Layout.PACKED, offsets=(0, 48))]
+    assert [m.row_tokens for m in found[1]] == [24, 16]
+
+
+@pytest.mark.parametrize(("tokens", "n"), [(1000, 1), (64, 1), (63, 2), (32, 2), (31, 3), (1, 8)])
+def test_there_are_as_many_micro_batches_as_budgets_in_the_tokens(tokens: int, n: int) -> None:
+    (found,) = PackedBalanced(tokens)(samples_of([8] * 8), LinearCost(), ROOMY)
+    assert len(found) == n
+
+
+def test_small_ones_are_at_both_ends() -> None:
+    work = np.array([3.0, 9.0, 1.0, 7.0, 5.0])
+    assert small_at_both_ends(work) == [2, 4, 1, 3, 0]
+    (found,) = PackedBalanced(12)(samples_of([8, 40, 16, 32, 24]), LinearCost(), ROOMY)
+    assert [m.row_tokens for m in found] == [8, 24, 40, 32, 16]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=12, unique=True))
+def test_work_rises_to_the_largest_and_falls_after_it(work: list[int]) -> None:
+    order = small_at_both_ends(np.array(work, float))
+    assert sorted(order) == list(range(len(work)))
+    ordered = [work[i] for i in order]
+    top = ordered.index(max(ordered))
+    assert ordered[: top + 1] == sorted(ordered[: top + 1])
+    assert ordered[top:] == sorted(ordered[top:], reverse=True)
+    assert abs(top - (len(work) - 1) / 2) <= 0.5
+
+
+def test_a_micro_batch_that_does_not_fit_is_an_error_with_a_way_out() -> None:
+    small = Cluster(n_stages=2, device_memory_bytes=100)
+    with pytest.raises(DoesNotFitError, match=r"1 x 64 .* lower planner.batch.tokens_per_micro"):
+        PackedBalanced(64)(samples_of([30, 30]), LinearCost(), small)
+
+
+def test_fewer_samples_than_replicas_are_an_error() -> None:
+    with pytest.raises(TooFewMicroBatchesError, match="for 2 replicas"):
+        PackedBalanced(64)(samples_of([30]), LinearCost(), TWO)
