@@ -27,6 +27,9 @@ BUNDLES = tuple(
         "test_a_bundle_alone_may_keep_more_than_its_share_of_memory",
     )
 )
+PACKED = ("tests/planner/batch/windows/test_packed_windows.py",)
+LAYOUTS = ("tests/planner/test_layouts.py",)
+PACKED_BOUND = ("tests/planner/schedule/test_packed_bound.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 COLUMNS = ("tests/planner/cost/test_cost_model.py",)
 SIMULATE = ("tests/planner/schedule/test_simulate.py",)
@@ -168,6 +171,39 @@ PLAN = (
            "bundles that do not run", BUNDLES),
     Mutant("planner/batch/windows/window_lookup.py", "memory_share[alone[alone >= 0]] = 0",
            "memory_share[:0] = 0", "a bundle alone keeps too much", BUNDLES),
+    # packed micro-batches
+    Mutant("planner/cost/cost_model.py", "np.minimum(n_samples, known.most)", "known.most",
+           "more rows than samples", COLUMNS),
+    Mutant("planner/cost/cost_model.py", "known.most), tokens / known.least_tokens",
+           "known.most), np.inf", "packed rows that cost as much as longer ones", COLUMNS),
+    Mutant("planner/batch/packed_row.py", "row_tokens=padded(offsets[-1])",
+           "row_tokens=offsets[-1]", "packed rows of any length", LAYOUTS),
+    Mutant("planner/batch/packed_row.py", "(0, *accumulate(lengths))",
+           "(0, *accumulate(sorted(lengths)))", "boundaries of other samples", LAYOUTS),
+    Mutant("planner/batch/windows/packed_windows.py", "(lengths, lengths**2)",
+           "(lengths, lengths)", "pairs are not squares", PACKED),
+    Mutant("planner/batch/windows/packed_windows.py", "Shapes.packed(padded(tokens), ",
+           "Shapes.packed(tokens, ", "fill of packed rows costs nothing", PACKED),
+    Mutant("planner/batch/windows/packed_windows.py", "if is_large else np.inf",
+           "if True else np.inf", "windows of few samples are limited", PACKED),
+    Mutant("planner/batch/windows/window_table.py", "table.cells + before", "table.cells + 0",
+           "windows of one layout with the costs of another", PACKED),
+    Mutant("planner/batch/windows/window_table.py", "table.spans[:, row] + before",
+           "table.spans[:, row]", "cells of one layout for another", PACKED),
+    Mutant("planner/batch/windows/better_windows.py", "(1 - MARGIN) * of_other[others]",
+           "of_other[others].max()", "windows that are no better are kept", PACKED),
+    Mutant("planner/search/rule_plans.py", "Way(way.layout, max(way.recompute, mode))",
+           "Way(ways[0].layout, max(way.recompute, mode))", "more recomputation pads", LAYOUTS),
+    Mutant("planner/from_config.py", "if cost.is_encoder_decoder and Layout.PACKED in layouts:",
+           "if False:", "pairs are packed", LAYOUTS),
+    Mutant("planner/schedule/packed_bound.py", "length = rows.length[1:][runs]",
+           "length = rows.length[:-1][runs]", "lengths between two are free", PACKED_BOUND),
+    Mutant("planner/schedule/packed_bound.py", "[fit[:1], fit[:-1]]",
+           "[fit[:1], fit[:-1] & False]",
+           "only single rows run", PACKED_BOUND),
+    Mutant("planner/schedule/packed_bound.py", "np.maximum(1.0, (rows.tokens.max()",
+           "np.maximum(1.0, 4 * (rows.tokens.max()", "a round trip of longer samples",
+           PACKED_BOUND),
     # what kernels are told
     Mutant("planner/cost/cost_model.py", "BACKWARD_MS = 1\n    WEIGHT_MS = 2",
            "BACKWARD_MS = 2\n    WEIGHT_MS = 1", "columns in another order than the kernels'",

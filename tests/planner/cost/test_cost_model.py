@@ -50,7 +50,7 @@ def test_what_fills_up_a_packed_row_counts_as_tokens() -> None:
     [
         ([9], 16, KnownRows(), (1, 16)),
         ([5, 5], 16, KnownRows(), (2, 8)),
-        ([24] * 5, 120, KnownRows((1, 2)), (2, 60)),
+        ([24] * 5, 120, KnownRows((1, 2), 2), (2, 60)),
         ([8] * 8, 64, KnownRows(least_tokens=32), (2, 32)),
         ([8], 8, KnownRows(least_tokens=32), (1, 8)),
     ],

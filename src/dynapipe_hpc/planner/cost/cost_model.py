@@ -43,18 +43,15 @@ class KnownRows(NamedTuple):
 
     Attributes:
         n_rows: Numbers of rows, ascending, between which costs are straight lines at every length,
-            and beyond which nothing is known. If empty, any number is known, and more rows never
-            cost more per row.
+            and beyond which nothing is known. If empty, any number is known, and passes of more
+            rows never take more time per row.
+        most: Largest number of rows that is known in every mode.
         least_tokens: Length below which rows cost as much as at it.
     """
 
     n_rows: Sequence[int] = ()
+    most: float = np.inf
     least_tokens: int = 1
-
-    @property
-    def most(self) -> float:
-        """Largest number of rows."""
-        return self.n_rows[-1] if self.n_rows else np.inf
 
 
 class Shapes(NamedTuple):

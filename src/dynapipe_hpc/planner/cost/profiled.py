@@ -137,11 +137,11 @@ class ProfiledCost:
 
     @cached_property
     def known_rows(self) -> KnownRows:
-        """Rows that were measured in all modes; numbers of rows between them in any mode."""
+        """Rows that were measured."""
         every_rows, every_length, _ = zip(*(c.axes for c in self._costs_of.values()), strict=True)
         most = min(rows[-1] for rows in every_rows)
-        n_rows = sorted({n for rows in every_rows for n in rows.tolist() if n <= most})
-        return KnownRows(n_rows, max(int(lengths[0]) for lengths in every_length))
+        n_rows = sorted({n for rows in every_rows for n in rows.tolist()})
+        return KnownRows(n_rows, most, max(int(lengths[0]) for lengths in every_length))
 
     @cached_property
     def static_bytes(self) -> FloatArray:

@@ -8,6 +8,7 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms
 from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.update import least_update_ms
@@ -25,7 +26,8 @@ def lower_bound_ms(
     """Lower bound on the time of any plan of the same kind, the update at its end included.
 
     If the micro-batches of the plan are padded, all plans with padded micro-batches are of the same
-    kind; otherwise only those with its micro-batches on the same replicas.
+    kind; if some are packed, all with padded and packed ones; otherwise only those with the same
+    micro-batches on the same replicas.
 
     Args:
         pipelines: Pipelines of the plan, one per replica.
@@ -35,8 +37,11 @@ def lower_bound_ms(
         may_split: Whether plans of this kind may split backward passes.
     """
     update_ms = least_update_ms(cost, may_split=may_split)
-    if all(m.layout is Layout.PADDED for p in pipelines for m in p.microbatches):
+    layouts = {m.layout for pipeline in pipelines for m in pipeline.microbatches}
+    if layouts <= {Layout.PADDED}:
         return padded_bound_ms(samples, cost, cluster, may_split=may_split) + update_ms
+    if layouts <= {Layout.PADDED, Layout.PACKED}:
+        return packed_bound_ms(samples, cost, cluster, may_split=may_split) + update_ms
     slowest_ms = max(
         replica_bound_ms(pipeline.costs, cluster.link, may_split=may_split)
         for pipeline in pipelines

@@ -116,13 +116,13 @@ class StageBound:
             return self.bound_ms(2**log2_price, weight)
 
         for _ in range(2):
-            log2_price, priced_ms = _greatest(of_price, 0.0, LARGEST_LOG2_PRICE)
-            weight, weighed_ms = _greatest(of_weight, 0.0, 1.0)
+            log2_price, priced_ms = greatest(of_price, 0.0, LARGEST_LOG2_PRICE)
+            weight, weighed_ms = greatest(of_weight, 0.0, 1.0)
             found_ms = max(found_ms, priced_ms, weighed_ms)
         return found_ms
 
 
-def _greatest(f: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+def greatest(f: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
     """Approximate argmax and maximum of a unimodal function, by golden-section search."""
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     of_left, of_right = f(left), f(right)

@@ -1,0 +1,157 @@
+"""Bounds of all plans of padded and packed micro-batches."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.examples.equal_shares import equal_shares
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+from tests.examples.measured_layers import SHAPE, linear_table
+from tests.oracles.every_plan import every_partition
+from tests.oracles.every_schedule import least_makespan_ms
+
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms
+
+LINEAR = LinearCost((1.0, 2.0), (0.25, 0.25), token_bytes=2.0, recomputes=True)
+
+
+def in_every_way(samples: Sequence[Sample], cost: CostModel) -> Iterator[MicroBatch]:
+    """In both layouts and all modes."""
+    ids = tuple(sample.sample_id for sample in samples)
+    lengths = [sample.tokens for sample in samples]
+    offsets = tuple(map(int, np.cumsum([0, *lengths])))
+    for mode in cost.recompute_modes:
+        yield MicroBatch(tuple((i,) for i in ids), -(-max(lengths) // 8) * 8, mode)
+        yield MicroBatch(
+            (ids,), -(-sum(lengths) // 8) * 8, mode, layout=Layout.PACKED, offsets=offsets
+        )
+
+
+def every_plan(
+    samples: Sequence[Sample], cost: CostModel, n_replicas: int
+) -> Iterator[list[list[MicroBatch]]]:
+    """All partitions in all ways over all replicas; the order of entry is left to schedules."""
+    for groups in every_partition(samples):
+        for ways in product(*(in_every_way(group, cost) for group in groups)):
+            for owners in product(range(n_replicas), repeat=len(ways)):
+                replicas = [
+                    [m for m, owner in zip(ways, owners, strict=True) if owner == replica]
+                    for replica in range(n_replicas)
+                ]
+                if all(replicas):
+                    yield replicas
+
+
+def least_of_all_plans_ms(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, split: bool
+) -> float:
+    room_bytes = activation_room_bytes(cost, cluster)
+    known: dict[frozenset[MicroBatch], float] = {}
+
+    def replica_ms(microbatches: list[MicroBatch]) -> float:
+        key = frozenset(microbatches)
+        if key not in known:
+            costs = microbatch_costs(microbatches, cost)
+            known[key] = (
+                least_makespan_ms(costs, cluster.link, split=split, limit_bytes=room_bytes)
+                if fits(costs, room_bytes).all()
+                else np.inf
+            )
+        return known[key]
+
+    plans = every_plan(samples, cost, cluster.n_replicas)
+    return min(max(map(replica_ms, plan)) for plan in plans)
+
+
+@pytest.mark.parametrize(("split", "n_samples"), [(False, 3), (True, 2)])
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    launch_ms=st.tuples(*[st.sampled_from([0.0, 1.0, 5.0])] * 2),
+    token_ms=st.tuples(*[st.sampled_from([0.02, 0.1, 0.3])] * 2),
+    link=st.builds(Link, latency_ms=st.sampled_from([0.0, 2.0])),
+    n_replicas=st.integers(1, 2),
+    room_tokens=st.sampled_from([64, 100, 150, 10_000]),
+)
+@settings(max_examples=20, deadline=None)
+def test_no_plan_in_any_schedule_within_memory_is_shorter(
+    split: bool,
+    n_samples: int,
+    lengths: list[int],
+    launch_ms: tuple[float, float],
+    token_ms: tuple[float, float],
+    link: Link,
+    n_replicas: int,
+    room_tokens: int,
+) -> None:
+    samples = samples_of(lengths[:n_samples])
+    assume(n_replicas <= len(samples))
+    cost = LinearCost(launch_ms, token_ms, token_bytes=2.0)
+    cluster = Cluster(
+        n_replicas=n_replicas, n_stages=2, device_memory_bytes=3 * room_tokens, link=link
+    )
+    best_ms = least_of_all_plans_ms(samples, cost, cluster, split=split)
+    assert packed_bound_ms(samples, cost, cluster, may_split=split) <= best_ms * (1 + 1e-12)
+
+
+def works_ms(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[FloatArray]:
+    """Of all partitions, each group in its fastest way, all work on every stage."""
+    for groups in every_partition(samples):
+        formed = [list(in_every_way(group, cost)) for group in groups]
+        costs = [microbatch_costs(group, cost) for group in formed]
+        room_bytes = activation_room_bytes(cost, cluster)
+        least = [
+            np.where(fits(each, room_bytes)[:, None], each.work_ms, np.inf).min(axis=0)
+            for each in costs
+        ]
+        yield np.sum(least, axis=0)
+
+
+ONE_STAGE = Cluster(n_stages=1, device_memory_bytes=10**9)
+MODELS: dict[str, CostModel] = {
+    "linear": LinearCost((3.0,), (0.1,)),
+    "analytic": AnalyticCost(
+        SHAPE,
+        equal_shares(SHAPE, ONE_STAGE),
+        ONE_STAGE,
+        AnalyticConfig(recompute=("none", "full"), launch_ms=0.5, flops_per_ms=1e5),
+    ),
+    "profiled": ProfiledCost(
+        linear_table(),
+        SHAPE,
+        equal_shares(SHAPE, ONE_STAGE),
+        ONE_STAGE,
+        ProfiledConfig(path=Path("costs.h5")),
+    ).monotone,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5))
+@settings(max_examples=12, deadline=None)
+def test_no_partition_in_any_layouts_has_less_work(name: str, lengths: list[int]) -> None:
+    cost, samples = MODELS[name], samples_of(lengths)
+    bound_ms = packed_bound_ms(samples, cost, ONE_STAGE, may_split=True)
+    least_ms = min(float(work[0]) for work in works_ms(samples, cost, ONE_STAGE))
+    assert bound_ms <= least_ms * (1 + 1e-12)
+
+
+def test_many_samples_of_any_lengths_are_bounded_by_their_tokens_and_squares() -> None:
+    cost = LinearCost((0.0,), (0.1,))
+    samples = samples_of(range(10, 400, 3))
+    bound_ms = packed_bound_ms(samples, cost, ONE_STAGE, may_split=False)
+    work_ms = 0.1 * sum(sample.tokens for sample in samples)
+    assert 0.995 * work_ms <= bound_ms <= work_ms
