@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.microbatch import Layout, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
@@ -59,18 +59,24 @@ class BestOfSearch:
         """
         tried: list[Candidate | Infeasible] = []
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
+        without_hope: list[set[Way]] = []
         n_replicas, splits = self.cluster.n_replicas, may_split(self.schedule_rules)
         update_ms = least_update_ms(self.cost, may_split=splits)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
         for spaces in search_spaces(
             samples, self.cost, self.cluster, self.layouts, split_backward=splits
         ):
+            ways = {way for space in spaces.values() for way in space.windows.ways}
+            if any(ways <= hopeless for hopeless in without_hope):
+                continue
             candidates = Choice(tuple(tried)).candidates
             best_ms = min((c.iteration_ms for c in candidates), default=math.inf) - update_ms
             if any(space.may_beat(best_ms, n_replicas) for space in spaces.values()):
                 found = find_plan(spaces, n_replicas, self.config, self.batch_rules)
                 tried += self._promising(found, scheduler)
                 constructed = constructed or found.constructed
+            else:
+                without_hope.append(ways)
         return Choice(tuple(tried), constructed)
 
     def _promising(

@@ -67,7 +67,8 @@ class Schedule:
     @classmethod
     def of(cls, passes: Iterable[Iterable[Pass]]) -> Self:
         """The schedule with these passes on every stage."""
-        codes = [[len(PassKind) * p.microbatch + p.kind for p in row] for row in passes]
+        n_kinds = len(PassKind)
+        codes = [[n_kinds * p.microbatch + p.kind for p in row] for row in passes]
         return cls(np.array(codes, np.int32))
 
     def __eq__(self, other: object) -> bool:

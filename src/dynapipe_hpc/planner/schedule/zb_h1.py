@@ -1,9 +1,11 @@
 """Zero bubble H1: 1F1B whose backward passes are split."""
 
+import numpy as np
+
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
-from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Pass, PassKind, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
 
 
 def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
@@ -27,16 +29,15 @@ def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
     """
     check_each_fits(costs, activation_limit_bytes)
     n = costs.n_stages
-    schedule = Schedule.of(_passes(costs.n_microbatches, n - s, s) for s in range(n))
+    codes = [_codes(costs.n_microbatches, n - s, s) for s in range(n)]
+    schedule = Schedule(np.array(codes, np.int32))
     check_peaks("zero bubble H1", schedule, costs, activation_limit_bytes)
     return schedule
 
 
-def _passes(n_microbatches: int, n_warm_up: int, n_put_off: int) -> tuple[Pass, ...]:
+def _codes(n_microbatches: int, n_warm_up: int, n_put_off: int) -> IntArray:
     """Passes of a stage: F is `n_warm_up` micro-batches ahead of B, W `n_put_off` after B."""
-    turns = [
-        (Pass(PassKind.BACKWARD, i), Pass(PassKind.WEIGHT, i - n_put_off),
-         Pass(PassKind.FORWARD, i + n_warm_up))
-        for i in range(-n_warm_up, n_microbatches + n_put_off)
-    ]  # fmt: skip
-    return tuple(p for turn in turns for p in turn if 0 <= p.microbatch < n_microbatches)
+    turns = np.arange(-n_warm_up, n_microbatches + n_put_off)
+    microbatch = np.add.outer(turns, [0, -n_put_off, n_warm_up])
+    codes = len(PassKind) * microbatch + [PassKind.BACKWARD, PassKind.WEIGHT, PassKind.FORWARD]
+    return np.asarray(codes[(microbatch >= 0) & (microbatch < n_microbatches)])

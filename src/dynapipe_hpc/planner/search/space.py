@@ -15,6 +15,7 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 
 Windows = npt.NDArray[np.uint32]
+_Problem = tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool]
 Replicas = Sequence[Windows]
 """Windows of each replica in order: first sample, number of samples, mode; shape (n, 3)."""
 
@@ -67,12 +68,15 @@ class SearchSpace:
     room_bytes: FloatArray
     link: Link
     split_backward: bool
-    _problem: tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool] = field(init=False)
+    _known: list[_Problem] = field(default_factory=list, init=False)
 
-    def __post_init__(self) -> None:
-        windows, link = self.windows.kernel_costs, kernel_link(self.link)
-        problem = (windows, self.room_bytes, link, self.split_backward)
-        object.__setattr__(self, "_problem", problem)
+    @property
+    def _problem(self) -> _Problem:
+        """Arguments of all kernels, made once they are needed, as large tables take time."""
+        if not self._known:
+            windows, link = self.windows.kernel_costs, kernel_link(self.link)
+            self._known.append((windows, self.room_bytes, link, self.split_backward))
+        return self._known[0]
 
     def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
         """Plans constructed by rules, best first; see construct_plans.hpp.
