@@ -192,8 +192,6 @@ PLAN = (
            "table.spans[:, row]", "cells of one layout for another", PACKED),
     Mutant("planner/batch/windows/better_windows.py", "(1 - MARGIN) * of_other[others]",
            "of_other[others].max()", "windows that are no better are kept", PACKED),
-    Mutant("planner/search/rule_plans.py", "Way(way.layout, max(way.recompute, mode))",
-           "Way(ways[0].layout, max(way.recompute, mode))", "more recomputation pads", LAYOUTS),
     Mutant("planner/from_config.py", "if cost.is_encoder_decoder and Layout.PACKED in layouts:",
            "if False:", "pairs are packed", LAYOUTS),
     Mutant("planner/schedule/packed_bound.py", "+ n_pairs * c", "+ 2 * n_pairs * c",
