@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.check_fit import FEWER_TOKENS, check_fit
-from dynapipe_hpc.planner.batch.row_length import padded, positions, tokens_of
+from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
+from dynapipe_hpc.planner.batch.row_length import positions, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray
 
 Groups = Sequence[Sequence[int]]
@@ -50,14 +49,10 @@ def packed_replicas(
     Raises:
         DoesNotFitError, NotMeasuredError: A micro-batch does not fit into memory.
     """
-    tokens = packed_tokens(samples)
-
-    def packed(group: Sequence[int]) -> MicroBatch:
-        offsets = (0, *np.cumsum(tokens[group]).tolist())
-        row = tuple(samples[i].sample_id for i in group)
-        mode, row_tokens = cost.recompute_modes[0], padded(offsets[-1])
-        return MicroBatch((row,), row_tokens, mode, layout=Layout.PACKED, offsets=offsets)
-
-    found = [[packed(group) for group in groups] for groups in replicas]
+    mode = cost.recompute_modes[0]
+    found = [
+        [packed_microbatch([samples[i] for i in group], mode) for group in groups]
+        for groups in replicas
+    ]
     check_fit([m for microbatches in found for m in microbatches], cost, cluster, FEWER_TOKENS)
     return found
