@@ -17,14 +17,17 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from a100_inputs import MODELS, a100_table, batches, equal_shares, in_authors_rows
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
@@ -46,12 +49,19 @@ COLUMNS = {"batches": "{:.0f}", "ratio": "{:.4f}", "worst": "{:.4f}", "planning"
 Rows = dict[str, dict[str, float]]
 
 
-def planner_of(
-    folder: Path, entry: Mapping[str, Any], effort: int, *, split: bool = False
-) -> Planner:
-    """A planner for the model and the devices of some of the authors' plans."""
-    config, family = entry["config"], entry["input"].split("_")[0]
-    _, shape = MODELS[family]
+class Accounted(NamedTuple):
+    """A model on devices, as the authors count its costs."""
+
+    shape: ModelShape
+    placement: Placement
+    cluster: Cluster
+    cost: ProfiledCost
+
+
+def accounted(entry: Mapping[str, Any], table: ProfileTable, folder: Path) -> Accounted:
+    """The model and the devices of some of the authors' plans."""
+    config = entry["config"]
+    _, shape = MODELS[family_of(entry)]
     shape = shape.model_copy(update={"n_layers": config["layers"]})
     cluster = Cluster(
         n_replicas=config["dp"],
@@ -65,9 +75,22 @@ def planner_of(
         recompute=("none", "selective", "full"),
         accounting="authors",
     )
-    table = a100_table(folder / "profiles", family)
     placement = equal_shares(shape, cluster)
     cost = ProfiledCost(table, shape, placement, cluster, config_of_costs)
+    return Accounted(shape, placement, cluster, cost)
+
+
+def family_of(entry: Mapping[str, Any]) -> str:
+    """The model of some of the authors' plans: gpt or t5."""
+    return str(entry["input"]).split("_")[0]
+
+
+def planner_of(
+    folder: Path, entry: Mapping[str, Any], effort: int, *, split: bool = False
+) -> Planner:
+    """A planner for the model and the devices of some of the authors' plans."""
+    table = a100_table(folder / "profiles", family_of(entry))
+    shape, placement, cluster, cost = accounted(entry, table, folder)
     rules = schedule_rules(ScheduleConfig(split_backward=split))
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(effort=effort), rules, cost, cluster)
     boundaries = placement.boundaries(shape.architecture)

@@ -11,6 +11,7 @@ not fit into memory, or are larger than what was measured, are left out.
 
 import argparse
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from measured import print_table, write_json
 COLUMNS = {"tokens/s": "{:.0f}", "real": "{:.2f}", "best": "{:.0f}"}
 N_ROWS = (1, 2, 3, 4, 8)
 SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 1)  # of data.max_tokens; 0: as long as the longest sample
+OF_TOKENS = ("token_budget", "packed_next_fit", "packed_first_fit", "packed_balanced")
 BUDGETS = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3)  # of data.max_tokens
 
 Row = dict[str, float]
@@ -48,9 +50,9 @@ def settings_of(config: ExperimentConfig) -> Iterator[Setting]:
     yield Setting("dynamic", "{rule='dynamic'}")
     for n in N_ROWS:
         yield Setting("naive_padding", f"{{rule='naive_padding', rows_per_microbatch={n}}}")
-    for share in BUDGETS:
+    for rule, share in product(OF_TOKENS, BUDGETS):
         tokens = int(share * longest)
-        yield Setting("token_budget", f"{{rule='token_budget', tokens_per_microbatch={tokens}}}")
+        yield Setting(rule, f"{{rule='{rule}', tokens_per_microbatch={tokens}}}")
     target_shares = SHARES if config.model.architecture.has_target_rows else (0,)
     for n in N_ROWS:
         for row_share in (0, 1):
