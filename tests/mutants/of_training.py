@@ -16,6 +16,8 @@ SUMS = ("tests/training/test_early_sums.py",)
 CHECKPOINT = ("tests/training/test_checkpoint.py",)
 FLOAT16 = "::test_a_narrower_type_trains_alike[whole-gpt-torch.float16]"
 PRECISION = (f"tests/end_to_end/test_precision.py{FLOAT16}",)
+PROFILE = ("tests/experiment/profile/test_profile.py",)
+PROFILE_FILE = ("tests/planner/cost/table/test_profile_file.py",)
 
 TRAINING = (
     # which samples, which tokens
@@ -128,4 +130,13 @@ TRAINING = (
            "if address in kept:", "weights count", STAGE),
     Mutant("training/activation_memory.py", "self.live_bytes -= sum(", "sum(",
            "nothing is freed", STAGE),
+    # profiles of packed rows
+    Mutant("experiment/profile/bench.py", "if layout is Layout.PACKED:", "if False:",
+           "what is measured as packed rows is padded", PROFILE),
+    Mutant("experiment/profile/layer_profiles.py", "kind, layout.text)", "kind)",
+           "packed rows replace padded ones in a table", PROFILE),
+    Mutant("planner/cost/table/checksum.py", "if key.layout == PADDED:", "if False:",
+           "tables without layouts have another checksum", PROFILE_FILE),
+    Mutant("planner/cost/table/profile_file.py", '{"layout": PADDED, **_plain(group)}',
+           "_plain(group)", "tables without layouts cannot be read", PROFILE_FILE),
 )  # fmt: skip

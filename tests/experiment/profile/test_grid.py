@@ -2,6 +2,7 @@ import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 
 
@@ -45,6 +46,15 @@ def test_the_largest_micro_batch_leaves_two_per_stage_and_replica(
 def test_micro_batches_come_smallest_first() -> None:
     sizes = [m.padded_tokens for m in ProfileGrid.of(tiny_experiment()).microbatches()]
     assert sizes == sorted(sizes)
+
+
+def test_packed_rows_hold_the_same_samples_end_to_end() -> None:
+    grid = ProfileGrid.of(tiny_experiment(), max_tokens=64)
+    for rows, row in zip(grid.microbatches(), grid.packed(), strict=True):
+        assert row.layout is Layout.PACKED
+        assert row.rows == (rows.sample_ids,)
+        assert row.offsets == tuple(i * rows.row_tokens for i in range(rows.n_rows + 1))
+        assert row.row_tokens == row.offsets[-1]
 
 
 def test_a_limit_below_the_longest_row_is_an_input_error() -> None:

@@ -119,12 +119,37 @@ def test_a_second_profile_adds_the_modes_that_a_table_lacks(table: ProfileTable)
 
 
 def test_a_table_is_known_after_every_mode() -> None:
-    modes = [
-        {key.recompute for key in table.layers}
+    ways = [
+        {(key.layout, key.recompute) for key in table.layers}
         for table in profile(ALONE, with_modes("none", "full"), GRID, 0.0, lambda _: None)
         if table is not None
     ]
-    assert modes == [set(), {"none"}, {"none", "full"}]
+    order = [(layout, mode) for layout in ("padded", "packed") for mode in ("none", "full")]
+    assert ways == [set(order[:n]) for n in range(5)]
+
+
+def test_packed_rows_are_measured_where_padded_ones_are(table: ProfileTable) -> None:
+    n_packed = 0
+    for key, layer in table.layers.items():
+        if key.layout == "packed":
+            rows = table.layers[key._replace(layout="padded")]
+            np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
+            n_packed += 1
+            if (key.kind, key.recompute) == (LAYER, "none"):
+                # Documents of like length are gathered: what attention returns is kept twice.
+                tokens = np.array(GRID.rows)[:, None] * np.array(GRID.row_tokens)
+                more = (layer.stored_bytes - rows.stored_bytes) / tokens
+                assert np.nanmin(more) >= 4 * CONFIG.model.hidden_size
+    assert n_packed == len(table.layers) / 2
+
+
+def test_packed_rows_are_added_to_a_table_of_padded_ones(table: ProfileTable) -> None:
+    padded = {key: layer for key, layer in table.layers.items() if key.layout == "padded"}
+    begun = replace(table, layers=padded)
+    more = measured(with_modes("none"), begun)
+    assert {k for k in more.layers if k.layout == "packed"} == {
+        LayerKey(1, "none", key.kind, "packed") for key in padded if key.recompute == "none"
+    }
 
 
 @pytest.mark.parametrize(

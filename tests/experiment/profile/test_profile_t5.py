@@ -8,7 +8,7 @@ from tests.jobs.tiny_experiment import tiny_t5_experiment
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
+from dynapipe_hpc.experiment.profile.begun_table import begun_table, ways_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
@@ -73,4 +73,4 @@ def test_a_table_that_was_begun_is_known_again(table: ProfileTable, tmp_path: Pa
     path = tmp_path / "t.h5"
     write_table(table, path)
     begun = begun_table(path, CONFIG, GRID, n_ranks=1)
-    assert modes_to_measure(CONFIG, begun) == []
+    assert ways_to_measure(CONFIG, begun) == []

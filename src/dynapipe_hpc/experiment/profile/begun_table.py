@@ -1,9 +1,10 @@
 """A cost table to which a profile adds."""
 
+from itertools import product
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
@@ -46,11 +47,19 @@ def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> 
     return circumstances(config, n_ranks) | {"microbatches": str(grid)}
 
 
-def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Recompute]:
-    """Modes of recomputation that plans may use and that the table lacks."""
+def ways_to_measure(
+    config: ExperimentConfig, begun: ProfileTable | None
+) -> list[tuple[Layout, Recompute]]:
+    """Layouts with modes of recomputation that plans may use and that the table lacks."""
     cost = config.planner.cost
     modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
     n_shards = config.cluster.n_shards
-    kind = config.model.architecture.layer_kinds[-1]
-    return [mode for mode in modes if LayerKey(n_shards, mode.text, kind) not in known]
+    architecture = config.model.architecture
+    kind, can_pack = architecture.layer_kinds[-1], not architecture.has_target_rows
+    layouts = (Layout.PADDED, Layout.PACKED) if can_pack else (Layout.PADDED,)
+    return [
+        (layout, mode)
+        for layout, mode in product(layouts, modes)
+        if LayerKey(n_shards, mode.text, kind, layout.text) not in known
+    ]

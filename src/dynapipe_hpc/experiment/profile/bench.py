@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.rounds import (
@@ -45,8 +45,12 @@ class StackGroup(NamedTuple):
     microbatches: Sequence[MicroBatch]
 
 
-def stack_groups(shape: ModelShape, grid: ProfileGrid) -> list[StackGroup]:
+def stack_groups(
+    shape: ModelShape, grid: ProfileGrid, layout: Layout = Layout.PADDED
+) -> list[StackGroup]:
     """The groups of stacks to measure for a model."""
+    if layout is Layout.PACKED:
+        return [StackGroup(LAYER, STACKS, grid.packed())]
     if shape.architecture.layer_kinds == (LAYER,):
         return [StackGroup(LAYER, STACKS, grid.microbatches())]
     return [
@@ -72,13 +76,14 @@ class Bench:
     kept: RoundsFile | None
 
     def measure(
-        self, mode: Recompute, grid: ProfileGrid, on_progress: OnProgress
+        self, layout: Layout, mode: Recompute, grid: ProfileGrid, on_progress: OnProgress
     ) -> dict[str, FloatArray]:
         """Typical costs by kind of layer, for `layer_profiles`; empty except on the first rank."""
-        groups = stack_groups(self.config.model, grid)
+        groups = stack_groups(self.config.model, grid, layout)
         measured = {}
         for k, group in enumerate(groups):
-            known = self._rounds(group, mode, share_of(on_progress, k, len(groups)))
+            name = f"{layout.text} {mode.text} {group.kind}"
+            known = self._rounds(name, group, mode, share_of(on_progress, k, len(groups)))
             if self.job.is_first:
                 measured[group.kind] = known.typical()
         return measured
@@ -88,8 +93,9 @@ class Bench:
         if self.kept is not None:
             self.kept.clear()
 
-    def _rounds(self, group: StackGroup, mode: Recompute, on_progress: OnProgress) -> StackRounds:
-        name = f"{mode.text} {group.kind}"
+    def _rounds(
+        self, name: str, group: StackGroup, mode: Recompute, on_progress: OnProgress
+    ) -> StackRounds:
         begun = None if self.kept is None else self.kept.get(name)
         microbatches = [replace(m, recompute=mode) for m in group.microbatches]
         rounds = measure_rounds(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.batch.row_length import padded
 
@@ -91,6 +91,10 @@ class ProfileGrid:
         ]
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
+    def packed(self) -> list[MicroBatch]:
+        """The same micro-batches of a decoder-only model, the rows of each end to end in one."""
+        return [_end_to_end(microbatch) for microbatch in self.microbatches()]
+
     def pairs(self) -> list[MicroBatch]:
         """Micro-batches of an encoder-decoder model: all pairs of lengths, smallest first."""
         n = len(self.row_tokens)
@@ -102,6 +106,12 @@ class ProfileGrid:
             if n_rows * (tokens + target_tokens) <= self.max_tokens
         ]
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
+
+
+def _end_to_end(rows: MicroBatch) -> MicroBatch:
+    n_tokens = rows.n_rows * rows.row_tokens
+    offsets = tuple(range(0, n_tokens + 1, rows.row_tokens))
+    return MicroBatch((rows.sample_ids,), n_tokens, layout=Layout.PACKED, offsets=offsets)
 
 
 def _powers_of_two(first: int, last: int) -> Iterator[int]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
@@ -20,6 +20,7 @@ def layer_profiles(
     grid: ProfileGrid,
     config: ExperimentConfig,
     recompute: Recompute,
+    layout: Layout = Layout.PADDED,
 ) -> dict[LayerKey, LayerProfile]:
     """Derives the costs of layers from those of stacks, and puts them on the grid.
 
@@ -29,6 +30,7 @@ def layer_profiles(
         grid: The grid on which they were measured.
         config: The model and its number of shards.
         recompute: Activation checkpointing mode of the micro-batches.
+        layout: How their samples lay in rows.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
     parts = config.model.architecture.parts(n_shards)
@@ -38,7 +40,7 @@ def layer_profiles(
         axes, places = _pairs_of(grid) if of_pairs else _rows_of(grid)
         grids = np.full((len(QUANTITIES), *map(len, axes)), np.nan)
         grids[:, *places[:, : len(costs)]] = costs.T
-        key = LayerKey(n_shards, recompute.text, kind)
+        key = LayerKey(n_shards, recompute.text, kind, layout.text)
         parameters = parts[kind].parameters if kind in parts else 0
         profiles[key] = LayerProfile(parameters * element_bytes, axes, *grids)
     return profiles

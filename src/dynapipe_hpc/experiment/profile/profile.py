@@ -9,7 +9,7 @@ import torch
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.profile.begun_table import measured_with, modes_to_measure
+from dynapipe_hpc.experiment.profile.begun_table import measured_with, ways_to_measure
 from dynapipe_hpc.experiment.profile.bench import Bench
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
@@ -46,18 +46,18 @@ def profile(
         job: The ranks, after `check_profile`.
         config: The configuration of the run.
         grid: The micro-batches to measure.
-        repetition_s: Time, per mode of recomputation, for the rounds over the grid after the
-            first, which warms up.
+        repetition_s: Time, per layout and mode of recomputation, for the rounds over the grid after
+            the first, which warms up.
         on_progress: Callback that takes the share done, from 0 to 1.
         begun: Table to add to, on the first rank; None to begin one.
         beside: Path of the table; the rounds of an interrupted mode are kept beside it.
 
     Yields:
         The table so far on the first rank, None elsewhere: a new table first without layers, then
-        each time after a mode of recomputation, whose rounds are then deleted.
+        each time after a layout and mode of recomputation, whose rounds are then deleted.
     """
     torch.set_num_threads(config.training.threads)
-    modes = job.broadcast(modes_to_measure(config, begun))
+    ways = job.broadcast(ways_to_measure(config, begun))
     with job.agreeing():
         on = find_device(job, config)
     tied = _tied(job, config)
@@ -69,10 +69,10 @@ def profile(
     kept = None if table is None or beside is None else RoundsFile(beside, table.created)
     with tokens_on_disk(grid.samples, config.model.vocab_size) as tokens:
         bench = Bench(job, config, tokens, channels, on, repetition_s, kept)
-        for k, mode in enumerate(modes):
-            stacks = bench.measure(mode, grid, share_of(on_progress, k, len(modes)))
+        for k, (layout, mode) in enumerate(ways):
+            stacks = bench.measure(layout, mode, grid, share_of(on_progress, k, len(ways)))
             if table is not None:
-                new = layer_profiles(stacks, grid, config, mode)
+                new = layer_profiles(stacks, grid, config, mode, layout)
                 table = replace(table, layers={**table.layers, **new})
             yield table
             bench.forget()

@@ -8,6 +8,7 @@ from tests.examples.measured_layers import linear_layer, linear_table
 from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey
 
@@ -37,6 +38,29 @@ def test_what_stacks_of_layers_peaked_at_is_kept(tmp_path: Path) -> None:
     layers = read_table(tmp_path / "c.h5").layers
     np.testing.assert_array_equal(layers[LayerKey(1, "none", "layer")].stack_peak_bytes, peaks)
     assert layers[LayerKey(1, "none", "head")].stack_peak_bytes is None
+
+
+def test_packed_rows_have_a_place_of_their_own(tmp_path: Path) -> None:
+    table, path = linear_table(), tmp_path / "c.h5"
+    packed = {key._replace(layout="packed"): linear_layer(7.0) for key in table.layers}
+    write_table(replace(table, layers={**table.layers, **packed}), path)
+    found = read_table(path).layers
+    assert found.keys() == table.layers.keys() | packed.keys()
+    key = LayerKey(1, "none", "layer", "packed")
+    np.testing.assert_array_equal(found[key].forward_ms, packed[key].forward_ms)
+    with h5py.File(path) as file:
+        assert "layers/tensor_parallel=1/recompute=none,layout=packed/layer" in file
+
+
+def test_a_table_of_version_1_is_of_padded_rows(tmp_path: Path) -> None:
+    table, path = linear_table(), tmp_path / "c.h5"
+    write_table(table, path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["schema_version"] = 1
+        for kind in file["layers/tensor_parallel=1/recompute=none"].values():
+            del kind.attrs["layout"]
+    assert read_table(path).layers.keys() == table.layers.keys()
+    assert checksum_of(table) == "7c2c661ad1eed7fb"  # as version 1 computed it
 
 
 def test_a_measured_part_of_the_backward_pass_is_kept(tmp_path: Path) -> None:
@@ -76,8 +100,8 @@ def test_a_text_file_is_no_table(tmp_path: Path) -> None:
     [
         ({}, "an HDF5 file, but not a cost table"),
         (
-            {"format": "dynapipe-hpc cost table", "schema_version": 2},
-            "is a cost table of version 2, but this dynapipe-hpc reads 1",
+            {"format": "dynapipe-hpc cost table", "schema_version": 3},
+            "is a cost table of version 3, but this dynapipe-hpc reads 1 and 2",
         ),
     ],
 )

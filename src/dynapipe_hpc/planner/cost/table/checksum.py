@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
+from dynapipe_hpc.planner.cost.table.profile_table import PADDED, ProfileTable
 
 
 def checksum_of(table: ProfileTable) -> str:
@@ -22,7 +22,10 @@ def checksum_of(table: ProfileTable) -> str:
     found.update(_text(facts))
     for key, layer in sorted(table.layers.items()):
         names = {"parameter_bytes": float(layer.parameter_bytes), "grids": [*layer.grids]}
-        found.update(_text({**key._asdict(), **names}))
+        place = key._asdict()
+        if key.layout == PADDED:
+            del place["layout"]  # as tables of version 1 know none
+        found.update(_text({**place, **names}))
         for axis in layer.axes:
             found.update(np.ascontiguousarray(axis, "<i8").data)
         for grid in layer.grids.values():

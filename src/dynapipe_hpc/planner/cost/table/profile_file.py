@@ -27,6 +27,7 @@ from dynapipe_hpc.planner.cost.table.check_table import check_table
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_table import (
     OPTIONAL_QUANTITIES,
+    PADDED,
     QUANTITIES,
     LayerKey,
     LayerProfile,
@@ -37,7 +38,8 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 FORMAT = "dynapipe-hpc cost table"
 ROUNDS_FORMAT = "dynapipe-hpc rounds of a profile"
 """Format of the file beside a table whose profile was interrupted."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+WITHOUT_LAYOUTS = 1  # version of tables of padded rows
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
 AXES = ("rows", "row_tokens", "target_tokens")
@@ -140,10 +142,10 @@ def _check_format(file: h5py.File, path: Path) -> None:
         raise NotATableError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
     if name != FORMAT:
         raise NotATableError(f"{path}: is a {name}, not a cost table; {_AGAIN}")
-    if np.ndim(version) or version != SCHEMA_VERSION:
+    if np.ndim(version) or version not in (WITHOUT_LAYOUTS, SCHEMA_VERSION):
         raise NotATableError(
             f"{path}: is a cost table of version {version}, but this dynapipe-hpc reads "
-            f"{SCHEMA_VERSION}; {_AGAIN}"
+            f"{WITHOUT_LAYOUTS} and {SCHEMA_VERSION}; {_AGAIN}"
         )
 
 
@@ -173,7 +175,7 @@ def _read(file: h5py.File) -> ProfileTable:
 def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
     for mode in (mode for degree in stored_groups(layers) for mode in stored_groups(degree)):
         for group in stored_groups(mode):
-            attributes = _plain(group)
+            attributes = {"layout": PADDED, **_plain(group)}
             key = LayerKey(*(attributes[name] for name in LayerKey._fields))
             axes = tuple(_array(group, n, "iu") for n in AXES if holds(group, n) or n in AXES[:2])
             names = [*QUANTITIES, *(name for name in OPTIONAL_QUANTITIES if holds(group, name))]

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 
+PADDED = Layout.PADDED.text
 QUANTITIES = (
     "forward_ms",
     "backward_ms",
@@ -59,15 +61,20 @@ class LayerKey(NamedTuple):
         recompute: What its backward pass recomputes: none, selective or full.
         kind: layer, embedding, head (with the loss) or stage (what its passes take besides);
             encoder or decoder of a T5.
+        layout: How samples lay in rows: padded, or packed; then a micro-batch of n rows is one row
+            of n samples as long as they.
     """
 
     tensor_parallel: int
     recompute: str
     kind: str
+    layout: str = PADDED
 
     def __str__(self) -> str:
         """Place of the layer in a file."""
-        return f"tensor_parallel={self.tensor_parallel}/recompute={self.recompute}/{self.kind}"
+        layout = "" if self.layout == PADDED else f",layout={self.layout}"
+        way = f"recompute={self.recompute}{layout}"
+        return f"tensor_parallel={self.tensor_parallel}/{way}/{self.kind}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
