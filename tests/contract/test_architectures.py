@@ -18,6 +18,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models import gpt
+from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
@@ -239,6 +240,9 @@ ENDS = [
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_run = pytest.mark.parametrize("case", [c for c in CASES if c.module.run], ids=str)
 every_layer = pytest.mark.parametrize("case", [c for c in CASES if c.module.attentions], ids=str)
+every_split_layer = pytest.mark.parametrize(
+    "case", [c for c in CASES if c.module.attentions and not c.sequence_parallel], ids=str
+)
 every_end = pytest.mark.parametrize("case", ENDS, ids=str)
 every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 
@@ -333,6 +337,48 @@ def test_recomputed_work_is_all_but_the_last_map_which_nothing_needs(
     last_map = 2 * last_inputs * shape.hidden_size * own_tokens(case)
     again = backward.get_total_flops() - counted(part.work.backward, part.side)
     assert again == counted(part.recomputed_work(mode), part.side) - last_map
+
+
+def after_first_half(case: Case, mode: Recompute) -> tuple[DeferredWeights, Rows]:
+    """What the first half of a split backward pass leaves to the second, and what was read."""
+    module, rows = case.made()
+    waiting = DeferredWeights()
+    with deferring(waiting):
+        output = case.run(module, rows, mode)
+    torch.autograd.backward(output, torch.ones_like(output))
+    return waiting, rows
+
+
+@every_split_layer
+@every_mode
+def test_deferred_work_is_what_the_second_half_of_a_split_pass_computes(
+    case: Case, mode: Recompute
+) -> None:
+    waiting, _ = after_first_half(case, mode)
+    with FlopCounterMode(display=False) as second_half:
+        waiting.accumulate()
+    deferred = case.part.deferred_work(mode)
+    assert second_half.get_total_flops() == counted(deferred, case.part.side)
+
+
+@every_split_layer
+@every_mode
+def test_what_waits_for_the_second_half_is_no_more_than_what_the_forward_pass_kept(
+    case: Case, mode: Recompute
+) -> None:
+    # Of the gradients that enter and leave, one counts with the layer, as of activations.
+    # The encoder's output is kept for all layers together.
+    waiting, rows = after_first_half(case, mode)
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in waiting.kept}
+    storages.pop(rows.encoded.untyped_storage().data_ptr(), None)
+    n_bytes = sum(storage.nbytes() for storage in storages.values())
+    left_over = kept_bytes(case, mode) - n_bytes
+    if mode is Recompute.FULL:
+        assert n_bytes == 0
+    elif case.shape.family == "gpt" and mode is Recompute.NONE:
+        assert left_over == 0
+    else:
+        assert left_over >= 0
 
 
 def left_out_bytes(case: Case, mode: Recompute) -> int:

@@ -6,6 +6,7 @@ CONTRACT = "tests/contract/test_architectures.py"
 PARAMETERS = (f"{CONTRACT}::test_parameters_are_those_of_the_module",)
 WORK = (f"{CONTRACT}::test_work_is_what_torch_counts_in_products",)
 REPEATED = (f"{CONTRACT}::test_recomputed_work_is_all_but_the_last_map_which_nothing_needs",)
+DEFERRED = (f"{CONTRACT}::test_deferred_work_is_what_the_second_half_of_a_split_pass_computes",)
 KEPT = (f"{CONTRACT}::test_a_layer_keeps_what_is_said",)
 ENDS = (f"{CONTRACT}::test_embedding_and_head_keep_what_is_said_but_for_few_numbers_per_token",)
 TIED = ("tests/models/test_t5.py::test_every_split_starts_with_the_bits_of_the_whole_model",)
@@ -21,7 +22,7 @@ ARCHITECTURES = (
            "N_BUCKETS * sizes.n_heads", "every shard has the biases of all heads", PARAMETERS),
     Mutant("architecture/t5.py", "attention, crossed, fed_forward", "attention, fed_forward",
            "a decoder does not look at inputs", WORK),
-    Mutant("architecture/blocks.py", "Amount(8 * width * heads), ", "Amount(6 * width * heads), ",
+    Mutant("architecture/blocks.py", "Amount(8 * width * heads)", "Amount(6 * width * heads)",
            "no output map of attention", WORK),
     Mutant("architecture/blocks.py", "Amount(4 * width * heads, 4 * width * heads)",
            "Amount(8 * width * heads)", "keys and values are made of targets", WORK),
@@ -33,6 +34,8 @@ ARCHITECTURES = (
            "selective recomputation keeps attention", REPEATED),
     Mutant("architecture/t5.py", "vectors=width, n_kept=1", "vectors=width, n_kept=2",
            "a ReLU keeps what enters it", KEPT),
+    Mutant("architecture/blocks.py", "Amount(2 * n_kept * width * inner)",
+           "Amount(4 * width * inner)", "both maps around a ReLU defer", DEFERRED),
     Mutant("architecture/blocks.py", "kept=Amount(2 * stream + 2 * heads, 2 * heads)",
            "kept=Amount(2 * stream + 4 * heads)", "keys and values are kept of targets", KEPT),
     Mutant("architecture/part.py", "if recompute not in block.recomputed_in]", "]",

@@ -13,6 +13,11 @@ VOCABULARY = ("tests/models/test_sharded_vocabulary.py",)
 ATTENTION = ("tests/models/test_attention.py",)
 LOSS = ("tests/models/test_linear_cross_entropy.py",)
 DRAWN = ("tests/models/test_initialize.py",)
+DEFERRED = ("tests/models/test_deferred_weights.py",)
+WAITING = (
+    "tests/contract/test_architectures.py::"
+    "test_what_waits_for_the_second_half_is_no_more_than_what_the_forward_pass_kept",
+)
 STREAM = ("tests/models/test_residual_stream.py",)
 SPREAD = (
     "tests/end_to_end/test_exactness.py::test_three_steps_of_the_optimizer_give_the_unsplit_weights",
@@ -104,8 +109,8 @@ MODELS = (
     Mutant("models/relative_bias.py", " + n_buckets * (distances > 0)", "",
            "the encoder takes both directions for one", BIAS),
     # shards
-    Mutant("models/sharded_linear.py", "stream.sum(functional.linear(values, self.weight))",
-           "stream.sum(functional.linear(values, self.weight, self.bias))",
+    Mutant("models/sharded_linear.py", "stream.sum(linear(values, self.weight))",
+           "stream.sum(linear(values, self.weight, self.bias))",
            "every shard adds the bias", LINEAR),
     Mutant("models/shards.py", "context.shards.sum_over_shards(gradients[0])", "gradients[0]",
            "gradients of inputs are one shard's", LINEAR),
@@ -203,6 +208,25 @@ MODELS = (
            "1", "all logits at once", LOSS),
     Mutant("models/linear_cross_entropy.py", "torch.promote_types(hidden.dtype, torch.float32)",
            "hidden.dtype", "16-bit sums", LOSS),
+    # split backward passes
+    Mutant("models/deferred_weights.py", "weight.detach(), bias, partial", "weight, bias, partial",
+           "hooks are called before there is a gradient", DEFERRED),
+    Mutant("models/deferred_weights.py", "values.detach(), gradient)", "values, gradient)",
+           "what was received keeps its gradient", DEFERRED),
+    Mutant("models/deferred_weights.py", "self._waiting.popleft()", "self._waiting.pop()",
+           "the first layers come first", DEFERRED),
+    Mutant("models/deferred_weights.py", "            del values, gradient  #", "            #",
+           "factors outlive their product", DEFERRED),
+    Mutant("models/deferred_weights.py", "rows.sum(0) if context.has_bias else None", "None",
+           "biases get no gradient", DEFERRED),
+    Mutant("models/deferred_weights.py", "_QUEUE.reset(outer)", "pass",
+           "what comes later is deferred, too", DEFERRED),
+    Mutant("models/recompute.py", ", deferring(None):", ":",
+           "what is recomputed is kept for gradients of weights", DEFERRED),
+    Mutant("models/t5_layers.py",
+           "with deferring(None):\n            output: Tensor = self.output(functional.r",
+           "if True:\n            output: Tensor = self.output(functional.r",
+           "a ReLU's output and the gradient of its input wait together", WAITING),
     # stages of full size
     Mutant("models/collate_pairs.py", "if not self.is_padded:",
            "if not (self.lengths < self.tokens.shape[1]).any():",

@@ -23,10 +23,12 @@ def self_attention(width: int, stream: int, heads: int, vectors: int, n_joined: 
         vectors: Number of parameters of the norm and the biases.
         n_joined: Number of the maps of queries, keys and values that share one weight.
     """
+    maps = Amount(8 * width * heads)
     return Block(
         parameters=4 * width * heads + vectors,
         largest_weight=n_joined * width * heads,
-        work=Work(Amount(8 * width * heads), Amount(per_pair=4 * heads)),
+        work=Work(maps, Amount(per_pair=4 * heads)),
+        deferrable=maps,
         kept=Amount(2 * stream + 4 * heads),
         n_sums=1,
         recomputed_in=ATTENTION_IN,
@@ -39,10 +41,12 @@ def cross_attention(width: int, stream: int, heads: int, vectors: int, n_joined:
     Its pairs of tokens are counted with those of the targets' self-attention, see `Side.TARGETS`.
     The arguments are those of `self_attention`.
     """
+    maps = Amount(4 * width * heads, 4 * width * heads)
     return Block(
         parameters=4 * width * heads + vectors,
         largest_weight=n_joined * width * heads,
-        work=Work(Amount(4 * width * heads, 4 * width * heads)),
+        work=Work(maps),
+        deferrable=maps,
         kept=Amount(2 * stream + 2 * heads, 2 * heads),
         n_sums=1,
         recomputed_in=ATTENTION_IN,
@@ -58,12 +62,14 @@ def feed_forward(width: int, stream: int, inner: int, vectors: int, n_kept: int)
         inner: Width between the maps, on the shard.
         vectors: Number of parameters of the norm and the biases.
         n_kept: Number of tensors of the inner width that backward needs: the function's output
-            and, if its derivative cannot be computed from that, its input.
+            and, if its derivative cannot be computed from that, its input. For the gradients of
+            as many of the two maps there is room until W.
     """
     return Block(
         parameters=2 * width * inner + vectors,
         largest_weight=width * inner,
         work=Work(Amount(4 * width * inner)),
+        deferrable=Amount(2 * n_kept * width * inner),
         kept=Amount(2 * stream + n_kept * inner),
         n_sums=1,
         recomputed_in=(Recompute.FULL,),

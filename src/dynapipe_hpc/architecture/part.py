@@ -65,6 +65,8 @@ class Block:
         parameters: Number of weights on one shard, norms and biases included.
         largest_weight: Number of numbers of the largest of these weights.
         work: Operations of the forward pass.
+        deferrable: Operations of linear maps whose weight gradients may be computed by a pass of
+            their own; what they need until then is no more than `kept`.
         kept: Numbers kept for the backward pass, in the precision of activations.
         n_sums: Number of all-reduces over shards in each direction, each of a tensor as wide as the
             residual stream.
@@ -74,6 +76,7 @@ class Block:
     parameters: int
     largest_weight: int
     work: Work = NO_WORK
+    deferrable: Amount = NOTHING
     kept: Amount = NOTHING
     n_sums: int = 0
     recomputed_in: tuple[Recompute, ...] = ()
@@ -119,6 +122,13 @@ class Part:
         """Operations of the forward pass."""
         return _work_of(self.blocks)
 
+    def deferred_work(self, recompute: Recompute) -> Amount:
+        """Operations of the linear maps whose weight gradients a split backward pass leaves to W.
+
+        A block that is recomputed keeps its input only, and leaves none.
+        """
+        return total(*(block.deferrable for block in self._left(recompute)))
+
     def recomputed_work(self, recompute: Recompute) -> Amount:
         """Operations of the forward pass that the backward pass recomputes."""
         return _work_of(self._recomputed(recompute)).forward
@@ -137,7 +147,7 @@ class Part:
             recompute: What the backward pass recomputes.
             element_bytes: Bytes per number of an activation.
         """
-        left = [block for block in self.blocks if recompute not in block.recomputed_in]
+        left = self._left(recompute)
         is_entering_kept = len(left) < len(self.blocks)
         entering = self.entering.times(element_bytes) if is_entering_kept else NOTHING
         return total(_kept_bytes(left, element_bytes), entering)
@@ -150,6 +160,9 @@ class Part:
     def transient_most_bytes(self, element_bytes: int) -> float:
         """Limit of the bytes needed in addition during a forward pass; infinite without one."""
         return self.transient_most * (element_bytes + FLOAT32_BYTES)
+
+    def _left(self, recompute: Recompute) -> list[Block]:
+        return [block for block in self.blocks if recompute not in block.recomputed_in]
 
     def _recomputed(self, recompute: Recompute) -> list[Block]:
         return [block for block in self.blocks if recompute in block.recomputed_in]

@@ -8,8 +8,8 @@ Source:
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from dynapipe_hpc.models.deferred_weights import linear
 from dynapipe_hpc.models.residual_stream import ResidualStream
 from dynapipe_hpc.models.shards import Shards
 from dynapipe_hpc.models.split import Split
@@ -43,7 +43,7 @@ class ColumnLinear(nn.Module):
 
         The gradient of `values` is this shard's part of it.
         """
-        return functional.linear(values, self.weight, self.bias)
+        return linear(values, self.weight, self.bias)
 
 
 class RowLinear(nn.Module):
@@ -67,6 +67,6 @@ class RowLinear(nn.Module):
     def forward(self, values: Tensor, stream: ResidualStream) -> Tensor:
         """Maps this shard's (..., inputs / shards) to a tensor of the stream."""
         if self._n_shards == 1:
-            return functional.linear(values, self.weight, self.bias)
-        output = stream.sum(functional.linear(values, self.weight))
+            return linear(values, self.weight, self.bias)
+        output = stream.sum(linear(values, self.weight))
         return output if self.bias is None else output + self.bias

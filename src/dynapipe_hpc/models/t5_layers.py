@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import attention
+from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
@@ -77,7 +78,10 @@ class FeedForward(nn.Module):
     def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
         """Maps a tensor of the stream to another one."""
         (inner,) = stream.map(hidden, self.inner)
-        output: Tensor = self.output(functional.relu(inner), stream)
+        # A ReLU keeps only its output. Beside it, the gradient that `inner` defers would be more
+        # than the forward pass has kept, so the output's weights do not wait.
+        with deferring(None):
+            output: Tensor = self.output(functional.relu(inner), stream)
         return output
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.architecture.amount import NOTHING
 from dynapipe_hpc.architecture.part import BACKWARD_WORK
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
@@ -136,11 +137,15 @@ class AnalyticCost:
         summed_ms = tokens.times(estimate.summed_bytes) / config.reduction_bytes_per_ms
         forward_ms = config.launch_ms + np.maximum(linear_ms + attention_ms, moved_ms) + summed_ms
         repeated_ms = tokens.times(estimate.repeated_flops) / config.flops_per_ms
+        weight_ms = np.zeros_like(forward_ms)
+        if estimate.deferred_flops != NOTHING:
+            deferred_ms = tokens.times(estimate.deferred_flops) / config.flops_per_ms
+            weight_ms = config.launch_ms + np.maximum(deferred_ms, moved_ms)
         transient = tokens.times(estimate.transient_bytes).clip(max=estimate.transient_most_bytes)
         return _Layer(
             forward_ms=forward_ms,
             backward_ms=BACKWARD_WORK * forward_ms + repeated_ms,
-            weight_ms=config.launch_ms + np.maximum(linear_ms, moved_ms),
+            weight_ms=weight_ms,
             stored_bytes=tokens.times(estimate.stored_bytes),
             forward_transient_bytes=transient,
             backward_transient_bytes=(

@@ -15,6 +15,7 @@ class LayerEstimate:
     Attributes:
         side: Tokens that pass through it.
         work: Operations of its forward pass.
+        deferred_flops: Operations of what W computes gradients for, see `Part.deferred_work`.
         read_weight_bytes: Weights that every pass reads.
         moved_bytes: Activations that the forward pass writes and reads.
         summed_bytes: Tensors that each direction adds up over shards.
@@ -28,6 +29,7 @@ class LayerEstimate:
 
     side: Side
     work: Work
+    deferred_flops: Amount
     read_weight_bytes: int
     moved_bytes: Amount
     summed_bytes: Amount
@@ -65,6 +67,7 @@ def layer_estimates(
         estimates[kind] = LayerEstimate(
             side=part.side,
             work=part.work,
+            deferred_flops=part.deferred_work(recompute),
             read_weight_bytes=0 if is_looked_up else part.parameters * element_bytes,
             moved_bytes=total(part.kept_bytes(Recompute.NONE, element_bytes), transient),
             summed_bytes=Amount(part.n_sums * token_bytes) if n_shards > 1 else NOTHING,

@@ -96,7 +96,7 @@ class ProfiledCost:
         for mode, each in layers_of_mode.items():
             axes, spread = common_axes(each, config.path), on_three_axes(each)
             weights = {
-                kind: weight_ms(kind, layer, plain_ms.at(kind, axes), shape, axes)
+                kind: weight_ms(kind, layer, plain_ms.at(kind, axes), shape, axes, mode)
                 for kind, layer in spread.items()
             }
             grid = stage_grids(spread, weights, stages.counts, repair)

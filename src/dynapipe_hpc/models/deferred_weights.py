@@ -1,0 +1,116 @@
+"""Split backward pass of linear maps: gradients of weights that are computed later.
+
+Source:
+    Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, section 2.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional
+
+
+class DeferredWeights:
+    """Queue of the weight gradients that the backward pass of a micro-batch leaves for later.
+
+    A gradient that waits keeps the two tensors whose product it is: the input of a map and the
+    gradient of its output.
+    """
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self._waiting: deque[_Product] = deque()
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """Weights whose gradients wait; a backward pass defers that of each once."""
+        return [product.weight for product in self._waiting]
+
+    @property
+    def kept(self) -> list[Tensor]:
+        """Tensors that wait for `accumulate`."""
+        return [tensor for _, *factors in self._waiting for tensor in factors]
+
+    def defer(self, weight: Tensor, values: Tensor, gradient: Tensor) -> None:
+        """Puts the gradient of a weight, shape (outputs, inputs), into the queue.
+
+        Args:
+            weight: Weight of a linear map, a leaf of the graph.
+            values: Input of the map, shape (..., inputs).
+            gradient: Gradient of its output, shape (..., outputs).
+        """
+        self._waiting.append(_Product(weight, values, gradient))
+
+    def accumulate(self) -> None:
+        """Adds the gradients to the weights', in the order of the backward pass; frees the queue.
+
+        Hooks of the weights see each as a backward pass of its own.
+        """
+        while self._waiting:
+            weight, values, gradient = self._waiting.popleft()
+            product = gradient.flatten(0, -2).t() @ values.flatten(0, -2)
+            del values, gradient  # before the next is computed
+            torch.autograd.backward(weight, product)
+
+
+class _Product(NamedTuple):
+    weight: Tensor
+    values: Tensor
+    gradient: Tensor
+
+
+_QUEUE: ContextVar[DeferredWeights | None] = ContextVar("deferred weights", default=None)
+
+
+@contextmanager
+def deferring(queue: DeferredWeights | None) -> Iterator[None]:
+    """Lets maps that run inside the block defer their weight gradients; with None, they do not."""
+    outer = _QUEUE.set(queue)
+    try:
+        yield
+    finally:
+        _QUEUE.reset(outer)
+
+
+def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Linear map, as `torch.nn.functional.linear`; inside `deferring`, its gradients are split.
+
+    The backward pass then computes those of the input and the bias, by the same products as torch.
+    """
+    queue = _QUEUE.get()
+    if queue is None:
+        return functional.linear(values, weight, bias)
+    # Were the weight an input, autograd would call its hooks although there is no gradient yet.
+    split = _SplitLinear.apply(values, weight.detach(), bias, partial(queue.defer, weight))  # type: ignore[no-untyped-call]
+    output: Tensor = split
+    return output
+
+
+class _SplitLinear(Function):
+    @staticmethod
+    def forward(
+        context: Any,
+        values: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        defer: Callable[[Tensor, Tensor], None],
+    ) -> Tensor:
+        context.save_for_backward(values, weight)
+        context.has_bias, context.defer = bias is not None, defer
+        return functional.linear(values, weight, bias)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        values, weight = context.saved_tensors
+        (gradient,) = gradients
+        context.defer(values.detach(), gradient)  # a leaf would keep its own gradient, too
+        rows = gradient.flatten(0, -2)
+        to_bias = rows.sum(0) if context.has_bias else None
+        return (rows @ weight).view_as(values), None, to_bias, None
