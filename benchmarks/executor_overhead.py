@@ -86,13 +86,22 @@ class EmptyStage:
     def load(self, index: int, microbatch: MicroBatch) -> None:
         pass
 
-    def forward(self, index: int, activation: Tensor | None) -> Tensor | None:  # noqa: ARG002
+    def forward(
+        self,
+        index: int,  # noqa: ARG002
+        activation: Tensor | None,  # noqa: ARG002
+        *,
+        split_backward: bool = False,  # noqa: ARG002
+    ) -> Tensor | None:
         return self._forward
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:  # noqa: ARG002
         return self._backward
 
-    def expect_last_backward(self) -> None:
+    def backward_weight(self, index: int) -> None:
+        pass
+
+    def expect_last_backward(self, index: int) -> None:
         pass
 
     def reduce_gradients(self) -> None:

@@ -20,7 +20,6 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.schedule.config import RuleName
 
 pytestmark = pytest.mark.exactness
 
@@ -64,7 +63,7 @@ def test_packed_rows_give_the_unsplit_losses_and_weights(
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 @pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive"])
+@pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive", "zb_h1", "weights last"])
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_three_steps_give_the_unsplit_losses_and_weights(
     shape: ModelShape,
@@ -73,7 +72,7 @@ def test_three_steps_give_the_unsplit_losses_and_weights(
     n_shards: int,
     sequence_parallel: bool,
     mode: str,
-    schedule: RuleName,
+    schedule: str,
     zero_stage: Literal[0, 1],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

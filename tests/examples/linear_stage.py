@@ -36,6 +36,8 @@ class LinearStage:
         self._width = width
         self._loaded: dict[int, Array] = {}
         self._inputs: dict[int, Array] = {}
+        self._waiting: dict[int, float] = {}
+        self._split_backward = False
         self._loss = 0.0
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
@@ -44,8 +46,11 @@ class LinearStage:
         values[:, 0, 0] = [row[0] for row in microbatch.rows]
         self._loaded[index] = values
 
-    def forward(self, index: int, activation: Array | None) -> Array | None:
-        self.calls.append(f"forward {index}")
+    def forward(
+        self, index: int, activation: Array | None, *, split_backward: bool = False
+    ) -> Array | None:
+        self.calls.append(f"forward {index}{' to split' if split_backward else ''}")
+        self._split_backward = split_backward
         inputs = self._loaded.pop(index) if activation is None else activation
         self._inputs[index] = inputs
         if not self._last:
@@ -57,11 +62,17 @@ class LinearStage:
         self.calls.append(f"backward {index}")
         inputs = self._inputs.pop(index)
         arrived = np.ones_like(inputs) if gradient is None else gradient
-        self.factor_gradient += float((arrived * inputs).sum())
+        self._waiting[index] = float((arrived * inputs).sum())
+        if not self._split_backward:
+            self.factor_gradient += self._waiting.pop(index)
         return None if self._first else self.factor * arrived
 
-    def expect_last_backward(self) -> None:
-        self.calls.append("last")
+    def backward_weight(self, index: int) -> None:
+        self.calls.append(f"weight {index}")
+        self.factor_gradient += self._waiting.pop(index)
+
+    def expect_last_backward(self, index: int) -> None:
+        self.calls.append(f"last {index}")
 
     def reduce_gradients(self) -> None:
         self.calls.append("reduce")

@@ -29,7 +29,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
 
 MODES: dict[str, tuple[Recompute, ...]] = {mode.text: (mode,) for mode in Recompute}
@@ -126,7 +125,7 @@ def without_update(plans: Sequence[RankPlan]) -> list[RankPlan]:
 
 def gradients(
     cluster: Cluster,
-    schedule: RuleName,
+    schedule: str,
     samples: Sequence[Sample],
     microbatches: Sequence[MicroBatch],
     weighting: LossWeighting = "token",
@@ -141,7 +140,7 @@ def gradients(
 
 def three_steps(
     cluster: Cluster,
-    schedule: RuleName,
+    schedule: str,
     batches: Sequence[Sequence[Sample]],
     modes: Sequence[Recompute] = (Recompute.NONE,),
     dtype: torch.dtype = torch.float64,

@@ -1,26 +1,50 @@
 """Plans by the planner's later steps, for micro-batches that a test has chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.check import check_plans
-from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
-from dynapipe_hpc.planner.from_config import RULES
-from dynapipe_hpc.planner.schedule.config import RuleName
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.schedule_rule import (
+    INSTANT,
+    Pass,
+    PassKind,
+    Schedule,
+    ScheduleRule,
+)
+
+
+def weights_last(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) -> Schedule:
+    """1F1B whose weights get all their gradients at the end, the latest micro-batch's first."""
+    whole = one_f_one_b(costs, limit, link).passes
+    later = tuple(Pass(PassKind.WEIGHT, i) for i in reversed(range(costs.n_microbatches)))
+    return Schedule.of(passes + later for passes in whole)
+
+
+RULE_OF: Mapping[str, ScheduleRule] = {
+    **{str(name): rule for name, rule in RULES.items()},
+    "zb_h1": SPLIT_RULES["zb_h1"],
+    "adaptive, split": SPLIT_RULES["adaptive"],
+    "weights last": weights_last,
+}
+"""Rules by the name that a test gives them: that in a configuration, but for split passes."""
 
 
 def planned_iteration(
     microbatches: Sequence[Sequence[MicroBatch]],
     cluster: Cluster,
     shape: ModelShape,
-    schedule: RuleName,
+    schedule: str,
     iteration: int = 0,
 ) -> list[RankPlan]:
     """The checked plans of all ranks, for the micro-batches of every replica."""
@@ -28,7 +52,7 @@ def planned_iteration(
         launch_ms=(0.1,) * cluster.n_stages,
         token_ms=tuple(0.01 * (1 + stage) for stage in range(cluster.n_stages)),
     )
-    pipelines = [schedule_pipeline(m, cost, cluster, [RULES[schedule]]) for m in microbatches]
+    pipelines = [schedule_pipeline(m, cost, cluster, [RULE_OF[schedule]]) for m in microbatches]
     boundaries = equal_shares(shape, cluster).boundaries(shape.architecture)
     plans = rank_plans(iteration, pipelines, cluster, cost, shape.hidden_size, boundaries)
     check_plans(plans)

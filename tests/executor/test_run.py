@@ -14,6 +14,7 @@ from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalT
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
+    Backward,
     BackwardInput,
     BackwardWeight,
     StartReceive,
@@ -62,7 +63,7 @@ def test_instructions_run_from_top_to_bottom() -> None:
     assert stage.calls[:6] == [
         "load 0", "forward 0", "backward 0", "load 1", "forward 1", "backward 1",
     ]  # fmt: skip
-    assert stage.calls[-4:] == ["last", "backward 4", "reduce", "step"]
+    assert stage.calls[-4:] == ["last 4", "backward 4", "reduce", "step"]
 
 
 def test_the_trace_holds_start_and_end_of_every_instruction_from_zero() -> None:
@@ -146,8 +147,11 @@ class WatchedStage(LinearStage):
         self._received: list[ref[Array]] = []
         self.n_held = (0, 0)
 
-    def forward(self, index: int, activation: Array | None) -> Array | None:
-        return self._watched(activation, super().forward(index, activation))
+    def forward(
+        self, index: int, activation: Array | None, *, split_backward: bool = False
+    ) -> Array | None:
+        made = super().forward(index, activation, split_backward=split_backward)
+        return self._watched(activation, made)
 
     def backward(self, index: int, gradient: Array | None) -> Array | None:
         return self._watched(gradient, super().backward(index, gradient))
@@ -212,13 +216,20 @@ def test_a_failing_rank_ends_its_peers() -> None:
         world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
 
 
-def test_split_backward_passes_are_refused_by_name() -> None:
-    (plan,) = plans_of(1)
-    split = InstructionRows.of([*plan.instructions[:2], BackwardInput(0), BackwardWeight(0)])
-    with pytest.raises(
-        RunError, match=r"instruction 2 \(BackwardInput I0\), .* cannot be executed"
-    ):
-        run_plan(replace(plan, instructions=split), stages_of(1)[0], alone())
+def test_the_last_backward_pass_is_that_of_weights_where_passes_are_split() -> None:
+    (plan,), (stage,) = plans_of(1), stages_of(1)
+    *before, reduce, step = plan.instructions
+    split = [BackwardInput(s.microbatch) if isinstance(s, Backward) else s for s in before]
+    # The last micro-batch is not the last whose weights get their gradients.
+    later = [BackwardWeight(i) for i in (0, 1, 4, 3, 2)]
+    rows = InstructionRows.of([*split, *later, reduce, step])
+    trace = run_plan(replace(plan, instructions=rows), stage, alone())
+    assert stage.calls[:3] == ["load 0", "forward 0 to split", "backward 0"]
+    assert stage.calls[-9:] == [
+        "backward 4", *(f"weight {i}" for i in (0, 1, 4, 3)), "last 2", "weight 2", "reduce",
+        "step",
+    ]  # fmt: skip
+    assert stage.factor_gradient == trace.loss / stage.factor
 
 
 def test_a_plan_that_forgets_its_sends_ends_at_once() -> None:

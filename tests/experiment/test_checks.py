@@ -10,25 +10,11 @@ from dynapipe_hpc.experiment.checks import (
     check_profile,
     check_run,
     check_size,
-    check_split_backward,
 )
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.job.world import MPI
-from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 Check = Callable[[ExperimentFiles, int], None]
-
-
-def test_plans_that_keep_backward_passes_whole_can_be_run() -> None:
-    check_split_backward(ScheduleConfig())
-
-
-def test_plans_that_split_backward_passes_cannot_be_run_yet() -> None:
-    message = (
-        "planner.schedule.split_backward is true, but runs cannot split .* yet; set it to false"
-    )
-    with pytest.raises(InputError, match=message):
-        check_split_backward(ScheduleConfig(split_backward=True))
 
 
 def files(dataset: Path, vocab_size: int) -> ExperimentFiles:

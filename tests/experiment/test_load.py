@@ -166,6 +166,17 @@ def test_a_wrong_value_is_named(complete: Path, override: str, message: str) -> 
         load_config(complete, [override])
 
 
+def test_passes_of_a_spread_stream_are_not_split(complete: Path) -> None:
+    split, spread = "planner.schedule.split_backward=true", "cluster.sequence_parallel=true"
+    for override in (split, spread):
+        load_config(complete, [override])
+    message = (
+        "planner.schedule.split_backward and cluster.sequence_parallel are both true: .* set either"
+    )
+    with pytest.raises(ConfigError, match=message):
+        load_config(complete, [split, spread])
+
+
 def test_any_vocabulary_goes_with_any_shards_that_all_get_ids_of_it(complete: Path) -> None:
     config = load_config(complete, ["cluster.n_shards=4"])
     assert (config.model.vocab_size, config.model.ids_per_shard(4)) == (257, 65)

@@ -84,7 +84,7 @@ def trained(collectives: Collectives) -> Tensor:
         for number in range(2):
             inputs = torch.full((3, 8), 1.0 + step + number + RANK)
             if number == 1:
-                optimizer.expect_last_backward()
+                optimizer.expect_last_backward(module.parameters())
             module(inputs).square().sum().backward()
         optimizer.reduce_gradients()
         optimizer.step()

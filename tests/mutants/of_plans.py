@@ -31,6 +31,7 @@ PACKED = ("tests/planner/batch/windows/test_packed_windows.py",)
 LAYOUTS = ("tests/planner/test_layouts.py",)
 PACKED_BOUND = ("tests/planner/schedule/test_packed_bound.py",)
 MEMORY = ("tests/plan/test_memory.py",)
+WEIGHTS = ("tests/planner/cost/test_weight_gradients.py",)
 COLUMNS = ("tests/planner/cost/test_cost_model.py",)
 SIMULATE = ("tests/planner/schedule/test_simulate.py",)
 CHOICE = ("tests/planner/test_choice.py",)
@@ -111,8 +112,13 @@ PLAN = (
     Mutant("planner/comm/rank_plans.py", "columns = (costs.stored_bytes, costs.forward",
            "columns = (0 * costs.stored_bytes, costs.forward", "nothing is stored", PLANS),
     # execution
-    Mutant("executor/run.py", "if self._n_backward == 0:", "if self._n_backward == 1:",
+    Mutant("executor/run.py", "if self._n_unfinished == 0:", "if self._n_unfinished == 1:",
            "sums start a backward pass early", RUN),
+    Mutant("executor/run.py",
+           "case BackwardWeight(i):\n                self._expect_end(i)\n",
+           "case BackwardWeight(i):\n", "no sum starts beside a split pass", RUN),
+    Mutant("executor/run.py", "activation, split_backward=self._splits_backward)",
+           "activation)", "backward passes stay whole", RUN),
     Mutant("executor/run.py", "self._outbox.pop((payload, i))", "self._outbox[payload, i]",
            "what was sent is kept", RUN),
     Mutant("executor/run.py", "self._inbox.pop((Payload.GRADIENT, i), None)",
@@ -217,6 +223,8 @@ PLAN = (
            "a tied weight is nowhere", HELD),
     Mutant("planner/cost/model_state.py", "copied += n_bytes * uses.clip(max=1)",
            "copied += n_bytes * uses", "a copy counts for each use", HELD),
+    Mutant("planner/cost/weight_gradients.py", "part.deferred_work(recompute)",
+           "part.deferred_work(Recompute.NONE)", "weights of what is recomputed wait", WEIGHTS),
     Mutant("planner/cost/analytic.py", "+ self._held.copied * factor", "+ 0 * factor",
            "copies take no memory", HELD),
 )  # fmt: skip

@@ -12,6 +12,7 @@ LOSS = ("tests/training/test_loss.py",)
 OPTIMIZER = ("tests/training/test_optimizer.py",)
 FLAT = ("tests/training/test_flat_parameters.py",)
 STAGE = ("tests/training/test_module_stage.py",)
+SPLIT = ("tests/training/test_split_backward_stage.py",)
 SUMS = ("tests/training/test_early_sums.py",)
 CHECKPOINT = ("tests/training/test_checkpoint.py",)
 FLOAT16 = "::test_a_narrower_type_trains_alike[whole-gpt-torch.float16]"
@@ -111,7 +112,7 @@ TRAINING = (
            "gradients of small copies are lost", T5_PIPELINE),
     Mutant("training/tied_copies.py", "self._buffer[collectives.shard]", "self._buffer[0]",
            "shards share room", T5_PIPELINE),
-    Mutant("training/early_sums.py", "lambda b: b.n_missing == 0", "lambda b: True",
+    Mutant("training/early_sums.py", "lambda bucket: not bucket.missing", "lambda _: True",
            "sums start before gradients are there", SUMS),
     Mutant("training/early_sums.py", "if any(parameter is other for other in tied):", "if False:",
            "a tied weight is summed before other stages have added", SUMS),
@@ -123,6 +124,13 @@ TRAINING = (
            "a block is read from the start of its tensor", CHECKPOINT),
     Mutant("training/checkpoint/write_parts.py", "values.shape), start])", "values.shape), 0])",
            "all blocks are said to begin a file", CHECKPOINT),
+    # split backward passes
+    Mutant("training/early_sums.py", "bucket.matrices)\n        self._start_complete()",
+           "bucket.matrices)", "sums wait for gradients that do not come", SUMS),
+    Mutant("training/module_stage.py", " if deferred is None else deferred.weights", "",
+           "sums wait for the first half of a split pass", SPLIT),
+    Mutant("training/module_stage.py", "for tensor in self._deferred[index].kept:",
+           "for tensor in ():", "what waits is not counted", SPLIT),
     # memory that is counted
     Mutant("training/activation_memory.py", "if address in kept or address in self._weights:",
            "if address in self._weights:", "a storage counts twice", STAGE),

@@ -71,7 +71,7 @@ def test_the_last_layers_are_added_up_while_the_first_still_compute(dtype: torch
         backward(expected, seed)
         assert not any(event.startswith("sum") for event in collectives.events)
     collectives.events.clear()
-    sums.expect_last_backward()
+    sums.expect_last_backward(module.parameters())
     backward(module, 2)
     backward(expected, 2)
     sums.finish()
@@ -80,10 +80,42 @@ def test_the_last_layers_are_added_up_while_the_first_still_compute(dtype: torch
     assert torch.equal(own.gradients, 2 * reference.gradients)
 
 
+def test_sums_wait_only_for_gradients_that_the_second_half_of_a_split_pass_adds() -> None:
+    module, collectives = layers(), TwoAlike()
+    own, sums = watched(module, collectives)
+    matrices = [p for p in module.parameters() if p.ndim == 2]
+    later = {matrices[i]: torch.full((WIDTH, WIDTH), 1.0 + i).double() for i in (2, 0)}
+    backward(module)  # the rest
+    expected = own.gradients.clone()
+    for matrix, gradient in later.items():
+        start = matrix.storage_offset()
+        expected[start : start + WIDTH**2] += gradient.flatten()
+    collectives.events.clear()
+    sums.expect_last_backward(later)
+    assert collectives.events == []
+    for matrix, gradient in later.items():
+        torch.autograd.backward(matrix, gradient)
+    sums.finish()
+    order = ["sum from 2", "gradient 2", "sum from 0", "gradient 0"]
+    assert collectives.events == [*order, "wait", "wait"]
+    assert torch.equal(own.gradients, 2 * expected)
+
+
+def test_sums_start_at_once_if_the_second_half_of_a_split_pass_adds_nothing() -> None:
+    module, collectives = layers(), TwoAlike()
+    _, sums = watched(module, collectives)
+    backward(module)
+    collectives.events.clear()
+    sums.expect_last_backward([])
+    assert collectives.events == ["sum from 2", "sum from 0"]
+    sums.finish()
+    assert collectives.events[2:] == ["wait", "wait"]
+
+
 def test_weights_that_other_stages_add_to_wait_for_them() -> None:
     module, collectives = layers(), TwoAlike()
     own, sums = watched(module, collectives, n_tied=1)
-    sums.expect_last_backward()
+    sums.expect_last_backward(module.parameters())
     backward(module)
     assert [event for event in collectives.events if "sum" in event] == ["sum from 2"]
     expected = 2 * own.gradients
@@ -96,7 +128,7 @@ def test_weights_that_other_stages_add_to_wait_for_them() -> None:
 def test_a_layer_without_a_gradient_is_added_up_at_the_end() -> None:
     module, collectives = layers(), TwoAlike()
     own, sums = watched(module, collectives)
-    sums.expect_last_backward()
+    sums.expect_last_backward(module.parameters())
     backward(module[:3])
     assert not any(event.startswith("sum") for event in collectives.events)
     before = own.gradients.clone()
@@ -109,7 +141,7 @@ def test_nothing_outlives_a_stage_that_is_no_longer_used(dtype: torch.dtype) -> 
     module, collectives = layers(dtype), TwoAlike()
     collectives.n_replicas, collectives.sums_beside_work = 2, True
     optimizer = Optimizer(module, CONFIG, collectives)
-    optimizer.expect_last_backward()
+    optimizer.expect_last_backward(module.parameters())
     backward(module)
     optimizer.reduce_gradients()
     assert "wait" in collectives.events  # sums have started early
@@ -135,7 +167,7 @@ def test_a_step_gives_the_same_bits_whether_sums_start_early_or_not(zero_stage: 
             optimizer = Optimizer(module, CONFIG, collectives, shares_state=zero_stage == 1)
             for step in range(3):
                 backward(module, 10 * step + rank)
-                optimizer.expect_last_backward()
+                optimizer.expect_last_backward(module.parameters())
                 backward(module, 100 * step + rank)
                 optimizer.reduce_gradients()
                 optimizer.step().read()

@@ -139,7 +139,8 @@ class _PlanRun(Generic[Tensor]):
         self._plan = plan
         self._stage = stage
         self._transport = transport
-        self._n_backward = len(plan.microbatches)  # backward passes that remain
+        self._splits_backward = plan.splits_backward
+        self._n_unfinished = len(plan.microbatches)  # whose last backward pass has not begun
         self._inbox: dict[tuple[Payload, int], Tensor] = {}
         self._outbox: dict[tuple[Payload, int], Tensor] = {}
 
@@ -150,11 +151,15 @@ class _PlanRun(Generic[Tensor]):
                 self._stage.load(i, self._plan.microbatches[i])
             case Forward(i):
                 activation = self._inbox.pop((Payload.ACTIVATION, i), None)
-                self._put(Payload.ACTIVATION, i, self._stage.forward(i, activation))
+                self._put(Payload.ACTIVATION, i, self._forward(i, activation))
             case Backward(i):
+                self._expect_end(i)
                 self._put(Payload.GRADIENT, i, self._backward(i))
-            case BackwardInput() | BackwardWeight():
-                raise RunError("split backward passes cannot be executed yet")
+            case BackwardInput(i):
+                self._put(Payload.GRADIENT, i, self._backward(i))
+            case BackwardWeight(i):
+                self._expect_end(i)
+                self._stage.backward_weight(i)
             case StartSend(i, payload, peer):
                 self._transport.start_send(i, payload, peer, self._outbox.pop((payload, i)))
             case WaitSend(i, payload):
@@ -171,10 +176,16 @@ class _PlanRun(Generic[Tensor]):
             case _:
                 assert_never(instruction)
 
+    def _forward(self, i: int, activation: Tensor | None) -> Tensor | None:
+        return self._stage.forward(i, activation, split_backward=self._splits_backward)
+
+    def _expect_end(self, i: int) -> None:
+        """Tells the stage if the last backward pass of a micro-batch is that of the iteration."""
+        self._n_unfinished -= 1
+        if self._n_unfinished == 0:
+            self._stage.expect_last_backward(i)
+
     def _backward(self, i: int) -> Tensor | None:
-        self._n_backward -= 1
-        if self._n_backward == 0:
-            self._stage.expect_last_backward()
         return self._stage.backward(i, self._inbox.pop((Payload.GRADIENT, i), None))
 
     def _put(self, payload: Payload, microbatch: int, tensor: Tensor | None) -> None:

@@ -18,13 +18,16 @@ class Stage(Protocol[Tensor]):
         """Reads the tokens of a micro-batch if this stage needs them."""
         ...
 
-    def forward(self, index: int, activation: Tensor | None) -> Tensor | None:
+    def forward(
+        self, index: int, activation: Tensor | None, *, split_backward: bool = False
+    ) -> Tensor | None:
         """Runs the layers and keeps what backward needs.
 
         Args:
             index: The micro-batch.
             activation: Activation of the previous stage, shape (rows, tokens, width); None on the
                 first stage.
+            split_backward: Whether `backward_weight` will follow `backward`.
 
         Returns:
             The activation for the next stage; None on the last stage, which accumulates its loss.
@@ -33,6 +36,9 @@ class Stage(Protocol[Tensor]):
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Accumulates this micro-batch's weight gradients and frees what forward kept.
+
+        If `forward` was told that the pass is split, weights may wait for `backward_weight`; until
+        then the stage keeps no more than before.
 
         Args:
             index: The micro-batch.
@@ -43,8 +49,18 @@ class Stage(Protocol[Tensor]):
         """
         ...
 
-    def expect_last_backward(self) -> None:
-        """Announces that the next backward pass is the iteration's last and completes gradients."""
+    def backward_weight(self, index: int) -> None:
+        """Accumulates the weight gradients that `backward` left for later; communicates nothing."""
+        ...
+
+    def expect_last_backward(self, index: int) -> None:
+        """Announces that the next pass completes the iteration's gradients.
+
+        It is `backward_weight` where passes are split, otherwise `backward`.
+
+        Args:
+            index: The micro-batch of the pass.
+        """
         ...
 
     def reduce_gradients(self) -> None:

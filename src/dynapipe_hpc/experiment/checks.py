@@ -14,7 +14,6 @@ from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.job.open_mpi.settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.from_config import costs_of
-from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 
 def check_size(n_ranks: int, cluster: Cluster) -> None:
@@ -30,19 +29,6 @@ def check_size(n_ranks: int, cluster: Cluster) -> None:
             f"{cluster.n_shards}), but this job has {n_ranks}; start it with mpiexec -n "
             f"{cluster.n_ranks} (or srun -n {cluster.n_ranks}), or change [cluster]"
             f"{permission_for_root()}"
-        )
-
-
-def check_split_backward(schedule: ScheduleConfig) -> None:
-    """Refuses schedules that this version cannot execute.
-
-    Raises:
-        InputError: The schedule may split backward passes.
-    """
-    if schedule.split_backward:
-        raise InputError(
-            "planner.schedule.split_backward is true, but runs cannot split backward passes yet; "
-            "set it to false"
         )
 
 
@@ -70,11 +56,6 @@ def _ranks(files: ExperimentFiles, n_ranks: int) -> str:
     return f"{n_ranks}, as [cluster] needs"
 
 
-def _schedule(files: ExperimentFiles, _: int) -> str:
-    check_split_backward(files.config.planner.schedule)
-    return "can be executed"
-
-
 def _dataset(files: ExperimentFiles, _: int) -> str:
     data, rows = files.config.data, files.rows
     check_batch_sizes(files)
@@ -97,7 +78,6 @@ Check = Callable[[ExperimentFiles, int], str]
 
 RUN_CHECKS: Mapping[str, Check] = {
     "ranks": _ranks,
-    "schedule": _schedule,
     "dataset": _dataset,
     "costs": _costs,
 }

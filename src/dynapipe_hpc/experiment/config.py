@@ -76,6 +76,16 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
+    def _what_split_passes_keep_is_small(self) -> Self:
+        if self.planner.schedule.split_backward and self.cluster.sequence_parallel:
+            raise ValueError(
+                "planner.schedule.split_backward and cluster.sequence_parallel are both true: the "
+                "gradients of weights need tokens of all shards, which would have to be gathered "
+                "again, or kept whole until then; set either to false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _every_shard_has_token_ids(self) -> Self:
         n_shards, vocab_size = self.cluster.n_shards, self.model.vocab_size
         if (n_shards - 1) * self.model.ids_per_shard(n_shards) >= vocab_size:

@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple, assert_never
 
 from dynapipe_hpc.plan.excerpt import excerpt, picture
-from dynapipe_hpc.plan.instruction import BackwardWeight, StartReceive, StartSend
+from dynapipe_hpc.plan.instruction import StartReceive, StartSend
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 # Symbols of plan text without numbers, in the order of the kernel's steps.
@@ -89,7 +89,7 @@ def _problem(plan: RankPlan, fault: Fault, rule: Rule) -> str:
 
 
 def _last_pass(plan: RankPlan) -> str:
-    return "W" if any(isinstance(step, BackwardWeight) for step in plan.instructions) else "B"
+    return "W" if plan.splits_backward else "B"
 
 
 def _disagreement(pipeline: Sequence[RankPlan], fault: Fault) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.plan.instruction import Payload
+from dynapipe_hpc.plan.instruction import BackwardWeight, Payload
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 
 
@@ -87,6 +87,11 @@ class RankPlan:
     memory: MemoryPlan
     prediction: Prediction
     boundaries: tuple[Boundary, Boundary] = (Boundary.ROWS, Boundary.ROWS)
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether gradients of weights have passes of their own."""
+        return any(isinstance(step, BackwardWeight) for step in self.instructions)
 
     def received_shape(self, microbatch: int, payload: Payload) -> tuple[int, int, int]:
         """Shape (rows, tokens, width) of the tensor that is received for a micro-batch.

@@ -79,7 +79,7 @@ class ActivationMemory:
 
     def release(self, microbatch: int) -> None:
         """Takes a micro-batch off the account."""
-        self.live_bytes -= sum(self._kept.pop(microbatch).values())
+        self.live_bytes -= sum(self._kept.pop(microbatch, {}).values())
 
     def restart(self) -> None:
         """Starts a new peak at the current memory."""

@@ -1,7 +1,7 @@
 """Bucketed, overlapped all-reduce of gradients over replicas, during the last backward pass."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from torch import Tensor, nn
@@ -20,14 +20,14 @@ class _Bucket:
     Attributes:
         start: Index of their first number in the buffer of all gradients.
         gradients: Gradients of all of them, shape (n,).
-        n_matrices: Number of matrices.
-        n_missing: Number of those whose gradient of the last backward pass is missing.
+        matrices: Identities of the matrices.
+        missing: Identities of those whose gradient of the last backward pass is missing.
     """
 
     start: int
     gradients: Tensor
-    n_matrices: int
-    n_missing: int = 0
+    matrices: frozenset[int]
+    missing: set[int] = field(default_factory=set)
 
 
 class EarlySums:
@@ -68,11 +68,18 @@ class EarlySums:
             for matrix in matrices:
                 matrix.register_post_accumulate_grad_hook(self._arrived(bucket))  # type: ignore[no-untyped-call]
 
-    def expect_last_backward(self) -> None:
-        """Announces that the next backward pass completes the gradients."""
+    def expect_last_backward(self, adds_to: Iterable[Tensor]) -> None:
+        """Announces that the next backward pass completes the gradients.
+
+        Args:
+            adds_to: Parameters to whose gradients it adds; those of others are complete. It is not
+                all of them if the pass is the second half of a split one.
+        """
         self._is_last = True
+        missing = {id(parameter) for parameter in adds_to}
         for bucket in self._buckets:
-            bucket.n_missing = bucket.n_matrices
+            bucket.missing = missing.intersection(bucket.matrices)
+        self._start_complete()
 
     def finish(self) -> None:
         """Starts the remaining sums and waits for all of them."""
@@ -84,12 +91,15 @@ class EarlySums:
         self._is_last, self._pending = False, []
 
     def _arrived(self, bucket: _Bucket) -> Callable[[Tensor], None]:
-        def arrived(_: Tensor) -> None:
+        def arrived(matrix: Tensor) -> None:
             if self._is_last:
-                bucket.n_missing -= 1
-                self._start(list(takewhile(lambda b: b.n_missing == 0, self._buckets)))
+                bucket.missing.discard(id(matrix))
+                self._start_complete()
 
         return arrived
+
+    def _start_complete(self) -> None:
+        self._start(list(takewhile(lambda bucket: not bucket.missing, self._buckets)))
 
     def _start(self, buckets: Sequence[_Bucket]) -> None:
         """Starts the sums of the first buckets, except those already started."""
@@ -111,7 +121,8 @@ def _buckets(
         parameters.append(parameter)
         start = int(own.gradient_of[parameter].storage_offset())
         if (end - start) * own.gradients.itemsize >= bucket_bytes or parameter is matrices[0]:
-            bucket = _Bucket(start, own.gradients[start:end], len(parameters))
+            identities = frozenset(map(id, parameters))
+            bucket = _Bucket(start, own.gradients[start:end], identities)
             buckets.append((bucket, parameters))
             parameters, end = [], start
     return buckets

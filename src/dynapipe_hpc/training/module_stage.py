@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAccount
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.optimizer import Optimizer
@@ -90,6 +91,7 @@ class ModuleStage(Generic[BatchT]):
         self._recompute: dict[int, Recompute] = {}
         self._loaded: dict[int, BatchT] = {}
         self._kept: dict[int, _Kept] = {}
+        self._deferred: dict[int, DeferredWeights] = {}
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: StartedStep | None = None
 
@@ -98,14 +100,19 @@ class ModuleStage(Generic[BatchT]):
         self._recompute[index] = microbatch.recompute
         self._loaded[index] = self._load_tokens(microbatch).to(self._loss.device)
 
-    def forward(self, index: int, activation: Tensor | None) -> Tensor | None:
+    def forward(
+        self, index: int, activation: Tensor | None, *, split_backward: bool = False
+    ) -> Tensor | None:
         """Runs the layers and keeps their graph; on the last stage, accumulates the loss."""
         batch, recompute = self._loaded.pop(index), self._recompute.pop(index)
         if activation is not None:
             activation = activation.detach().requires_grad_()
             self._memory.keep(index, activation)
-        with self._memory.recording(index):
+        deferred = DeferredWeights() if split_backward else None
+        with self._memory.recording(index), deferring(deferred):
             output = self._module.run(activation, batch, recompute)
+        if deferred is not None:
+            self._deferred[index] = deferred
         self._kept[index] = _Kept(activation, output)
         self._memory.keep(index, output)
         if not self._module.is_last:
@@ -114,19 +121,33 @@ class ModuleStage(Generic[BatchT]):
         return None
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
-        """Accumulates weight gradients and frees the graph; returns the gradient of the input."""
+        """Accumulates weight gradients and frees the graph; returns the gradient of the input.
+
+        Of a split pass, the weights of linear maps wait, and what their gradients are computed of
+        is kept: the inputs of the maps and the gradients of their outputs.
+        """
         kept = self._kept.pop(index)
         if gradient is None:  # the loss
             gradient = torch.full_like(kept.output, self._optimizer.loss_scale.value)
         torch.autograd.backward(kept.output, gradient)
         self._memory.release(index)
+        if index in self._deferred:
+            for tensor in self._deferred[index].kept:
+                self._memory.keep(index, tensor)
         if kept.activation is None or kept.activation.grad is None:
             return None
         return kept.activation.grad.contiguous()
 
-    def expect_last_backward(self) -> None:
+    def backward_weight(self, index: int) -> None:
+        """Accumulates the weight gradients that `backward` has deferred, and frees the rest."""
+        self._deferred.pop(index).accumulate()
+        self._memory.release(index)
+
+    def expect_last_backward(self, index: int) -> None:
         """Lets the all-reduce over replicas overlap with the next backward pass."""
-        self._optimizer.expect_last_backward()
+        deferred = self._deferred.get(index)
+        adds_to = self._module.parameters() if deferred is None else deferred.weights
+        self._optimizer.expect_last_backward(adds_to)
 
     def reduce_gradients(self) -> None:
         """All-reduce: sums the weight gradients that were not summed yet over replicas."""

@@ -1,6 +1,7 @@
 """AdamW optimizer of a stage, with clipping and ZeRO-1."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -78,10 +79,14 @@ class Optimizer:
         of_own = {t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}
         return sum(of_own.values()) + self._copies.kept_bytes
 
-    def expect_last_backward(self) -> None:
-        """Announces that the next backward pass completes gradients; sums may overlap with it."""
+    def expect_last_backward(self, adds_to: Iterable[Tensor]) -> None:
+        """Announces that the next backward pass completes gradients; sums may overlap with it.
+
+        Args:
+            adds_to: Parameters to whose gradients it adds.
+        """
         if self._early:
-            self._early.expect_last_backward()
+            self._early.expect_last_backward(adds_to)
 
     def reduce_gradients(self) -> None:
         """Sums gradients over copies of tied weights, then over replicas (all-reduce)."""

@@ -38,13 +38,19 @@ class SendingStage:
     def load(self, index: int, microbatch: MicroBatch) -> None:
         pass
 
-    def forward(self, index: int, activation: Tensor | None) -> Tensor | None:
+    def forward(
+        self, index: int, activation: Tensor | None, *, split_backward: bool = False
+    ) -> Tensor | None:
+        assert not split_backward
         return None if activation is not None else self._made(index)
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         return self._made(index) if gradient is None else None
 
-    def expect_last_backward(self) -> None:
+    def backward_weight(self, index: int) -> None:
+        raise AssertionError(f"backward {index} is whole")
+
+    def expect_last_backward(self, index: int) -> None:
         pass
 
     def reduce_gradients(self) -> None:

@@ -23,8 +23,8 @@ class ScheduleConfig(ConfigTable):
     Attributes:
         rules: Rules to try; the schedule that ends first in the simulation is used. If empty,
             all except gpipe, a baseline that is tried only if named.
-        split_backward: Whether weight gradients may have separate passes, which run while a
-            stage would be idle. Only planning supports this so far; runs do not.
+        split_backward: Whether weight gradients of linear maps may have separate passes, which run
+            while a stage would be idle. Not those of blocks that are recomputed.
     """
 
     rules: tuple[RuleName, ...] = ()

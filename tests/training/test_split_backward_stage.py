@@ -1,0 +1,180 @@
+"""A stage splits its backward passes: the same bits, no more memory, nothing communicated by W."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.examples.training_case import (
+    SHAPE,
+    T5_SHAPE,
+    Rank,
+    make_rank,
+    padded,
+    random_samples,
+)
+from torch import Tensor
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.live_memory import LiveMemory
+
+SAMPLES = random_samples(1)
+CLUSTER = Cluster(n_stages=3, device_memory_bytes=1)
+every_shape = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda s: s.family)
+every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+every_stage = pytest.mark.parametrize("stage", [0, 1, 2])
+
+
+def rank_of(shape: ModelShape, stage: int, dtype: torch.dtype = torch.float64) -> Rank:
+    collectives = SingleRankCollectives()
+    collectives.stage = stage
+    rank = make_rank(CLUSTER, stage, collectives, dtype=dtype, shape=shape)
+    rank.tokens.start_iteration(SAMPLES)
+    return rank
+
+
+def boundary(rank: Rank, shape: ModelShape, stage: int, batch: MicroBatch) -> Tensor:
+    """What the stage receives or, if it is one less, sends."""
+    tokens = batch.row_tokens
+    # Of three encoder and three decoder layers, the middle stage holds the last of one side.
+    if shape is T5_SHAPE and stage > 1:
+        tokens += batch.target_tokens
+    stream = torch.Generator().manual_seed(stage)
+    dtype = next(rank.module.parameters()).dtype
+    sizes = (batch.n_rows, tokens, shape.hidden_size)
+    return torch.randn(sizes, generator=stream, dtype=torch.float64).to(dtype)
+
+
+def ends(
+    rank: Rank, shape: ModelShape, stage: int, batch: MicroBatch
+) -> tuple[Tensor | None, Tensor | None]:
+    """The activation and the gradient that the neighbours send."""
+    received = None if stage == 0 else boundary(rank, shape, stage, batch)
+    returned = None if stage == 2 else boundary(rank, shape, stage + 1, batch)
+    return received, returned
+
+
+@every_shape
+@every_stage
+@pytest.mark.parametrize(
+    ("mode", "dtype"),
+    [
+        (Recompute.NONE, torch.float64),
+        (Recompute.NONE, torch.bfloat16),
+        (Recompute.SELECTIVE, torch.bfloat16),
+    ],
+    ids=["float64", "bfloat16", "bfloat16, selective"],
+)
+def test_gradients_are_those_of_whole_passes_bit_for_bit(
+    shape: ModelShape, stage: int, mode: Recompute, dtype: torch.dtype
+) -> None:
+    batch = replace(padded(SAMPLES, shape), recompute=mode)
+    found = []
+    for split in (False, True):
+        rank = rank_of(shape, stage, dtype)
+        received, returned = ends(rank, shape, stage, batch)
+        sent = []
+        for i in (0, 1):  # the second comes while the first one's weights wait
+            rank.stage.load(i, batch)
+            rank.stage.forward(i, received, split_backward=split)
+            sent.append(rank.stage.backward(i, returned))
+        if split:
+            for i in (0, 1):
+                rank.stage.backward_weight(i)
+        found.append((sent, rank.gradients()))
+    (whole_sent, whole), (split_sent, halves) = found
+    for one, other in zip(whole_sent, split_sent, strict=True):
+        assert (one is None) == (other is None) == (stage == 0)
+        if one is not None and other is not None:
+            assert torch.equal(one, other)
+    for name, gradient in whole.items():
+        assert torch.equal(halves[name], gradient), name
+
+
+@every_shape
+@every_stage
+@every_mode
+def test_what_waits_is_no_more_than_what_the_forward_pass_kept(
+    shape: ModelShape, stage: int, mode: Recompute
+) -> None:
+    batch = replace(padded(SAMPLES, shape), recompute=mode)
+    rank = rank_of(shape, stage)
+    received, returned = ends(rank, shape, stage, batch)
+    rank.stage.load(0, batch)
+    with LiveMemory() as live:
+        rank.stage.forward(0, received, split_backward=True)
+        kept_bytes, planned_bytes = live.live_bytes, rank.stage.finish_iteration().peak_bytes
+        rank.stage.backward(0, returned)
+        waiting_bytes = live.live_bytes
+        rank.stage.finish_iteration()  # a new account, of what is kept now
+        accounted_bytes = rank.stage.finish_iteration().peak_bytes
+        rank.stage.backward_weight(0)
+        assert live.live_bytes == 0
+    rank.stage.finish_iteration()
+    assert rank.stage.finish_iteration().peak_bytes == 0
+    assert waiting_bytes <= kept_bytes
+    # The account counts the gradient that came from the next stage, too.
+    came_bytes = 0 if returned is None else returned.nbytes
+    assert waiting_bytes <= accounted_bytes <= min(waiting_bytes + came_bytes, planned_bytes)
+    if mode is Recompute.FULL:
+        assert accounted_bytes == 0
+
+
+class TwoAlike(SingleRankCollectives):
+    """A replica with a twin; counts sums that start beside other work."""
+
+    n_replicas = 2
+    sums_beside_work = True
+
+    def __init__(self) -> None:
+        self.n_started = 0
+
+    def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:  # noqa: ARG002
+        self.n_started += 1
+        return lambda: None
+
+
+@every_mode
+def test_sums_over_replicas_start_as_soon_as_no_gradient_is_missing(mode: Recompute) -> None:
+    batch, collectives = replace(padded(SAMPLES), recompute=mode), TwoAlike()
+    rank = make_rank(CLUSTER, 1, collectives)
+    received, returned = ends(rank, SHAPE, 1, batch)
+    rank.stage.load(0, batch)
+    rank.stage.forward(0, received, split_backward=True)
+    rank.stage.backward(0, returned)
+    assert collectives.n_started == 0
+    rank.stage.expect_last_backward(0)
+    assert collectives.n_started == (mode is Recompute.FULL)
+    rank.stage.backward_weight(0)
+    assert collectives.n_started == 1
+
+
+@every_shape
+def test_the_second_half_communicates_nothing(shape: ModelShape) -> None:
+    cluster = Cluster(n_shards=2, device_memory_bytes=1)
+    world = LocalWorld(cluster.n_ranks)
+    sums = LocalSums(world, cluster)
+    batch = padded(SAMPLES, shape)
+
+    def work(shard: int) -> Callable[[], None]:
+        rank = make_rank(cluster, 0, LocalCollectives(sums, shard), shape=shape)
+        rank.tokens.start_iteration(SAMPLES)
+        rank.stage.load(0, batch)
+        rank.stage.forward(0, None, split_backward=True)
+        rank.stage.backward(0, None)
+        before = rank.gradients()
+
+        def second_half() -> None:
+            rank.stage.backward_weight(0)
+            after = rank.gradients()
+            assert any(not torch.equal(after[name], before[name]) for name in before)
+
+        return second_half
+
+    for second_half in world.run(work):
+        second_half()  # one shard after the other: none waits for another
