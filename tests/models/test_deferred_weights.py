@@ -70,17 +70,19 @@ def test_gradients_add_up_in_the_order_of_the_backward_pass_and_call_hooks_once(
 
 
 def test_only_what_runs_inside_is_deferred_and_nothing_that_is_recomputed() -> None:
-    outer, inner, again, after = (drawn(4, 4, seed=i) for i in range(4))
+    first, inner, again, last, after = (drawn(4, 4, seed=i) for i in range(5))
     queue, values = DeferredWeights(), drawn(2, 4, seed=9)
     with deferring(queue):
-        values = linear(values, outer)
+        values = linear(values, first)
         with deferring(None):
             values = linear(values, inner)
         values = recomputed(lambda x: linear(x, again).square(), values)
+        values = linear(values, last)
     values = linear(values, after)
     torch.autograd.backward(values.sum())
-    assert [weight is outer for weight in queue.weights] == [True]
-    assert outer.grad is None
+    assert [weight is first for weight in queue.weights] == [False, True]
+    assert first.grad is None
+    assert last.grad is None
     assert all(weight.grad is not None for weight in (inner, again, after))
 
 
