@@ -141,7 +141,7 @@ TRAINING = (
     # profiles of packed rows
     Mutant("experiment/profile/bench.py", "if layout is Layout.PACKED:", "if False:",
            "what is measured as packed rows is padded", PROFILE),
-    Mutant("experiment/profile/layer_profiles.py", "kind, layout.text)", "kind)",
+    Mutant("experiment/profile/layer_profiles.py", "kind, way.layout.text)", "kind)",
            "packed rows replace padded ones in a table", PROFILE),
     Mutant("planner/cost/table/checksum.py", "if key.layout == PADDED:", "if False:",
            "tables without layouts have another checksum", PROFILE_FILE),

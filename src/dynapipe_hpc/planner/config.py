@@ -55,3 +55,14 @@ class PlannerConfig(ConfigTable):
     batch: BatchConfig
     schedule: ScheduleConfig = ScheduleConfig()
     search: SearchConfig = SearchConfig()
+
+    @property
+    def may_pack(self) -> bool:
+        """Whether plans may have packed micro-batches."""
+        match self.batch:
+            case DynamicConfig(layouts=layouts):
+                return "packed" in layouts
+            case PackedBalancedConfig() | PackedFirstFitConfig() | PackedNextFitConfig():
+                return True
+            case _:
+                return False

@@ -14,11 +14,11 @@ from torch.nn.modules.module import register_module_full_backward_hook
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
-from dynapipe_hpc.experiment.profile.begun_table import begun_table
+from dynapipe_hpc.experiment.profile.begun_table import begun_table, ways_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.rounds import StackRounds, measure_rounds
@@ -51,10 +51,10 @@ def measured(
     return found
 
 
-def with_modes(*modes: str) -> ExperimentConfig:
+def with_modes(*modes: str, layouts: tuple[str, ...] = ("padded",)) -> ExperimentConfig:
     cost = {"kind": "profiled", "path": "t.h5", "recompute": modes}
     tables = CONFIG.model_dump()
-    tables["planner"]["cost"] = cost
+    tables["planner"] |= {"cost": cost, "batch": {"rule": "dynamic", "layouts": layouts}}
     return ExperimentConfig.model_validate(tables)
 
 
@@ -119,37 +119,35 @@ def test_a_second_profile_adds_the_modes_that_a_table_lacks(table: ProfileTable)
 
 
 def test_a_table_is_known_after_every_mode() -> None:
-    ways = [
-        {(key.layout, key.recompute) for key in table.layers}
+    modes = [
+        {key.recompute for key in table.layers}
         for table in profile(ALONE, with_modes("none", "full"), GRID, 0.0, lambda _: None)
         if table is not None
     ]
-    order = [(layout, mode) for layout in ("padded", "packed") for mode in ("none", "full")]
-    assert ways == [set(order[:n]) for n in range(5)]
+    assert modes == [set(), {"none"}, {"none", "full"}]
 
 
-def test_packed_rows_are_measured_where_padded_ones_are(table: ProfileTable) -> None:
-    n_packed = 0
-    for key, layer in table.layers.items():
-        if key.layout == "packed":
-            rows = table.layers[key._replace(layout="padded")]
-            np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
-            n_packed += 1
-            if (key.kind, key.recompute) == (LAYER, "none"):
-                # Documents of like length are gathered: what attention returns is kept twice.
-                tokens = np.array(GRID.rows)[:, None] * np.array(GRID.row_tokens)
-                more = (layer.stored_bytes - rows.stored_bytes) / tokens
-                assert np.nanmin(more) >= 4 * CONFIG.model.hidden_size
-    assert n_packed == len(table.layers) / 2
+def test_packed_rows_are_added_to_a_table_where_plans_may_have_them(table: ProfileTable) -> None:
+    more = measured(with_modes("none", layouts=("packed",)), table)
+    packed = {key: layer for key, layer in more.layers.items() if key not in table.layers}
+    assert {key.layout for key in packed} == {"packed"}
+    assert len(packed) == len(table.layers) / len(Recompute)
+    for key, layer in packed.items():
+        rows = table.layers[key._replace(layout="padded")]
+        np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
+        if key.kind == LAYER:
+            # Documents of like length are gathered: what attention returns is kept twice.
+            tokens = np.array(GRID.rows)[:, None] * np.array(GRID.row_tokens)
+            more_bytes = (layer.stored_bytes - rows.stored_bytes) / tokens
+            assert np.nanmin(more_bytes) >= 4 * CONFIG.model.hidden_size
 
 
-def test_packed_rows_are_added_to_a_table_of_padded_ones(table: ProfileTable) -> None:
-    padded = {key: layer for key, layer in table.layers.items() if key.layout == "padded"}
-    begun = replace(table, layers=padded)
-    more = measured(with_modes("none"), begun)
-    assert {k for k in more.layers if k.layout == "packed"} == {
-        LayerKey(1, "none", key.kind, "packed") for key in padded if key.recompute == "none"
-    }
+@pytest.mark.parametrize("rule", ["packed_next_fit", "packed_first_fit", "packed_balanced"])
+def test_baselines_of_packed_rows_need_them_measured(rule: str) -> None:
+    tables = CONFIG.model_dump()
+    tables["planner"]["batch"] = {"rule": rule}
+    ways = ways_to_measure(ExperimentConfig.model_validate(tables), None)
+    assert ways == [Way(layout, Recompute.NONE) for layout in (Layout.PADDED, Layout.PACKED)]
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def kept(path: Path) -> RoundsFile:
 @pytest.mark.parametrize(
     ("config", "limit", "group", "n_done"),
     [
-        (GPT, 0.6 / 2, "padded none layer", 0),  # the other half is of packed rows
-        (GPT, 0.99 / 2, "padded none layer", 1),
+        (GPT, 0.6, "padded none layer", 0),
+        (GPT, 0.99, "padded none layer", 1),
         (T5, 0.99, "padded none encoder", 2),
         (T5, 0.99, "padded none decoder", 1),
     ],
@@ -67,7 +67,7 @@ def test_rounds_that_were_measured_are_not_measured_again(
     assert layers == {}
     shares: list[float] = []
     measure(config, path, shares.append)
-    assert shares[0] > (limit - 0.34 / 2 if config is GPT else 0.8)
+    assert shares[0] > (limit - 0.34 if config is GPT else 0.8)
     assert read_table(path).layers.keys()
     assert not kept(path).path.exists()
 
@@ -75,7 +75,7 @@ def test_rounds_that_were_measured_are_not_measured_again(
 def test_what_was_kept_is_in_the_table(tmp_path: Path) -> None:
     path = tmp_path / "costs.h5"
     with pytest.raises(InterruptedByTestError):
-        measure(GPT, path, interrupt_at(0.99 / 2))
+        measure(GPT, path, interrupt_at(0.99))
     rounds = kept(path)
     known = rounds.get("padded none layer")
     assert known is not None

@@ -4,7 +4,7 @@ from itertools import product
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
@@ -47,19 +47,21 @@ def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> 
     return circumstances(config, n_ranks) | {"microbatches": str(grid)}
 
 
-def ways_to_measure(
-    config: ExperimentConfig, begun: ProfileTable | None
-) -> list[tuple[Layout, Recompute]]:
-    """Layouts with modes of recomputation that plans may use and that the table lacks."""
+def ways_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Way]:
+    """Layouts with modes of recomputation that plans may use and that the table lacks.
+
+    Padded rows are among them always: other plans are compared with those.
+    """
     cost = config.planner.cost
     modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
     n_shards = config.cluster.n_shards
     architecture = config.model.architecture
-    kind, can_pack = architecture.layer_kinds[-1], not architecture.has_target_rows
-    layouts = (Layout.PADDED, Layout.PACKED) if can_pack else (Layout.PADDED,)
+    packs = config.planner.may_pack and not architecture.has_target_rows
+    layouts = (Layout.PADDED, Layout.PACKED) if packs else (Layout.PADDED,)
+    kind = architecture.layer_kinds[-1]
     return [
-        (layout, mode)
+        Way(layout, mode)
         for layout, mode in product(layouts, modes)
         if LayerKey(n_shards, mode.text, kind, layout.text) not in known
     ]

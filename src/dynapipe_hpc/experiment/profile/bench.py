@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.rounds import (
@@ -76,14 +76,13 @@ class Bench:
     kept: RoundsFile | None
 
     def measure(
-        self, layout: Layout, mode: Recompute, grid: ProfileGrid, on_progress: OnProgress
+        self, way: Way, grid: ProfileGrid, on_progress: OnProgress
     ) -> dict[str, FloatArray]:
         """Typical costs by kind of layer, for `layer_profiles`; empty except on the first rank."""
-        groups = stack_groups(self.config.model, grid, layout)
+        groups = stack_groups(self.config.model, grid, way.layout)
         measured = {}
         for k, group in enumerate(groups):
-            name = f"{layout.text} {mode.text} {group.kind}"
-            known = self._rounds(name, group, mode, share_of(on_progress, k, len(groups)))
+            known = self._rounds(group, way, share_of(on_progress, k, len(groups)))
             if self.job.is_first:
                 measured[group.kind] = known.typical()
         return measured
@@ -93,11 +92,10 @@ class Bench:
         if self.kept is not None:
             self.kept.clear()
 
-    def _rounds(
-        self, name: str, group: StackGroup, mode: Recompute, on_progress: OnProgress
-    ) -> StackRounds:
+    def _rounds(self, group: StackGroup, way: Way, on_progress: OnProgress) -> StackRounds:
+        name = f"{way.layout.text} {way.recompute.text} {group.kind}"
         begun = None if self.kept is None else self.kept.get(name)
-        microbatches = [replace(m, recompute=mode) for m in group.microbatches]
+        microbatches = [replace(m, recompute=way.recompute) for m in group.microbatches]
         rounds = measure_rounds(
             self.job, self._stacks(group), microbatches, self.repetition_s, on_progress, begun
         )

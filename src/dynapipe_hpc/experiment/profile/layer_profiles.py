@@ -6,7 +6,7 @@ import numpy as np
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER
-from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.microbatch import Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
@@ -19,8 +19,7 @@ def layer_profiles(
     stacks: Mapping[str, FloatArray],
     grid: ProfileGrid,
     config: ExperimentConfig,
-    recompute: Recompute,
-    layout: Layout = Layout.PADDED,
+    way: Way,
 ) -> dict[LayerKey, LayerProfile]:
     """Derives the costs of layers from those of stacks, and puts them on the grid.
 
@@ -29,8 +28,7 @@ def layer_profiles(
             pairs), shape (n_points, n_stacks, 5), by kind of layer.
         grid: The grid on which they were measured.
         config: The model and its number of shards.
-        recompute: Activation checkpointing mode of the micro-batches.
-        layout: How their samples lay in rows.
+        way: Layout and activation checkpointing mode of the micro-batches.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
     parts = config.model.architecture.parts(n_shards)
@@ -40,7 +38,7 @@ def layer_profiles(
         axes, places = _pairs_of(grid) if of_pairs else _rows_of(grid)
         grids = np.full((len(QUANTITIES), *map(len, axes)), np.nan)
         grids[:, *places[:, : len(costs)]] = costs.T
-        key = LayerKey(n_shards, recompute.text, kind, layout.text)
+        key = LayerKey(n_shards, way.recompute.text, kind, way.layout.text)
         parameters = parts[kind].parameters if kind in parts else 0
         profiles[key] = LayerProfile(parameters * element_bytes, axes, *grids)
     return profiles

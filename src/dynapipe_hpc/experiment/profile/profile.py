@@ -69,10 +69,10 @@ def profile(
     kept = None if table is None or beside is None else RoundsFile(beside, table.created)
     with tokens_on_disk(grid.samples, config.model.vocab_size) as tokens:
         bench = Bench(job, config, tokens, channels, on, repetition_s, kept)
-        for k, (layout, mode) in enumerate(ways):
-            stacks = bench.measure(layout, mode, grid, share_of(on_progress, k, len(ways)))
+        for k, way in enumerate(ways):
+            stacks = bench.measure(way, grid, share_of(on_progress, k, len(ways)))
             if table is not None:
-                new = layer_profiles(stacks, grid, config, mode, layout)
+                new = layer_profiles(stacks, grid, config, way)
                 table = replace(table, layers={**table.layers, **new})
             yield table
             bench.forget()
