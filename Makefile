@@ -1,5 +1,6 @@
 # Everything, including MPI, is installed in the project's own virtual environment.
 PYTHON ?= python3
+CPP := $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.cpp cpp/*/*/*/*.hpp)
 VENV ?= .venv
 BIN := $(VENV)/bin
 IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
@@ -49,7 +50,7 @@ BUILT := --config-settings=build-dir=$(MODULE) $(DEFINE).DYNAPIPE_TESTS=ON $(DEF
 
 # The lock file has hashes of all packages but torch, whose build depends on the index;
 # constraints.txt pins torch's version.
-$(VENV)/.ready: requirements/lock.txt constraints.txt pyproject.toml CMakeLists.txt $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
+$(VENV)/.ready: requirements/lock.txt constraints.txt pyproject.toml CMakeLists.txt $(CPP)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes --no-deps --only-binary :all: -r requirements/lock.txt
 	$(PIP_INSTALL) --no-build-isolation $(BUILT) --editable '.[local,dev]'
@@ -201,14 +202,14 @@ $(MPICH)/.ready: constraints.txt | $(VENV)/.ready
 check: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/clang-format --dry-run --Werror $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.hpp)
+	$(BIN)/clang-format -i $(CPP)
 
 clean:
 	rm -rf build $(VENV)

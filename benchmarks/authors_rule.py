@@ -17,7 +17,7 @@ from statistics import geometric_mean, median
 
 from a100_inputs import MODELS, batches, in_authors_rows
 from against_authors import measure, planner_of, published
-from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from measured import run_over_inputs
 

@@ -24,7 +24,7 @@ import numpy as np
 from a100_inputs import MODELS, batches
 from against_authors import EFFORTS, planner_of, published
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules

@@ -22,7 +22,7 @@ from torch.autograd import backward
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
-from dynapipe_hpc.models.iteration_tokens import IntegerArray, IterationTokens
+from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 from measured import print_table
 

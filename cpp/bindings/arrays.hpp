@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dynapipe/stage_costs.hpp"
+#include "dynapipe/cost/stage_costs.hpp"
 
 namespace arrays {
 

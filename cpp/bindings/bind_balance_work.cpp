@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "arrays.hpp"
-#include "dynapipe/balance_work.hpp"
+#include "dynapipe/batch/balance_work.hpp"
 
 namespace py = pybind11;
 using arrays::Doubles;
@@ -29,6 +29,7 @@ std::vector<std::vector<std::uint32_t>> balance(const Doubles& work_ms, std::siz
 }  // namespace
 
 void bind_balance_work(py::module_& m) {
-    m.def("balance_work", &balance, py::arg("work_ms").noconvert(), py::arg("n_replicas"),
-          "Assigns items to replicas with about the same work; see dynapipe/balance_work.hpp.");
+    m.def(
+        "balance_work", &balance, py::arg("work_ms").noconvert(), py::arg("n_replicas"),
+        "Assigns items to replicas with about the same work; see dynapipe/batch/balance_work.hpp.");
 }

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "arrays.hpp"
-#include "dynapipe/check_pipeline.hpp"
+#include "dynapipe/plan/check_pipeline.hpp"
 
 namespace py = pybind11;
 
@@ -92,11 +92,11 @@ std::int64_t peak_bytes(const Numbers& rows, const Bytes& bounds, const Bytes& s
 void bind_check_pipeline(py::module_& m) {
     m.def("check_pipeline", &check, py::arg("rows").noconvert(), py::arg("ranks").noconvert(),
           py::arg("bounds").noconvert(), py::arg("sizes").noconvert(),
-          "Checks the plans of a replica's stages; see dynapipe/check_pipeline.hpp.\n\n"
+          "Checks the plans of a replica's stages; see dynapipe/plan/check_pipeline.hpp.\n\n"
           "Bounds are (limit, static) bytes per stage; sizes are stored, forward transient and\n"
           "backward transient bytes per stage and micro-batch. Returns None, or a fault (rule,\n"
           "stage, position, microbatch, detail).");
     m.def("peak_bytes", &peak_bytes, py::arg("rows").noconvert(), py::arg("bounds").noconvert(),
           py::arg("sizes").noconvert(),
-          "The largest memory of one stage's plan; see dynapipe/check_pipeline.hpp.");
+          "The largest memory of one stage's plan; see dynapipe/plan/check_pipeline.hpp.");
 }

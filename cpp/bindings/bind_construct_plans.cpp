@@ -1,7 +1,7 @@
 #include <pybind11/pybind11.h>
 
-#include "dynapipe/construct_plans.hpp"
-#include "dynapipe/least_makespan.hpp"
+#include "dynapipe/schedule/least_makespan.hpp"
+#include "dynapipe/search/construct_plans.hpp"
 #include "windows.hpp"
 
 namespace py = pybind11;
@@ -41,7 +41,7 @@ double least_makespan_ms(const HeldCosts& windows, const Doubles& limit_bytes, c
 }  // namespace
 
 void bind_construct_plans(py::module_& m) {
-    py::class_<ConstructedPlan>(m, "ConstructedPlan", "See dynapipe/construct_plans.hpp.")
+    py::class_<ConstructedPlan>(m, "ConstructedPlan", "See dynapipe/search/construct_plans.hpp.")
         .def_property_readonly(
             "replicas",
             [](const ConstructedPlan& plan) { return windows::arrays_of(plan.replicas); })
@@ -53,9 +53,10 @@ void bind_construct_plans(py::module_& m) {
     m.def("construct_plans", &construct_plans, py::arg("windows"),
           py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
           py::arg("n_replicas"), py::arg("n_kept"), py::arg("n_refined"),
-          "Builds plans from rules and keeps the best; see dynapipe/construct_plans.hpp.");
+          "Builds plans from rules and keeps the best; see dynapipe/search/construct_plans.hpp.");
     m.def("least_makespan_ms", &least_makespan_ms, py::arg("windows"),
           py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
           py::arg("n_replicas"),
-          "A makespan in ms that no plan of windows can beat; see dynapipe/least_makespan.hpp.");
+          "A makespan in ms that no plan of windows can beat; see "
+          "dynapipe/schedule/least_makespan.hpp.");
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "arrays.hpp"
-#include "dynapipe/cost_grid.hpp"
+#include "dynapipe/cost/cost_grid.hpp"
 
 namespace py = pybind11;
 

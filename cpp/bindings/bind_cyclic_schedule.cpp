@@ -1,7 +1,7 @@
 #include <pybind11/pybind11.h>
 
 #include "arrays.hpp"
-#include "dynapipe/cyclic_schedule.hpp"
+#include "dynapipe/schedule/cyclic_schedule.hpp"
 
 namespace py = pybind11;
 using arrays::Doubles;
@@ -24,6 +24,6 @@ py::array_t<dynapipe::PassCode> order(const Doubles& table, const Doubles& limit
 void bind_cyclic_schedule(py::module_& m) {
     m.def("cyclic_schedule", &order, py::arg("costs").noconvert(),
           py::arg("limit_bytes").noconvert(),
-          "Orders passes within a memory limit; see dynapipe/cyclic_schedule.hpp.\n\n"
+          "Orders passes within a memory limit; see dynapipe/schedule/cyclic_schedule.hpp.\n\n"
           "Returns pass codes of shape (n_stages, n_passes).");
 }

@@ -1,6 +1,6 @@
 #include <pybind11/pybind11.h>
 
-#include "dynapipe/improve_plan.hpp"
+#include "dynapipe/search/improve_plan.hpp"
 #include "windows.hpp"
 
 namespace py = pybind11;
@@ -45,7 +45,7 @@ std::vector<double> makespans_ms(const HeldCosts& windows, const Doubles& limit_
 }  // namespace
 
 void bind_improve_plan(py::module_& m) {
-    py::class_<Improvement>(m, "Improvement", "See dynapipe/improve_plan.hpp.")
+    py::class_<Improvement>(m, "Improvement", "See dynapipe/search/improve_plan.hpp.")
         .def_property_readonly(
             "replicas", [](const Improvement& plan) { return windows::arrays_of(plan.replicas); })
         .def_readonly("makespan_ms", &Improvement::makespan_ms)
@@ -54,8 +54,8 @@ void bind_improve_plan(py::module_& m) {
     m.def("improve_plan", &improve_plan, py::arg("windows"), py::arg("limit_bytes").noconvert(),
           py::arg("link"), py::arg("split_backward"), py::arg("starts"), py::arg("effort"),
           py::arg("seed"),
-          "Improves plans by a seeded local search; see dynapipe/improve_plan.hpp.");
+          "Improves plans by a seeded local search; see dynapipe/search/improve_plan.hpp.");
     m.def("makespans_ms", &makespans_ms, py::arg("windows"), py::arg("limit_bytes").noconvert(),
           py::arg("link"), py::arg("split_backward"), py::arg("plans"),
-          "The makespan of each plan in ms; see dynapipe/improve_plan.hpp.");
+          "The makespan of each plan in ms; see dynapipe/search/improve_plan.hpp.");
 }

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "dynapipe/link.hpp"
+#include "dynapipe/cost/link.hpp"
 
 namespace py = pybind11;
 using dynapipe::Link;
@@ -21,7 +21,8 @@ Link link_of(double latency_ms, double bytes_per_ms, bool full_duplex) {
 }  // namespace
 
 void bind_link(py::module_& m) {
-    py::class_<Link>(m, "Link", "A connection between neighbouring stages; see dynapipe/link.hpp.")
+    py::class_<Link>(m, "Link",
+                     "A connection between neighbouring stages; see dynapipe/cost/link.hpp.")
         .def(py::init(&link_of), py::arg("latency_ms"), py::arg("bytes_per_ms"),
              py::arg("full_duplex"));
 }

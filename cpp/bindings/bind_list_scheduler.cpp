@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "arrays.hpp"
-#include "dynapipe/list_scheduler.hpp"
+#include "dynapipe/schedule/list_scheduler.hpp"
 
 namespace py = pybind11;
 using arrays::Codes;
@@ -45,6 +45,7 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
 void bind_list_scheduler(py::module_& m) {
     m.def("list_schedule", &list_schedule, py::arg("costs").noconvert(),
           py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
-          "Schedules micro-batches while simulating them; see dynapipe/list_scheduler.hpp.\n\n"
+          "Schedules micro-batches while simulating them; see "
+          "dynapipe/schedule/list_scheduler.hpp.\n\n"
           "Returns pass codes of shape (n_stages, n_passes).");
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "arrays.hpp"
-#include "dynapipe/place_transfers.hpp"
+#include "dynapipe/plan/place_transfers.hpp"
 
 namespace py = pybind11;
 
@@ -70,6 +70,6 @@ std::vector<Entries> place(const Codes& order, const Doubles& end_ms, const Numb
 void bind_place_transfers(py::module_& m) {
     m.def("place_transfers", &place, py::arg("order").noconvert(), py::arg("end_ms").noconvert(),
           py::arg("peers").noconvert(),
-          "Writes the instructions of every stage; see dynapipe/place_transfers.hpp.\n\n"
+          "Writes the instructions of every stage; see dynapipe/plan/place_transfers.hpp.\n\n"
           "Returns per stage its rows of shape (n_instructions, 5).");
 }

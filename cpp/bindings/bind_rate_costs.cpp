@@ -1,7 +1,7 @@
 #include <pybind11/pybind11.h>
 
 #include "arrays.hpp"
-#include "dynapipe/rate_costs.hpp"
+#include "dynapipe/batch/rate_costs.hpp"
 #include "windows.hpp"
 
 namespace py = pybind11;
@@ -40,11 +40,11 @@ CheapestModes cheapest(const Integers& cells, const windows::Spans& spans, const
 }  // namespace
 
 void bind_rate_costs(py::module_& m) {
-    py::class_<Ratings>(m, "Ratings", "See dynapipe/rate_costs.hpp.")
+    py::class_<Ratings>(m, "Ratings", "See dynapipe/batch/rate_costs.hpp.")
         .def_property_readonly("work_ms", arrays::shown(&Ratings::work_ms))
         .def_property_readonly("fill_ms", arrays::shown(&Ratings::fill_ms))
         .def_property_readonly("memory_share", arrays::shown(&Ratings::memory_share));
-    py::class_<CheapestModes>(m, "CheapestModes", "See dynapipe/rate_costs.hpp.")
+    py::class_<CheapestModes>(m, "CheapestModes", "See dynapipe/batch/rate_costs.hpp.")
         .def_property_readonly("begin", arrays::shown(&CheapestModes::begin))
         .def_property_readonly("work_ms", arrays::shown(&CheapestModes::work_ms))
         .def_property_readonly("fill_ms", arrays::shown(&CheapestModes::fill_ms))

@@ -1,7 +1,7 @@
 #include <pybind11/pybind11.h>
 
 #include "arrays.hpp"
-#include "dynapipe/refine_schedule.hpp"
+#include "dynapipe/schedule/refine_schedule.hpp"
 
 namespace py = pybind11;
 using arrays::Codes;
@@ -34,6 +34,6 @@ void bind_refine_schedule(py::module_& m) {
     m.def("refine_schedule", &refine_schedule, py::arg("order").noconvert(),
           py::arg("costs").noconvert(), py::arg("limit_bytes").noconvert(), py::arg("link"),
           py::arg("n_moves"), py::arg("seed"),
-          "Improves the order of passes; see dynapipe/refine_schedule.hpp.\n\n"
+          "Improves the order of passes; see dynapipe/schedule/refine_schedule.hpp.\n\n"
           "Returns pass codes of the shape of `order`.");
 }

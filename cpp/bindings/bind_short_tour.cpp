@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "arrays.hpp"
-#include "dynapipe/short_tour.hpp"
+#include "dynapipe/batch/short_tour.hpp"
 
 namespace py = pybind11;
 

@@ -1,7 +1,7 @@
 #include <pybind11/pybind11.h>
 
 #include "arrays.hpp"
-#include "dynapipe/simulate.hpp"
+#include "dynapipe/schedule/simulate.hpp"
 
 namespace py = pybind11;
 using arrays::Codes;
@@ -35,7 +35,7 @@ auto of_passes(std::vector<double> Timeline::* member) {
 }  // namespace
 
 void bind_simulate(py::module_& m) {
-    py::class_<Timeline>(m, "Timeline", "A schedule in time; see dynapipe/simulate.hpp.")
+    py::class_<Timeline>(m, "Timeline", "A schedule in time; see dynapipe/schedule/simulate.hpp.")
         .def_property_readonly("start_ms", of_passes(&Timeline::start_ms))
         .def_property_readonly("end_ms", of_passes(&Timeline::end_ms))
         .def_property_readonly("send_start_ms", of_passes(&Timeline::send_start_ms))
@@ -46,5 +46,5 @@ void bind_simulate(py::module_& m) {
         .def_readonly("makespan_ms", &Timeline::makespan_ms);
     m.def("simulate", &simulate, py::arg("order").noconvert(), py::arg("costs").noconvert(),
           py::arg("static_bytes").noconvert(), py::arg("link"),
-          "Runs a schedule in time; see dynapipe/simulate.hpp.");
+          "Runs a schedule in time; see dynapipe/schedule/simulate.hpp.");
 }

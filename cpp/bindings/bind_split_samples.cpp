@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "arrays.hpp"
-#include "dynapipe/split_samples.hpp"
+#include "dynapipe/batch/split_samples.hpp"
 
 namespace py = pybind11;
 
@@ -80,11 +80,11 @@ std::vector<FrontPoint> front(const Lengths& length_of_sample, const Begins& beg
 }  // namespace
 
 void bind_split_samples(py::module_& m) {
-    py::class_<Split>(m, "Split", "See dynapipe/split_samples.hpp.")
+    py::class_<Split>(m, "Split", "See dynapipe/batch/split_samples.hpp.")
         .def_readonly("sizes", &Split::sizes)
         .def_readonly("objective_ms", &Split::objective_ms)
         .def_readonly("n_solves", &Split::n_solves);
-    py::class_<FrontPoint>(m, "FrontPoint", "See dynapipe/split_samples.hpp.")
+    py::class_<FrontPoint>(m, "FrontPoint", "See dynapipe/batch/split_samples.hpp.")
         .def_readonly("fill_ms", &FrontPoint::fill_ms)
         .def_readonly("work_ms", &FrontPoint::work_ms)
         .def_readonly("sizes", &FrontPoint::sizes);

@@ -1,7 +1,7 @@
 #include <pybind11/native_enum.h>
 #include <pybind11/pybind11.h>
 
-#include "dynapipe/stage_costs.hpp"
+#include "dynapipe/cost/stage_costs.hpp"
 
 namespace py = pybind11;
 using dynapipe::Cost;

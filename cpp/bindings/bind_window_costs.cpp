@@ -5,10 +5,10 @@
 namespace py = pybind11;
 
 void bind_window_costs(py::module_& m) {
-    py::class_<windows::HeldCosts>(
-        m, "WindowCosts",
-        "Costs of all micro-batches of neighbouring samples; see dynapipe/window_costs.hpp.\n\n"
-        "The arrays become read-only.")
+    py::class_<windows::HeldCosts>(m, "WindowCosts",
+                                   "Costs of all micro-batches of neighbouring samples; see "
+                                   "dynapipe/batch/window_costs.hpp.\n\n"
+                                   "The arrays become read-only.")
         .def(py::init<windows::Doubles, windows::Integers, windows::Spans, windows::Integers>(),
              py::arg("costs").noconvert(), py::arg("cells").noconvert(),
              py::arg("spans").noconvert(), py::arg("row_of_sample").noconvert());

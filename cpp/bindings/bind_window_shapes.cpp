@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "arrays.hpp"
-#include "dynapipe/window_shapes.hpp"
+#include "dynapipe/batch/window_shapes.hpp"
 
 namespace py = pybind11;
 
@@ -107,7 +107,7 @@ void use(py::array_t<std::int32_t, py::array::c_style>& cells, const Tokens& mos
 }  // namespace
 
 void bind_window_shapes(py::module_& m) {
-    py::class_<WindowShapes>(m, "WindowShapes", "See dynapipe/window_shapes.hpp.")
+    py::class_<WindowShapes>(m, "WindowShapes", "See dynapipe/batch/window_shapes.hpp.")
         .def_property_readonly("cells", arrays::shown(&WindowShapes::cells))
         .def_property_readonly("n_rows", of_shapes(&dynapipe::Shapes::n_rows))
         .def_property_readonly("row_tokens", of_shapes(&dynapipe::Shapes::row_tokens))

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "arrays.hpp"
-#include "dynapipe/window_costs.hpp"
+#include "dynapipe/batch/window_costs.hpp"
 
 namespace windows {
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "dynapipe/random.hpp"
-#include "dynapipe/window_costs.hpp"
-#include "dynapipe/window_shapes.hpp"
+#include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/batch/window_shapes.hpp"
+#include "dynapipe/search/random.hpp"
 
 namespace cut_problem {
 

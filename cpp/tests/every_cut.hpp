@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cut_problem.hpp"
-#include "dynapipe/link.hpp"
-#include "dynapipe/pipeline_ends.hpp"
-#include "dynapipe/priced_cut.hpp"
+#include "dynapipe/batch/priced_cut.hpp"
+#include "dynapipe/cost/link.hpp"
+#include "dynapipe/schedule/pipeline_ends.hpp"
 
 namespace every_cut {
 

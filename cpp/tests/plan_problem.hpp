@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "dynapipe/random.hpp"
-#include "dynapipe/window_costs.hpp"
+#include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/search/random.hpp"
 
 namespace plan_problem {
 

@@ -22,9 +22,9 @@ from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
-from dynapipe_hpc.models.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
-from dynapipe_hpc.models.shards import OneShard, Shards
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
+from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.shards import OneShard, Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tied_loss import tied_loss
 from dynapipe_hpc.models.tied_weights import tied_weights

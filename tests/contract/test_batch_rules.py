@@ -7,7 +7,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.authors_batches import AuthorsBatches
+from dynapipe_hpc.planner.baselines.authors.authors_batches import AuthorsBatches
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget

@@ -11,10 +11,10 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
-from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.baselines.packed_balanced import PackedBalanced
+from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch

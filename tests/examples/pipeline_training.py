@@ -24,7 +24,7 @@ from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
-from dynapipe_hpc.models.split import Split
+from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
 from dynapipe_hpc.plan.model_shape import ModelShape

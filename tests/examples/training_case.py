@@ -16,7 +16,7 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape

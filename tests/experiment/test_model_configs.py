@@ -11,7 +11,7 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.shards import OneShard
+from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 MODELS = Path(__file__).parents[2] / "configs" / "models"

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.plan.cluster import Cluster
 
 Result = TypeVar("Result")

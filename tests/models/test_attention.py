@@ -13,8 +13,8 @@ from torch.nn.attention.varlen import varlen_attn
 
 from dynapipe_hpc.models import attention as seam
 from dynapipe_hpc.models.attention import attention, causal_attention, choose_kernels, kernels_of
-from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPE = ModelShape(n_layers=1, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)

@@ -4,8 +4,8 @@ import pytest
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import collate
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import collate
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 
 START = 99
 

@@ -15,11 +15,11 @@ from torch.autograd import Function
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models import attention, family, t5_layers
-from dynapipe_hpc.models.collate import TokenBatch
-from dynapipe_hpc.models.collate_pairs import PairBatch
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.gpt import GptBatch
-from dynapipe_hpc.models.shards import OneShard
+from dynapipe_hpc.models.sharding.shards import OneShard
+from dynapipe_hpc.models.tokens.collate import TokenBatch
+from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost

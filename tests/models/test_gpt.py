@@ -9,7 +9,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPE = ModelShape(n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)

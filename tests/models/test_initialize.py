@@ -9,8 +9,8 @@ from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T
 from torch import Tensor
 
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.shards import OneShard
-from dynapipe_hpc.models.split import WHOLE, splits_of
+from dynapipe_hpc.models.sharding.shards import OneShard
+from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPES = pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 
 SAMPLES = [Sample(1, 9, 4), Sample(2, 0, 1), Sample(3, 0, 20), Sample(4, 3, 10), Sample(5, 2, 3)]
 WEIGHTS = {1: 0.5, 2: 2.0, 3: 0.125, 4: 0.25, 5: 1.0}

@@ -11,7 +11,7 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 transformers = pytest.importorskip(

@@ -3,7 +3,7 @@ import torch
 from tests.oracles.plain_t5 import bucket
 
 from dynapipe_hpc.models.relative_bias import RelativeBias, buckets
-from dynapipe_hpc.models.shards import ONE_SHARD
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPE = ModelShape(

@@ -8,8 +8,8 @@ from tests.jobs.local_shards import on_shards
 from torch import Tensor
 from torch.nn import functional
 
-from dynapipe_hpc.models.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 
 WIDTH, OUTPUTS = 4, 6
 SIZES = [(1, 1), (2, 3), (3, 5), (4, 4)]  # fewer tokens than shards, and numbers of any remainder

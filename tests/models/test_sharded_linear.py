@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.models.recompute import recomputed
-from dynapipe_hpc.models.residual_stream import residual_stream
-from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.shards import ONE_SHARD, Shards
-from dynapipe_hpc.models.split import splits_of
+from dynapipe_hpc.models.sharding.residual_stream import residual_stream
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.sharding.split import splits_of
 
 VALUES = torch.randn(3, 5, 8, dtype=torch.float64, generator=torch.manual_seed(1))
 TOWARDS = torch.randn(3, 5, 8, dtype=torch.float64, generator=torch.manual_seed(2))

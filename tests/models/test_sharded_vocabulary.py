@@ -5,9 +5,9 @@ import torch
 from tests.jobs.local_shards import on_shards
 from torch import Tensor
 
-from dynapipe_hpc.models.residual_stream import residual_stream
-from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharding.residual_stream import residual_stream
+from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.shards import Shards
 
 VOCABULARY = 12
 TABLE = torch.randn(VOCABULARY, 5, generator=torch.manual_seed(1))

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.shards import OneShard
-from dynapipe_hpc.models.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.shards import OneShard
+from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 
 
 @pytest.mark.parametrize("n_blocks", [1, 3])

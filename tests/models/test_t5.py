@@ -7,10 +7,10 @@ from tests.oracles.plain_t5 import losses
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate_pairs import PairBatch
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPE = ModelShape(

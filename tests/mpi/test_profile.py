@@ -22,7 +22,7 @@ from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.models.sharded_linear import RowLinear
+from dynapipe_hpc.models.sharding.sharded_linear import RowLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import PADDED, LayerKey, ProfileTable

@@ -33,7 +33,7 @@ from dynapipe_hpc.experiment.rank.channels import (
 )
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.models.split import Split
+from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape

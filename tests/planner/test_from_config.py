@@ -11,9 +11,9 @@ from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.baselines.packed_balanced import PackedBalanced
-from dynapipe_hpc.planner.baselines.packed_first_fit import PackedFirstFit
-from dynapipe_hpc.planner.baselines.packed_next_fit import PackedNextFit
+from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
+from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
+from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
 from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.baselines.tuned import (

@@ -19,7 +19,7 @@ from torch import Tensor
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape

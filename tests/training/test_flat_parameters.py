@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.shards import ONE_SHARD
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT, FlatParameters
 
 

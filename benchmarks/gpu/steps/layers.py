@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.gpt import GptBatch
+from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig

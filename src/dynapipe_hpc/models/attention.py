@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
-from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.like_lengths import LikeLengths
+from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 _PROBE_TOKENS = 8

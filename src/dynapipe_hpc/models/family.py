@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.initialize import Deviation, initialize
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
-from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 CPU = torch.device("cpu")

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.collate import TokenBatch, collate
-from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
-from dynapipe_hpc.models.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharded_linear import ColumnLinear
-from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
+from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.tokens.collate import TokenBatch, collate
+from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.transformer import TransformerLayer
 from dynapipe_hpc.plan.model_shape import ModelShape
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 
 STANDARD_DEVIATION = 0.02
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.models.to_device import to_device
+from dynapipe_hpc.models.tokens.to_device import to_device
 
 FINEST = 16
 STEPS_PER_DOUBLING = 8

@@ -18,7 +18,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharding.shards import Shards
 
 
 class Vocabulary(NamedTuple):

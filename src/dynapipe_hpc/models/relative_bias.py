@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.t5 import N_BUCKETS
-from dynapipe_hpc.models.shards import Shards
-from dynapipe_hpc.models.split import Split
+from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 FARTHEST = 128  # all greater distances share a bucket

@@ -8,17 +8,17 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.collate_pairs import PairBatch, Sides, collate_pairs
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
-from dynapipe_hpc.models.residual_stream import residual_stream
-from dynapipe_hpc.models.sharded_vocabulary import TokenEmbedding
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharding.residual_stream import residual_stream
+from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tied_loss import tied_loss
+from dynapipe_hpc.models.tokens.collate_pairs import PairBatch, Sides, collate_pairs
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 

@@ -10,9 +10,9 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import attention
 from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.recompute import recomputed
-from dynapipe_hpc.models.residual_stream import ResidualStream
-from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.shards import Shards, entered
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.shards import Shards, entered
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 EPSILON = 1e-6

@@ -5,7 +5,7 @@ import math
 from torch import Tensor
 
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
-from dynapipe_hpc.models.residual_stream import ResidualStream
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 
 
 def tied_loss(

@@ -8,11 +8,11 @@ from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import causal_attention
-from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.recompute import recomputed
-from dynapipe_hpc.models.residual_stream import ResidualStream
-from dynapipe_hpc.models.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 

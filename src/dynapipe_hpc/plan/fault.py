@@ -13,7 +13,7 @@ _STEPS = ("L", "a<", "a<!", "F", "a>", "a>!", "g<", "g<!", "B", "I", "W", "g>", 
 
 
 class Rule(IntEnum):
-    """Rules by the kernel's numbers; cpp/include/dynapipe/check_pipeline.hpp defines them."""
+    """Rules by the kernel's numbers; cpp/include/dynapipe/plan/check_pipeline.hpp defines them."""
 
     ENDING = 0
     PLACE = 1

@@ -8,7 +8,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
-from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import (
     AuthorsConfig,
     BaselineConfig,
@@ -24,10 +24,10 @@ from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.baselines.gpipe import gpipe
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.baselines.packed_balanced import PackedBalanced
-from dynapipe_hpc.planner.baselines.packed_first_fit import PackedFirstFit
-from dynapipe_hpc.planner.baselines.packed_next_fit import PackedNextFit
-from dynapipe_hpc.planner.baselines.packed_rows import check_decoder_only
+from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
+from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
+from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
+from dynapipe_hpc.planner.baselines.packed.packed_rows import check_decoder_only
 from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.baselines.tuned import (

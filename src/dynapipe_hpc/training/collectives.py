@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dynapipe_hpc.models.shards import OneShard, Shards
+from dynapipe_hpc.models.sharding.shards import OneShard, Shards
 
 
 def done() -> None:

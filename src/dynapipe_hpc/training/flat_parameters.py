@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.split import splits_of
+from dynapipe_hpc.models.sharding.split import splits_of
 
 # In numbers. No vector register spans two shares, so results do not depend on sharing.
 ALIGNMENT = 64

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.iteration_tokens import IterationTokens, TokenReader
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens, TokenReader
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.loss import token_weights
 

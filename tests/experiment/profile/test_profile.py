@@ -28,7 +28,7 @@ from dynapipe_hpc.experiment.profile.stack import (
     tokens_on_disk,
 )
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.models.sharded_linear import ColumnLinear
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_file import write_table

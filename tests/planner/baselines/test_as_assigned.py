@@ -3,7 +3,7 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
-from dynapipe_hpc.planner.baselines.packed_next_fit import PackedNextFit
+from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
 from dynapipe_hpc.planner.choose.choice import Infeasible
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b

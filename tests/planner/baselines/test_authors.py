@@ -20,8 +20,8 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.baselines.authors import AuthorsPlanner
-from dynapipe_hpc.planner.baselines.authors_batches import AuthorsBatches
+from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.authors.authors_batches import AuthorsBatches
 from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import orders

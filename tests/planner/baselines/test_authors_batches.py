@@ -9,7 +9,7 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.authors_batches import AuthorsBatches, NoCutError
+from dynapipe_hpc.planner.baselines.authors.authors_batches import AuthorsBatches, NoCutError
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 

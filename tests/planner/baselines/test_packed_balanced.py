@@ -10,7 +10,7 @@ from tests.examples.stage_costs import with_columns
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed_balanced import (
+from dynapipe_hpc.planner.baselines.packed.packed_balanced import (
     PackedBalanced,
     packed_work,
     small_at_both_ends,

@@ -3,7 +3,7 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed_first_fit import PackedFirstFit
+from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 

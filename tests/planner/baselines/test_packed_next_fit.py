@@ -8,7 +8,7 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed_next_fit import PackedNextFit, next_fit
+from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit, next_fit
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)

@@ -9,7 +9,7 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.planner.baselines.window_times import window_times_ms
+from dynapipe_hpc.planner.baselines.authors.window_times import window_times_ms
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.split import padded_microbatch

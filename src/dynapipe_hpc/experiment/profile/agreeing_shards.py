@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharding.shards import Shards
 
 
 class OutOfMemoryError(RuntimeError):

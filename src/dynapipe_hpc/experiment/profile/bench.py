@@ -26,7 +26,7 @@ from dynapipe_hpc.experiment.profile.stack import (
 from dynapipe_hpc.experiment.rank.channels import Channels
 from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 

@@ -24,8 +24,8 @@ from dynapipe_hpc.experiment.profile.agreeing_shards import AgreeingShards, OutO
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
 from dynapipe_hpc.experiment.rank.devices import CPU, wait_for
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.iteration_tokens import IterationTokens
-from dynapipe_hpc.models.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.allocated_memory import LiveAllocations
 from dynapipe_hpc.training.collectives import SingleRankCollectives

@@ -15,7 +15,7 @@ from dynapipe_hpc.experiment.rank.channels import Channels, open_channels
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, clock_of, reserve_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.shards import Shards
+from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tied_weights import Tied, paired_stages, tied_weights
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.collectives import Collectives

@@ -18,7 +18,7 @@ def place_transfers(
     Every transfer starts on both sides when the pass that produces it ends in the simulation;
     so both sides start their transfers in the same order, and the plan cannot deadlock. Waits
     come as late as possible, and a receive takes the lowest free slot. For details see
-    cpp/include/dynapipe/place_transfers.hpp.
+    cpp/include/dynapipe/plan/place_transfers.hpp.
 
     Args:
         schedule: The passes of every stage.

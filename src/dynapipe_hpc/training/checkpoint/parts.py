@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.training.checkpoint.boxes import boxes_of
 from dynapipe_hpc.training.checkpoint.shard_boxes import placed
 from dynapipe_hpc.training.flat_parameters import FlatParameters

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dynapipe_hpc.models.split import Split
+from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.training.checkpoint.boxes import Box
 
 

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/cost/link.hpp"
+
+namespace dynapipe {
+
+/// Prices of memory that are tried, see PricedCutter.
+inline constexpr std::array kMemoryPrices = {0.0, 0.15, 0.3, 0.45, 0.6,  0.8,
+                                             1.0, 1.5,  3.0, 6.0,  12.0, 24.0};
+
+/// Windows that hold every sample once.
+struct Cut {
+    std::vector<Window> body;  ///< in the order of the samples; empty if there is no such cut
+    std::vector<Window> ends;  ///< small windows of the last samples, to begin and end pipelines
+};
+
+/// Cuts samples into the micro-batches that cost least in total at a given memory price.
+///
+/// The in-flight micro-batches share the memory, so what one of them stores, and for how long, is
+/// not available to the others. A price per fraction of a stage's memory (a Lagrange multiplier)
+/// turns the limit on all of them together into a cost of each micro-batch alone:
+///
+///     work_ms * (1 + price * kept_share)
+///
+/// where work_ms is forward and backward time on the micro-batch's slowest stage. The higher the
+/// price, the smaller the micro-batches, or the more they recompute. Only simulation tells which
+/// price suits a batch.
+class PricedCutter {
+  public:
+    PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
+
+    /// The cheapest cut, exactly: dynamic programming over the samples.
+    ///
+    /// @param longest_ms  limit on the work of a window of several samples; may be infinite.
+    /// @param n_ends      number of ends: windows of at most 24 of the last samples, each of which
+    ///                    enters a pipeline first or last, where all but the slowest stage wait for
+    ///                    the first micro-batch to arrive and the last one to leave. An end costs
+    ///                    work_ms + fill_ms / 2 in the mode that is cheapest at the price.
+    ///
+    /// Time O(n_windows + n_samples * m) for windows of up to m samples that are worth considering.
+    /// Windows whose two halves take less work together, and store no more, are not, at any price.
+    Cut cut(double price, double longest_ms, std::size_t n_ends);
+
+    /// Sets the mode of a window to the one that costs least at a price.
+    void choose_mode(Window& window, double price) const;
+
+    [[nodiscard]] std::uint32_t microbatch(const Window& window) const {
+        return windows_.microbatch(window);
+    }
+    /// Forward and backward time on the slowest stage.
+    [[nodiscard]] double work_ms(const Window& window) const { return of(window).work_ms; }
+    /// Forward and backward time on all other stages, plus transfers between stages.
+    [[nodiscard]] double fill_ms(const Window& window) const { return of(window).fill_ms; }
+
+  private:
+    struct Rating {
+        double work_ms;
+        double fill_ms;
+        double kept_share;
+    };
+
+    /// A usable micro-batch, and its place in the tables.
+    struct Use {
+        std::uint32_t place;
+        std::uint32_t microbatch;
+        std::uint32_t mode;
+        bool is_alone;  ///< the only sample of its window
+    };
+
+    [[nodiscard]] const Rating& of(const Window& window) const {
+        return ratings_[microbatch(window)];
+    }
+    void rate(std::span<const double> limit_bytes, const Link& link);
+    void collect_uses();
+    void add_uses(std::size_t first, bool all);
+    [[nodiscard]] bool is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const;
+    [[nodiscard]] std::size_t place(std::size_t first, std::size_t size) const {
+        return begin_[static_cast<std::size_t>(windows_.row_of_sample[first])] + size - 1;
+    }
+    [[nodiscard]] double end_ms(std::size_t place) const;
+    [[nodiscard]] Window window(std::size_t first, std::size_t size) const;
+    [[nodiscard]] std::size_t longest_window(std::size_t first) const;
+    void price_windows(double price, double longest_ms);
+    void cut_from_front();
+    [[nodiscard]] std::vector<Window> body_up_to(std::size_t end) const;
+
+    WindowCosts windows_;
+    std::vector<Rating> ratings_;  ///< rating of every micro-batch
+    std::vector<Use> uses_;
+    std::vector<std::size_t> begin_;    ///< per row, its first place in the tables
+    std::vector<double> cost_;          ///< per window by row and size, in the cheapest mode
+    std::vector<std::size_t> use_;      ///< for each of these, the index of that use
+    std::vector<std::size_t> longest_;  ///< per row, largest number of samples in a window
+    std::vector<double> front_;         ///< (n_samples + 1,): least cost of all samples before
+    std::vector<double> end_ms_;        ///< (n_rows, kMostOfAnEnd), as in EndCosts
+};
+
+}  // namespace dynapipe

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "dynapipe/cost/stage_costs.hpp"
+
+namespace dynapipe {
+
+/// Costs on a grid of micro-batch shapes, for every kind of stage: row-major (rows, row_tokens,
+/// target_tokens, n_kinds), infinite where infeasible.
+struct CostGrid {
+    std::span<const std::int64_t> rows;  ///< ascending, at least one point; so are the next two
+    std::span<const std::int64_t> row_tokens;
+    std::span<const std::int64_t> target_tokens;
+    std::span<const PassCosts> points;  ///< boundary_bytes is ignored
+    std::size_t n_kinds;
+};
+
+/// Bytes that a stage sends to the next one, per row and token.
+struct Boundary {
+    double bytes_per_row_token = 0;
+    double bytes_per_target_token = 0;
+};
+
+/// Stages of a pipeline, in order.
+struct StageKinds {
+    std::span<const std::int32_t> kind;  ///< index of the kind in the grid
+    std::span<const Boundary> boundary;
+};
+
+/// Shapes of micro-batches: three lists of equal length. Those of packed micro-batches need not be
+/// whole numbers.
+struct ShapeList {
+    std::span<const double> n_rows, row_tokens, target_tokens;
+};
+
+/// Interpolates costs between the points of a grid (multilinear). Below the smallest point of an
+/// axis, the cost at that point is used. A kind of stage is infeasible beyond the largest point,
+/// and wherever a point with nonzero weight is infeasible: all of its costs are then infinite,
+/// except for boundary_bytes.
+///
+/// @param costs  result, row-major (n_shapes, n_stages)
+///
+/// Fastest if successive shapes differ only in their number of rows.
+void interpolate_costs(const CostGrid& grid, const StageKinds& stages, const ShapeList& shapes,
+                       std::span<PassCosts> costs);
+
+}  // namespace dynapipe

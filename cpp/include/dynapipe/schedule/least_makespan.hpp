@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/cost/link.hpp"
+
+namespace dynapipe {
+
+/// Lower bound of the makespan over all cuts into windows, modes, replicas and schedules.
+///
+/// The busiest stage waits for its first micro-batch to arrive, does all its work, and its last
+/// micro-batch still has to return from it. The slowest replica has at least the mean work per
+/// replica, and the total work is minimised over all cuts. Memory of the first stage is a second
+/// bound: micro-batches that each occupy a share of it for as long as they are in flight occupy all
+/// of it for at least the sum of these products. Waiting between passes is ignored.
+///
+/// @param limit_bytes     per stage, what activations may occupy.
+/// @param n_replicas      >= 1.
+/// @param split_backward  whether gradients of weights are separate passes, which may come last.
+/// @return                infinite if some sample fits into no window.
+///
+/// Time O(n_cells + n_samples * m) for windows of up to m samples.
+double least_makespan_ms(const WindowCosts& windows, std::span<const double> limit_bytes,
+                         const Link& link, bool split_backward, std::size_t n_replicas);
+
+}  // namespace dynapipe

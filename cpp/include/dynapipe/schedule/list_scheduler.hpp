@@ -1,0 +1,124 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "dynapipe/cost/link.hpp"
+#include "dynapipe/cost/stage_costs.hpp"
+#include "dynapipe/schedule/list_recording.hpp"
+#include "dynapipe/search/work_cache.hpp"
+
+namespace dynapipe {
+
+/// Schedules micro-batches while simulating them, without a given order of passes.
+///
+/// Whenever a stage is free it runs the next backward pass that has arrived. If there is none, it
+/// runs the next forward pass that has arrived and that fits into memory. Micro-batches pass every
+/// stage first in, first out. A stage is therefore idle only if it has nothing that it may run, and
+/// the number of in-flight micro-batches follows from times and memory rather than from a rule.
+///
+/// A list may also be run alternating: after a backward pass, a forward pass that has arrived goes
+/// first. Where memory is scarce, this supplies later stages sooner.
+///
+/// If backward passes are split, a stage with neither of the two computes gradients of weights.
+/// These also go first where the memory that they release is needed.
+///
+/// A forward pass enters only if it fits now and leaves room for the backward pass of each
+/// in-flight micro-batch and of its own micro-batch. The first unfinished micro-batch can therefore
+/// always proceed, so every list of micro-batches that fit alone runs to its end.
+///
+/// A scheduler is constructed once and used for many lists. Running a list allocates nothing,
+/// except for micro-batches that the scheduler has not seen before.
+class ListScheduler {
+  public:
+    /// @param costs           costs of all micro-batches that lists may name.
+    /// @param limit_bytes     (n_stages,): memory for activations; may be infinite.
+    /// @param longest_list    maximal number of micro-batches in a list.
+    /// @param split_backward  whether gradients of weights are separate passes.
+    ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
+                  std::size_t longest_list, bool split_backward = false);
+
+    /// Schedules micro-batches, which enter the pipeline in the order of the list.
+    ///
+    /// @param give_up_ms  the run stops as soon as the makespan is certain to exceed this.
+    /// @param alternates  whether a forward pass goes first after a backward pass.
+    /// @return            the makespan in ms; +infinity if given up.
+    ///
+    /// Time O(n_microbatches * n_stages * (n_stages + k)), where k is the number of in-flight
+    /// micro-batches if memory may be a limit.
+    double run(std::span<const std::uint32_t> list,
+               double give_up_ms = std::numeric_limits<double>::infinity(),
+               bool alternates = false);
+
+    /// The same, starting where the list differs from one recorded by this scheduler. If the list
+    /// is run to its end, it replaces the recorded one.
+    double run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
+               ListRecording& recording);
+
+    /// The passes of the last list, row-major (n_stages, n_passes). Micro-batches are numbered by
+    /// their place in the list, which must have been run without a recording.
+    [[nodiscard]] std::vector<PassCode> order() const;
+
+    /// Effort of all runs so far: passes scheduled, plus micro-batches looked up at the start.
+    [[nodiscard]] std::size_t effort() const { return effort_; }
+
+  private:
+    struct Stage : StageState {
+        double path_left_ms;    ///< forward and backward passes to come
+        double weight_left_ms;  ///< gradients of weights to come
+        double tail_ms;  ///< from its last backward pass to the end of that on stage 0; 0 after it
+        double greatest_transient_bytes;  ///< of micro-batches in flight or to come
+        PassKind next;
+        bool memory_may_bind;
+        std::array<double*, 2> arrivals_ms;  ///< by place; infinite if not known
+
+        [[nodiscard]] double next_arrival_ms(std::size_t kind) const {
+            return arrivals_ms[kind][n_done[kind]];
+        }
+    };
+
+    void begin();
+    void resume(const ListRecording& recording, std::size_t n_states);
+    double run_on(double give_up_ms);
+    void look_ahead(std::size_t stage);
+    [[nodiscard]] bool may_end_by(double give_up_ms);
+    template <bool kSplit>
+    double run_to_end(double give_up_ms);
+    template <bool kSplit>
+    [[nodiscard]] std::size_t n_steps_left() const;
+    template <bool kSplit>
+    void choose(std::size_t stage);
+    template <bool kSplit>
+    void execute(std::size_t stage);
+    void execute_both(std::size_t stage);
+    template <bool kSplit>
+    void send(std::size_t from, std::size_t kind, std::uint32_t place);
+    template <bool kSplit>
+    [[nodiscard]] bool may_enter(std::size_t stage) const;
+    [[nodiscard]] bool may_return(std::size_t stage) const;
+    [[nodiscard]] const StageWork& work(std::uint32_t place, std::size_t stage) const {
+        return works_[place][stage];
+    }
+    [[nodiscard]] std::size_t first_arrival(std::size_t stage, std::size_t kind) const {
+        return (2 * stage + kind) * (longest_list_ + 1);
+    }
+    WorkCache cache_;
+    std::span<const double> limit_bytes_;
+    bool full_duplex_;
+    std::size_t n_stages_;
+    std::size_t longest_list_;
+    bool split_backward_;
+    bool alternates_ = false;
+    std::size_t effort_ = 0;
+    std::span<const StageWork* const> works_;  ///< micro-batches of the list, each (n_stages,)
+    std::vector<Stage> stages_;
+    std::vector<double> next_ms_;      ///< per stage, start of its next pass; infinite if none
+    std::vector<double> arrivals_ms_;  ///< (n_stages, 2, longest_list + 1)
+    std::vector<PassCode> passes_;     ///< (n_stages, 3 * longest_list)
+    std::vector<StageState> states_;   ///< states in the last list, as in a recording
+};
+
+}  // namespace dynapipe

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/cost/link.hpp"
+
+namespace dynapipe {
+
+/// A plan that was built by rules, and the settings of those rules.
+struct ConstructedPlan {
+    Assignment replicas;
+    double makespan_ms;   ///< slowest replica, by the list scheduler
+    double memory_price;  ///< price at which samples were cut, see PricedCutter
+    double longest_ms;   ///< limit on the work of a micro-batch of several samples; may be infinite
+    bool balances_fill;  ///< whether assignment to replicas counted the fill of their longest
+    std::size_t n_rebalanced;  ///< how often replicas were rebalanced after a simulation
+};
+
+/// Builds plans from rules and keeps the best.
+///
+/// Samples are cut at several memory prices, and also into windows of equally many samples.
+/// Micro-batches, the longest first, are assigned to the replica that has the least to do, measured
+/// by work, by work plus the fill of its longest micro-batch, or by work plus the additional time
+/// that the previous simulation showed. Each replica begins and ends with a small micro-batch. In
+/// between, work rises to the longest micro-batch in the middle and falls again, so that neighbours
+/// are similar. Every plan is simulated. The best plans are refined: each replica is given the
+/// memory price for its modes, the mode of its longest micro-batch and the shape of its order that
+/// suit it best, and the slowest replica passes micro-batches on to the fastest.
+///
+/// @param n_replicas      >= 1, and at most the number of samples.
+/// @param split_backward  whether gradients of weights are separate passes.
+/// @param n_kept          maximal number of plans to return, >= 1.
+/// @param n_refined       how many of these are refined after they were found.
+/// @return                the best plans, at least one, best first; no replica is empty.
+/// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
+std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
+                                             std::span<const double> limit_bytes, const Link& link,
+                                             std::size_t n_replicas, bool split_backward,
+                                             std::size_t n_kept, std::size_t n_refined);
+
+}  // namespace dynapipe

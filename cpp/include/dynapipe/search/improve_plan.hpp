@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/cost/link.hpp"
+
+namespace dynapipe {
+
+/// The best plan so far, after the round that found it.
+struct Improvement {
+    Assignment replicas;
+    double makespan_ms;   ///< slowest replica, by the list scheduler
+    std::size_t effort;   ///< passes scheduled in all rounds so far; 0 for a start
+    std::size_t n_moves;  ///< moves tried so far, in all rounds
+};
+
+/// Improves plans by a seeded local search; the list scheduler evaluates them.
+///
+/// A move swaps or relocates micro-batches within a replica or between two replicas, shifts samples
+/// between neighbouring micro-batches, splits a micro-batch, joins two, changes a recomputation
+/// mode, or changes whether a replica is scheduled alternating (see PlanMoves). A move that makes a
+/// plan worse is accepted only within a threshold that decreases to zero. The objective is mainly
+/// the end of the slowest replica and, with a small weight, the ends of all others: time that a
+/// replica gains makes room for work of the slowest one.
+///
+/// The search runs in rounds. Each starts from the best plan so far and is as long as all earlier
+/// rounds together, whatever the effort. A round that does not fit into the remaining effort is not
+/// started. A search with more effort therefore finds everything that one with less effort finds.
+///
+/// Effort is counted in scheduled passes, not in time, and random numbers are integers, so the same
+/// input gives the same plan on every machine.
+///
+/// @param starts          at least one plan; each holds every sample exactly once, and all of its
+///                        micro-batches fit.
+/// @param limit_bytes     (n_stages,): memory for activations.
+/// @param split_backward  whether gradients of weights are separate passes.
+/// @param effort          passes to schedule; the last move of a round may exceed it.
+/// @return                the best start, followed by the improvements that rounds found, the best
+///                        last; no replica is empty.
+std::vector<Improvement> improve_plan(const WindowCosts& windows,
+                                      std::span<const Assignment> starts,
+                                      std::span<const double> limit_bytes, const Link& link,
+                                      bool split_backward, std::size_t effort, std::uint64_t seed);
+
+/// Makespans of plans, computed as in the search; infinite if a micro-batch does not fit.
+std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
+                                 std::span<const double> limit_bytes, const Link& link,
+                                 bool split_backward);
+
+}  // namespace dynapipe

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <vector>
+
+#include "dynapipe/batch/priced_cut.hpp"
+#include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
+
+namespace dynapipe {
+
+/// Refines a plan whose windows are already assigned to replicas.
+///
+/// Each replica is given the memory price for its modes, the mode of its longest window and the
+/// shape of its order that suit it best. Then the slowest replica passes windows on to the fastest
+/// as long as that helps.
+class PlanRefiner {
+  public:
+    /// @param cutter     rates the windows; must outlive the refiner, as must the simulator.
+    PlanRefiner(const WindowCosts& windows, const PricedCutter& cutter,
+                ReplicaSimulator& simulator);
+
+    /// Changes a plan in which every replica can run.
+    ///
+    /// @return  makespan of its slowest replica.
+    double refine(Assignment& replicas);
+
+  private:
+    double refine_replica(std::vector<Window>& replica);
+    void try_rises(std::vector<Window> windows, std::vector<Window>& best, double& best_ms);
+    bool hand_over(Assignment& replicas, std::vector<double>& ms);
+
+    WindowCosts windows_;
+    const PricedCutter& cutter_;
+    ReplicaSimulator& simulator_;
+};
+
+}  // namespace dynapipe

@@ -1,0 +1,212 @@
+#include "dynapipe/batch/priced_cut.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+#include "dynapipe/schedule/pipeline_ends.hpp"
+
+namespace dynapipe {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes,
+                           const Link& link)
+    : windows_(windows),
+      ratings_(windows.costs.n_microbatches()),
+      longest_(windows.n_rows()),
+      front_(windows.n_samples() + 1) {
+    rate(limit_bytes, link);
+    collect_uses();
+    cost_.resize(begin_.back());
+    use_.resize(begin_.back());
+    end_ms_.resize(windows_.n_rows() * kMostOfAnEnd);
+}
+
+void PricedCutter::rate(std::span<const double> limit_bytes, const Link& link) {
+    const std::size_t n_stages = windows_.costs.n_stages;
+    for (std::size_t i = 0; i < ratings_.size(); ++i) {
+        Rating& rating = ratings_[i];
+        double all_ms = 0.0;
+        for (std::size_t s = 0; s < n_stages; ++s) {
+            const PassCosts& cost = windows_.costs.at(i, s);
+            const double stage_ms = cost.forward_ms + cost.backward_ms;
+            rating.work_ms = std::max(rating.work_ms, stage_ms);
+            all_ms += stage_ms;
+            if (s + 1 < n_stages) {
+                all_ms += 2 * (link.latency_ms + cost.boundary_bytes / link.bytes_per_ms);
+            }
+            if (cost.stored_bytes > 0) {
+                rating.kept_share = std::max(rating.kept_share, cost.stored_bytes / limit_bytes[s]);
+            }
+        }
+        rating.fill_ms = all_ms - rating.work_ms;
+    }
+}
+
+void PricedCutter::collect_uses() {
+    std::vector<std::size_t> first(windows_.n_rows());
+    std::vector<std::size_t> n_sharing(windows_.n_rows());
+    for (std::size_t i = windows_.n_samples(); i-- > 0;) {
+        const auto row = static_cast<std::size_t>(windows_.row_of_sample[i]);
+        first[row] = i;
+        ++n_sharing[row];
+    }
+    begin_.push_back(0);
+    for (std::size_t row = 0; row < first.size(); ++row) {
+        // What follows a window differs between samples that share a row, so all are looked at.
+        add_uses(first[row], n_sharing[row] > 1);
+    }
+}
+
+void PricedCutter::add_uses(std::size_t first, bool all) {
+    std::size_t longest = 0;
+    for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+        const std::span<const std::int32_t> cells = windows_.row(first, mode);
+        const std::size_t most = std::min(cells.size(), windows_.n_samples() - first);
+        for (std::size_t size = 1; size <= most; ++size) {
+            const std::int32_t cell = cells[size - 1];
+            if (cell >= 0 && (all || is_worth_a_look(first, size, mode))) {
+                uses_.push_back({static_cast<std::uint32_t>(begin_.back() + size - 1),
+                                 static_cast<std::uint32_t>(cell), mode, size == 1});
+                longest = std::max(longest, size);
+            }
+        }
+    }
+    begin_.push_back(begin_.back() + longest);
+}
+
+/// Whether a window may be at an end, or is cheaper than its halves at some price.
+bool PricedCutter::is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const {
+    if (size <= kMostOfAnEnd) {
+        return true;
+    }
+    const std::size_t half = size / 2;
+    const std::int32_t before = windows_.cell(first, half, mode);
+    const std::int32_t behind = windows_.cell(first + half, size - half, mode);
+    if (before < 0 || behind < 0) {
+        return true;
+    }
+    const Rating& a = ratings_[static_cast<std::size_t>(before)];
+    const Rating& b = ratings_[static_cast<std::size_t>(behind)];
+    const Rating& whole = ratings_[static_cast<std::size_t>(windows_.cell(first, size, mode))];
+    return a.work_ms + b.work_ms >= whole.work_ms ||
+           std::max(a.kept_share, b.kept_share) > whole.kept_share;
+}
+
+Cut PricedCutter::cut(double price, double longest_ms, std::size_t n_ends) {
+    price_windows(price, longest_ms);
+    cut_from_front();
+    const Ends ends = cut_ends({front_, end_ms_, windows_.row_of_sample}, n_ends);
+    Cut found;
+    if (ends.sizes.size() < n_ends) {
+        return found;
+    }
+    found.body = body_up_to(ends.first);
+    std::size_t first = ends.first;
+    for (const std::size_t size : ends.sizes) {
+        found.ends.push_back(window(first, size));
+        first += size;
+    }
+    return found;
+}
+
+void PricedCutter::choose_mode(Window& window, double price) const {
+    double least = kNever;
+    for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+        const std::int32_t cell = windows_.cell(window.first, window.size, mode);
+        if (cell < 0) {
+            continue;
+        }
+        const Rating& rating = ratings_[static_cast<std::size_t>(cell)];
+        const double cost = rating.work_ms * (1 + price * rating.kept_share);
+        if (cost < least) {
+            least = cost;
+            window.mode = mode;
+        }
+    }
+}
+
+Window PricedCutter::window(std::size_t first, std::size_t size) const {
+    return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(size),
+            uses_[use_[place(first, size)]].mode};
+}
+
+/// Most samples of a window that begins with a sample.
+std::size_t PricedCutter::longest_window(std::size_t first) const {
+    return std::min(longest_[static_cast<std::size_t>(windows_.row_of_sample[first])],
+                    windows_.n_samples() - first);
+}
+
+void PricedCutter::price_windows(double price, double longest_ms) {
+    std::fill(cost_.begin(), cost_.end(), kNever);
+    for (std::size_t i = 0; i < uses_.size(); ++i) {
+        const Use& use = uses_[i];
+        const Rating& rating = ratings_[use.microbatch];
+        const double cost = rating.work_ms * (1 + price * rating.kept_share);
+        if (cost < cost_[use.place] && (use.is_alone || rating.work_ms <= longest_ms)) {
+            cost_[use.place] = cost;
+            use_[use.place] = i;
+        }
+    }
+    for (std::size_t row = 0; row < longest_.size(); ++row) {
+        longest_[row] = begin_[row + 1] - begin_[row];
+        while (longest_[row] > 0 && cost_[begin_[row] + longest_[row] - 1] == kNever) {
+            --longest_[row];
+        }
+        for (std::size_t k = 0; k < kMostOfAnEnd; ++k) {
+            end_ms_[row * kMostOfAnEnd + k] = k < longest_[row] ? end_ms(begin_[row] + k) : kNever;
+        }
+    }
+}
+
+/// What a window costs at an end, by its place; infinite if it may not be used.
+double PricedCutter::end_ms(std::size_t place) const {
+    if (cost_[place] == kNever) {
+        return kNever;
+    }
+    const Rating& rating = ratings_[uses_[use_[place]].microbatch];
+    return rating.work_ms + rating.fill_ms / 2;
+}
+
+/// From the first sample to the last, so that the cost of all beginnings is known.
+void PricedCutter::cut_from_front() {
+    std::fill(front_.begin(), front_.end(), kNever);
+    front_[0] = 0.0;
+    for (std::size_t i = 0; i < windows_.n_samples(); ++i) {
+        const double* cost = cost_.data() + place(i, 1);
+        const double before = front_[i];
+        double* after = &front_[i + 1];
+        const std::size_t n = longest_window(i);
+        for (std::size_t k = 0; k < n; ++k) {
+            after[k] = std::min(after[k], before + cost[k]);
+        }
+    }
+}
+
+std::vector<Window> PricedCutter::body_up_to(std::size_t end) const {
+    std::vector<Window> body;
+    while (end > 0) {
+        std::size_t size = 1;  // the sums are computed as in `cut_from_front`
+        const auto reaches = [&](std::size_t first) {
+            const auto row = static_cast<std::size_t>(windows_.row_of_sample[first]);
+            return size <= longest_[row] &&
+                   front_[first] + cost_[begin_[row] + size - 1] == front_[end];
+        };
+        while (size <= end && !reaches(end - size)) {
+            ++size;
+        }
+        if (size > end) {
+            throw std::invalid_argument("the cost of a window is no number");
+        }
+        body.push_back(window(end - size, size));
+        end -= size;
+    }
+    std::reverse(body.begin(), body.end());
+    return body;
+}
+
+}  // namespace dynapipe

@@ -1,0 +1,169 @@
+#include "dynapipe/plan/place_transfers.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <tuple>
+
+namespace dynapipe {
+namespace {
+
+// Gradients that a rank sends stay in memory until waited for, which no account includes.
+constexpr std::size_t kGradientSendsInFlight = 2;
+
+using Peer = std::optional<std::uint32_t>;
+
+/// Hands out the lowest free slot and takes back a micro-batch's slots together.
+class ReceiveSlots {
+  public:
+    explicit ReceiveSlots(std::size_t n_microbatches) : held_(n_microbatches) {}
+
+    std::uint32_t take(std::uint32_t microbatch) {
+        if (free_.empty()) {
+            free_.push(n_slots_++);
+        }
+        const std::uint32_t slot = free_.top();
+        free_.pop();
+        held_[microbatch].push_back(slot);
+        return slot;
+    }
+
+    void release(std::uint32_t microbatch) {
+        for (const std::uint32_t slot : held_[microbatch]) {
+            free_.push(slot);
+        }
+        held_[microbatch].clear();
+    }
+
+  private:
+    std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> free_;
+    std::uint32_t n_slots_ = 0;
+    std::vector<std::vector<std::uint32_t>> held_;
+};
+
+/// The rows of a stage between two ranks, as far as they are written.
+class Stage {
+  public:
+    Stage(Peer before, Peer behind, bool splits, std::size_t n_microbatches)
+        : before_(before), behind_(behind), splits_(splits), slots_(n_microbatches) {
+        rows_.reserve(n_microbatches * 13 + 2);
+    }
+
+    void receive(std::uint32_t i, Payload payload, std::uint32_t peer) {
+        rows_.push_back({Kind::start_receive, i, payload, peer, slots_.take(i)});
+    }
+
+    void forward(std::uint32_t i) {
+        rows_.push_back({Kind::load, i});
+        if (before_) {
+            rows_.push_back({Kind::wait_receive, i, Payload::activation});
+        }
+        rows_.push_back({Kind::forward, i});
+        if (behind_) {
+            rows_.push_back({Kind::start_send, i, Payload::activation, *behind_});
+        }
+    }
+
+    void backward(std::uint32_t i) {
+        if (behind_) {
+            rows_.push_back({Kind::wait_receive, i, Payload::gradient});
+            rows_.push_back({Kind::wait_send, i, Payload::activation});
+        }
+        if (sent_gradients_.size() == kGradientSendsInFlight) {
+            wait_for_oldest_gradient();
+        }
+        rows_.push_back({splits_ ? Kind::backward_input : Kind::backward, i});
+        if (!splits_) {
+            slots_.release(i);
+        }
+        if (before_) {
+            rows_.push_back({Kind::start_send, i, Payload::gradient, *before_});
+            sent_gradients_.push_back(i);
+        }
+    }
+
+    void weight(std::uint32_t i) {
+        rows_.push_back({Kind::backward_weight, i});
+        slots_.release(i);
+    }
+
+    std::vector<Row> finish() {
+        while (!sent_gradients_.empty()) {
+            wait_for_oldest_gradient();
+        }
+        rows_.push_back({Kind::reduce_gradients});
+        rows_.push_back({Kind::step_optimizer});
+        return std::move(rows_);
+    }
+
+  private:
+    void wait_for_oldest_gradient() {
+        rows_.push_back({Kind::wait_send, sent_gradients_.front(), Payload::gradient});
+        sent_gradients_.pop_front();
+    }
+
+    Peer before_;
+    Peer behind_;
+    bool splits_;
+    std::vector<Row> rows_;
+    ReceiveSlots slots_;
+    std::deque<std::uint32_t> sent_gradients_;
+};
+
+/// When a pass ends, on which stage, and its place in the stage's order.
+using End = std::tuple<double, std::size_t, std::size_t>;
+
+std::vector<End> by_end(std::span<const double> end_ms, std::size_t n_passes) {
+    std::vector<End> ends;
+    ends.reserve(end_ms.size());
+    for (std::size_t place = 0; place < end_ms.size(); ++place) {
+        ends.emplace_back(end_ms[place], place / n_passes, place);
+    }
+    std::sort(ends.begin(), ends.end());
+    return ends;
+}
+
+}  // namespace
+
+std::vector<std::vector<Row>> place_transfers(std::span<const PassCode> order,
+                                              std::span<const double> end_ms,
+                                              std::span<const std::uint32_t> peers) {
+    const std::size_t n_stages = peers.size(), n_passes = order.size() / n_stages;
+    const auto is_weight = [](PassCode code) { return kind_of(code) == PassKind::kWeight; };
+    const bool splits = std::any_of(order.begin(), order.end(), is_weight);
+    const std::size_t n_microbatches = n_passes / (splits ? 3 : 2);
+    std::vector<Stage> stages;
+    for (std::size_t s = 0; s < n_stages; ++s) {
+        stages.emplace_back(s > 0 ? Peer(peers[s - 1]) : Peer(),
+                            s + 1 < n_stages ? Peer(peers[s + 1]) : Peer(), splits, n_microbatches);
+    }
+    for (const auto& [_, s, place] : by_end(end_ms, n_passes)) {
+        const auto i = static_cast<std::uint32_t>(microbatch_of(order[place]));
+        switch (kind_of(order[place])) {
+            case PassKind::kForward:
+                stages[s].forward(i);
+                if (s + 1 < n_stages) {
+                    stages[s + 1].receive(i, Payload::activation, peers[s]);
+                }
+                break;
+            case PassKind::kBackward:
+                stages[s].backward(i);
+                if (s > 0) {
+                    stages[s - 1].receive(i, Payload::gradient, peers[s]);
+                }
+                break;
+            case PassKind::kWeight:
+                stages[s].weight(i);
+                break;
+        }
+    }
+    std::vector<std::vector<Row>> rows;
+    for (Stage& stage : stages) {
+        rows.push_back(stage.finish());
+    }
+    return rows;
+}
+
+}  // namespace dynapipe

@@ -1,0 +1,333 @@
+#include "dynapipe/schedule/list_scheduler.hpp"
+
+#include <algorithm>
+
+namespace dynapipe {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+/// What sums of times may be off by, relatively.
+constexpr double kRounding = 1e-12;
+constexpr std::size_t kForward = 0;
+constexpr std::size_t kBackward = 1;
+constexpr std::size_t kWeight = 2;
+
+/// Where the least entry is. Four, as most pipelines have, are compared in pairs, which need not
+/// wait for each other.
+std::size_t soonest(std::span<const double> ms) {
+    if (ms.size() == 4) {
+        const std::size_t low = ms[1] < ms[0] ? 1 : 0;
+        const std::size_t high = ms[3] < ms[2] ? 3 : 2;
+        return std::min(ms[2], ms[3]) < std::min(ms[0], ms[1]) ? high : low;
+    }
+    std::size_t least = 0;
+    for (std::size_t i = 1; i < ms.size(); ++i) {
+        least = ms[i] < ms[least] ? i : least;
+    }
+    return least;
+}
+
+}  // namespace
+
+ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes,
+                             const Link& link, std::size_t longest_list, bool split_backward)
+    : cache_(costs, link, split_backward),
+      limit_bytes_(limit_bytes),
+      full_duplex_(link.full_duplex),
+      n_stages_(costs.n_stages),
+      longest_list_(longest_list),
+      split_backward_(split_backward),
+      stages_(n_stages_),
+      next_ms_(n_stages_),
+      arrivals_ms_(2 * n_stages_ * (longest_list + 1)),
+      passes_(3 * n_stages_ * longest_list),
+      states_(longest_list / ListRecording::kEvery * n_stages_) {
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        for (const std::size_t k : {kForward, kBackward}) {
+            stages_[s].arrivals_ms[k] = &arrivals_ms_[first_arrival(s, k)];
+        }
+    }
+}
+
+double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates) {
+    alternates_ = alternates;
+    works_ = cache_.look_up(list);
+    begin();
+    return run_on(give_up_ms);
+}
+
+double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
+                          ListRecording& recording) {
+    alternates_ = alternates;
+    works_ = cache_.look_up(list);
+    const std::size_t n_shared = recording.n_shared(list, alternates);
+    if (n_shared == 0) {
+        begin();
+    } else {
+        resume(recording, n_shared);
+    }
+    const double found_ms = run_on(give_up_ms);
+    if (found_ms < kNever) {
+        recording.replace({list, alternates, n_stages_, states_, arrivals_ms_, longest_list_ + 1},
+                          n_shared);
+    }
+    return found_ms;
+}
+
+/// From where the stages are: the first one is about to decide about a place of the list.
+double ListScheduler::run_on(double give_up_ms) {
+    give_up_ms *= 1.0 + kRounding;
+    effort_ += works_.size();
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        look_ahead(s);
+    }
+    if (!may_end_by(give_up_ms)) {
+        return kNever;
+    }
+    return split_backward_ ? run_to_end<true>(give_up_ms) : run_to_end<false>(give_up_ms);
+}
+
+template <bool kSplit>
+double ListScheduler::run_to_end(double give_up_ms) {
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        choose<kSplit>(s);
+    }
+    for (std::size_t n = n_steps_left<kSplit>(); n > 0; --n, ++effort_) {
+        const std::size_t stage = soonest(next_ms_);
+        const Stage& next = stages_[stage];
+        const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
+        // Infinite if nothing may run, which a micro-batch that does not fit alone would cause.
+        if (next_ms_[stage] + left_ms > give_up_ms || next_ms_[stage] == kNever) {
+            return kNever;
+        }
+        if (!kSplit && stage + 1 == n_stages_) {
+            execute_both(stage);
+        } else {
+            execute<kSplit>(stage);
+        }
+    }
+    double makespan_ms = 0.0;
+    for (const Stage& stage : stages_) {
+        makespan_ms = std::max(makespan_ms, stage.free_ms);
+    }
+    return makespan_ms;
+}
+
+/// Without split backward passes the last stage takes both passes of a micro-batch in one step.
+template <bool kSplit>
+std::size_t ListScheduler::n_steps_left() const {
+    const std::size_t n_steps = kSplit ? 3 * n_stages_ : 2 * n_stages_ - 1;
+    std::size_t n_done = 0;
+    for (const Stage& stage : stages_) {
+        n_done += stage.n_passes;
+    }
+    return n_steps * works_.size() - n_done + (kSplit ? 0 : stages_.back().n_done[kForward]);
+}
+
+std::vector<PassCode> ListScheduler::order() const {
+    const std::size_t n_passes = (split_backward_ ? 3 : 2) * works_.size();
+    std::vector<PassCode> order;
+    order.reserve(n_stages_ * n_passes);
+    for (std::size_t stage = 0; stage < n_stages_; ++stage) {
+        const auto first = passes_.begin() + static_cast<std::ptrdiff_t>(3 * stage * longest_list_);
+        order.insert(order.end(), first, first + static_cast<std::ptrdiff_t>(n_passes));
+    }
+    return order;
+}
+
+void ListScheduler::begin() {
+    for (Stage& stage : stages_) {
+        static_cast<StageState&>(stage) = StageState{};
+        for (double* arrivals_ms : stage.arrivals_ms) {
+            std::fill_n(arrivals_ms, works_.size() + 1, kNever);
+        }
+    }
+    std::fill_n(arrivals_ms_.begin(), works_.size(), 0.0);
+}
+
+/// Goes back to when a recorded list had come to one of its states.
+void ListScheduler::resume(const ListRecording& recording, std::size_t n_states) {
+    const std::span<const StageState> states = recording.states(n_states);
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        static_cast<StageState&>(stages_[s]) = states[s];
+        for (const std::size_t k : {kForward, kBackward}) {
+            const std::span<const double> pending_ms = recording.pending_ms(n_states, s, k);
+            double* arrivals_ms = stages_[s].arrivals_ms[k];
+            double* unknown_ms =
+                std::copy(pending_ms.begin(), pending_ms.end(), arrivals_ms + states[s].n_done[k]);
+            std::fill(unknown_ms, arrivals_ms + works_.size() + 1, kNever);
+        }
+    }
+    const std::size_t n_entered = states[0].n_done[kForward];
+    std::fill_n(&arrivals_ms_[n_entered], works_.size() - n_entered, 0.0);
+}
+
+/// What is left to do on a stage, and whether memory may bind meanwhile.
+void ListScheduler::look_ahead(std::size_t s) {
+    Stage& stage = stages_[s];
+    std::array<double, 3> left_ms{};
+    double kept_bytes = stage.kept_bytes;
+    double greatest_transient_bytes = 0.0;
+    const auto see = [&](std::uint32_t place, std::size_t first_left) {
+        const StageWork& seen = work(place, s);
+        for (std::size_t k = first_left; k < left_ms.size(); ++k) {
+            left_ms[k] += seen.pass_ms[k];
+        }
+        greatest_transient_bytes =
+            std::max(greatest_transient_bytes,
+                     std::max(seen.forward_transient_bytes, seen.backward_transient_bytes));
+    };
+    const auto n = static_cast<std::uint32_t>(works_.size());
+    std::uint32_t place = stage.n_done[split_backward_ ? kWeight : kBackward];
+    for (; place < stage.n_done[kBackward]; ++place) {
+        see(place, kWeight);
+    }
+    for (; place < stage.n_done[kForward]; ++place) {
+        see(place, kBackward);
+    }
+    for (; place < n; ++place) {
+        see(place, kForward);
+        kept_bytes += work(place, s).stored_bytes;
+    }
+    stage.path_left_ms = left_ms[kForward] + left_ms[kBackward];
+    stage.weight_left_ms = left_ms[kWeight];
+    stage.greatest_transient_bytes = greatest_transient_bytes;
+    stage.memory_may_bind = kept_bytes + stage.greatest_transient_bytes > limit_bytes_[s];
+}
+
+/// False if the makespan is certain to exceed a limit: a stage waits for the first micro-batch,
+/// has its work to do, and the last one still has to go back from it.
+bool ListScheduler::may_end_by(double give_up_ms) {
+    double head_ms = 0.0;
+    double tail_ms = 0.0;
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        Stage& stage = stages_[s];
+        tail_ms += works_.back()[s].send_ms[kBackward];
+        stage.tail_ms = tail_ms;
+        const double begin_ms = std::max(head_ms, stage.free_ms);
+        if (begin_ms + stage.path_left_ms + std::max(stage.weight_left_ms, tail_ms) > give_up_ms) {
+            return false;
+        }
+        head_ms += works_.front()[s].pass_ms[kForward] + works_.front()[s].send_ms[kForward];
+        tail_ms += works_.back()[s].pass_ms[kBackward];
+    }
+    return true;
+}
+
+/// What a stage runs next, as far as is known, and when.
+template <bool kSplit>
+void ListScheduler::choose(std::size_t s) {
+    Stage& stage = stages_[s];
+    double backward_ms = std::max(stage.free_ms, stage.next_arrival_ms(kBackward));
+    const double forward_ms = std::max(stage.free_ms, stage.next_arrival_ms(kForward));
+    // Memory is looked at only where it decides.
+    if (kSplit && stage.memory_may_bind && backward_ms < kNever && !may_return(s)) {
+        backward_ms = kNever;
+    }
+    const bool is_first = alternates_ && stage.last_is_backward && forward_ms == stage.free_ms;
+    const bool enters =
+        (forward_ms < backward_ms || is_first) && (!stage.memory_may_bind || may_enter<kSplit>(s));
+    stage.next = enters ? PassKind::kForward : PassKind::kBackward;
+    double next_ms = enters ? forward_ms : backward_ms;
+    if (kSplit && next_ms > stage.free_ms && stage.n_done[kWeight] < stage.n_done[kBackward]) {
+        stage.next = PassKind::kWeight;
+        next_ms = stage.free_ms;
+    }
+    next_ms_[s] = next_ms;
+}
+
+/// Whether the next forward pass fits, now and while each micro-batch in flight goes back.
+template <bool kSplit>
+bool ListScheduler::may_enter(std::size_t s) const {
+    const Stage& stage = stages_[s];
+    const double limit_bytes = limit_bytes_[s];
+    const std::uint32_t last = stage.n_done[kForward];
+    const StageWork& entering = work(last, s);
+    double kept = stage.kept_bytes + entering.stored_bytes;
+    if (kept + stage.greatest_transient_bytes <= limit_bytes) {
+        return true;
+    }
+    if (kept + entering.forward_transient_bytes > limit_bytes) {
+        return false;
+    }
+    for (std::uint32_t place = stage.n_done[kSplit ? kWeight : kBackward]; place <= last; ++place) {
+        if (kept + work(place, s).backward_transient_bytes > limit_bytes) {
+            return false;
+        }
+        kept -= work(place, s).stored_bytes;
+    }
+    return true;
+}
+
+/// Whether the next backward pass fits before gradients of weights have freed memory; if there
+/// are none to come it does.
+bool ListScheduler::may_return(std::size_t s) const {
+    const Stage& stage = stages_[s];
+    const StageWork& returning = work(stage.n_done[kBackward], s);
+    return stage.n_done[kWeight] == stage.n_done[kBackward] ||
+           stage.kept_bytes + returning.backward_transient_bytes <= limit_bytes_[s];
+}
+
+template <bool kSplit>
+void ListScheduler::execute(std::size_t s) {
+    Stage& stage = stages_[s];
+    const auto k = static_cast<std::size_t>(stage.next);
+    passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(stage.n_done[k], stage.next);
+    const std::uint32_t place = stage.n_done[k]++;
+    const StageWork& done = work(place, s);
+    stage.free_ms = next_ms_[s] + done.pass_ms[k];
+    (k == kWeight ? stage.weight_left_ms : stage.path_left_ms) -= done.pass_ms[k];
+    stage.last_is_backward = k == kForward ? false : k == kBackward || stage.last_is_backward;
+    if (k == kForward) {
+        stage.kept_bytes += done.stored_bytes;
+    } else if (k == (kSplit ? kWeight : kBackward)) {
+        // Fractions of bytes leave a rounding error behind.
+        stage.kept_bytes =
+            stage.n_done[k] == stage.n_done[kForward] ? 0.0 : stage.kept_bytes - done.stored_bytes;
+    }
+    if (k == kForward && s + 1 == n_stages_) {
+        stage.arrivals_ms[kBackward][place] = stage.free_ms;
+    } else if (k == kForward || (k == kBackward && s > 0)) {
+        send<kSplit>(s, k, place);
+    }
+    if (kSplit && stage.n_done[kBackward] == works_.size()) {
+        stage.tail_ms = 0.0;  // under way, whatever this stage has left
+    }
+    if (s == 0 && k == kForward && stage.n_done[kForward] % ListRecording::kEvery == 0) {
+        const std::size_t n_states = stage.n_done[kForward] / ListRecording::kEvery;
+        std::copy(stages_.begin(), stages_.end(), &states_[(n_states - 1) * n_stages_]);
+    }
+    choose<kSplit>(s);
+}
+
+/// A forward pass of the last stage and its backward pass, which is always next.
+void ListScheduler::execute_both(std::size_t s) {
+    Stage& stage = stages_[s];
+    const std::uint32_t place = stage.n_done[kForward]++;
+    ++stage.n_done[kBackward];
+    stage.last_is_backward = true;
+    passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(place, PassKind::kForward);
+    passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(place, PassKind::kBackward);
+    const StageWork& done = work(place, s);
+    stage.free_ms = next_ms_[s] + done.pass_ms[kForward] + done.pass_ms[kBackward];
+    stage.path_left_ms -= done.pass_ms[kForward] + done.pass_ms[kBackward];
+    if (s > 0) {
+        send<false>(s, kBackward, place);
+    }
+    choose<false>(s);
+}
+
+template <bool kSplit>
+void ListScheduler::send(std::size_t from, std::size_t k, std::uint32_t place) {
+    const std::size_t to = k == kForward ? from + 1 : from - 1;
+    Stage& stage = stages_[from];
+    double& link_free_ms = stage.link_free_ms[full_duplex_ ? k : 0];
+    link_free_ms = std::max(stage.free_ms, link_free_ms) + work(place, from).send_ms[k];
+    Stage& receiver = stages_[to];
+    receiver.arrivals_ms[k][place] = link_free_ms;
+    if (receiver.n_done[k] == place) {  // what it waits for
+        choose<kSplit>(to);
+    }
+}
+
+}  // namespace dynapipe

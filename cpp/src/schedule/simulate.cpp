@@ -1,0 +1,141 @@
+#include "dynapipe/schedule/simulate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace dynapipe {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
+
+Simulator::Simulator(const StageCosts& costs, std::span<const double> static_bytes,
+                     const Link& link)
+    : costs_(costs),
+      static_bytes_(static_bytes),
+      link_(link),
+      n_stages_(costs.n_stages),
+      input_ms_(kKinds * costs.entries.size()),
+      link_free_ms_(2 * n_stages_) {}
+
+const Timeline& Simulator::run(std::span<const PassCode> order) {
+    order_ = order;
+    start();
+    while (!awake_.empty()) {
+        const std::size_t stage = awake_.back();
+        awake_.pop_back();
+        while (awaits_known_input(stage)) {
+            run_next_pass(stage);
+        }
+    }
+    const bool done = std::all_of(found_.n_started.begin(), found_.n_started.end(),
+                                  [this](std::size_t n) { return n == n_passes_; });
+    found_.makespan_ms = done ? found_.makespan_ms : std::numeric_limits<double>::infinity();
+    return found_;
+}
+
+void Simulator::start() {
+    n_passes_ = order_.size() / n_stages_;
+    splits_backward_ = n_passes_ > 2 * costs_.n_microbatches();
+    std::fill(input_ms_.begin(), input_ms_.end(), kUnknown);
+    std::fill(link_free_ms_.begin(), link_free_ms_.end(), 0.0);
+    kept_bytes_.assign(static_bytes_.begin(), static_bytes_.end());
+    for (auto* times_ms :
+         {&found_.start_ms, &found_.end_ms, &found_.send_start_ms, &found_.send_end_ms}) {
+        times_ms->assign(order_.size(), kUnknown);
+    }
+    found_.peak_bytes = kept_bytes_;
+    found_.busy_ms.assign(n_stages_, 0.0);
+    found_.n_started.assign(n_stages_, 0);
+    found_.makespan_ms = 0.0;
+    for (std::size_t i = 0; i < costs_.n_microbatches(); ++i) {
+        input_ms(0, pass_code(i, PassKind::kForward)) = 0.0;
+    }
+    awake_.assign(1, 0);
+}
+
+/// When the input of a pass is at its stage.
+double& Simulator::input_ms(std::size_t stage, PassCode code) {
+    return input_ms_[stage * kKinds * costs_.n_microbatches() + static_cast<std::size_t>(code)];
+}
+
+bool Simulator::awaits_known_input(std::size_t stage) {
+    const std::size_t n = found_.n_started[stage];
+    return n < n_passes_ && !std::isnan(input_ms(stage, order_[stage * n_passes_ + n]));
+}
+
+double Simulator::pass_ms(PassKind kind, const PassCosts& cost) const {
+    switch (kind) {
+        case PassKind::kForward:
+            return cost.forward_ms;
+        case PassKind::kBackward:
+            return splits_backward_ ? cost.backward_ms - cost.weight_ms : cost.backward_ms;
+        default:
+            return cost.weight_ms;
+    }
+}
+
+void Simulator::run_next_pass(std::size_t stage) {
+    const std::size_t n = found_.n_started[stage]++;
+    const std::size_t place = stage * n_passes_ + n;
+    const PassCode code = order_[place];
+    const PassCosts& cost = costs_.at(microbatch_of(code), stage);
+    const double takes_ms = pass_ms(kind_of(code), cost);
+    const double free_ms = n == 0 ? 0.0 : found_.end_ms[place - 1];
+    const double start_ms = std::max(free_ms, input_ms(stage, code));
+    const double end_ms = start_ms + takes_ms;
+    found_.start_ms[place] = start_ms;
+    found_.end_ms[place] = end_ms;
+    found_.busy_ms[stage] += takes_ms;
+    found_.makespan_ms = std::max(found_.makespan_ms, end_ms);
+    account_memory(stage, kind_of(code), cost);
+    pass_on(stage, code, place);
+}
+
+void Simulator::account_memory(std::size_t stage, PassKind kind, const PassCosts& cost) {
+    double& kept = kept_bytes_[stage];
+    const bool forward = kind == PassKind::kForward;
+    kept += forward ? cost.stored_bytes : 0.0;
+    const double transient = forward ? cost.forward_transient_bytes : cost.backward_transient_bytes;
+    found_.peak_bytes[stage] = std::max(found_.peak_bytes[stage], kept + transient);
+    const PassKind last = splits_backward_ ? PassKind::kWeight : PassKind::kBackward;
+    kept -= kind == last ? cost.stored_bytes : 0.0;
+}
+
+/// Hands what a pass produced to those that need it.
+void Simulator::pass_on(std::size_t stage, PassCode code, std::size_t place) {
+    const std::size_t microbatch = microbatch_of(code);
+    switch (kind_of(code)) {
+        case PassKind::kForward:
+            if (stage + 1 < n_stages_) {
+                send(stage, stage + 1, code, place);
+            } else {
+                input_ms(stage, pass_code(microbatch, PassKind::kBackward)) = found_.end_ms[place];
+            }
+            break;
+        case PassKind::kBackward:
+            input_ms(stage, pass_code(microbatch, PassKind::kWeight)) = found_.end_ms[place];
+            if (stage > 0) {
+                send(stage, stage - 1, code, place);
+            }
+            break;
+        case PassKind::kWeight:
+            break;
+    }
+}
+
+void Simulator::send(std::size_t stage, std::size_t receiver, PassCode code, std::size_t place) {
+    const bool other_way = link_.full_duplex && receiver < stage;
+    double& link_free_ms = link_free_ms_[2 * stage + (other_way ? 1 : 0)];
+    const double start_ms = std::max(found_.end_ms[place], link_free_ms);
+    const double bytes = costs_.at(microbatch_of(code), std::min(stage, receiver)).boundary_bytes;
+    link_free_ms = start_ms + (link_.latency_ms + bytes / link_.bytes_per_ms);
+    found_.send_start_ms[place] = start_ms;
+    found_.send_end_ms[place] = link_free_ms;
+    input_ms(receiver, code) = link_free_ms;
+    awake_.push_back(receiver);
+}
+
+}  // namespace dynapipe

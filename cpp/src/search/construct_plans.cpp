@@ -1,0 +1,215 @@
+#include "dynapipe/search/construct_plans.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "dynapipe/batch/priced_cut.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
+#include "dynapipe/search/arrange_windows.hpp"
+#include "dynapipe/search/refine_plan.hpp"
+
+namespace dynapipe {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+/// Of the longest window of the best cut, to what windows are limited.
+constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
+
+using Windows = std::vector<Window>;
+
+class Builder {
+  public:
+    Builder(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
+            std::size_t n_replicas, bool split_backward, std::size_t n_kept, std::size_t n_refined)
+        : windows_(windows),
+          cutter_(windows, limit_bytes, link),
+          simulator_(windows, limit_bytes, link, split_backward),
+          refiner_(windows, cutter_, simulator_),
+          n_replicas_(n_replicas),
+          n_kept_(n_kept),
+          n_refined_(n_refined) {}
+
+    std::vector<ConstructedPlan> run() {
+        for (const double price : kMemoryPrices) {
+            try_cut(price, kNever, {0});
+        }
+        for (std::size_t each = 1; n_replicas_ * each <= windows_.n_samples(); each *= 2) {
+            try_equal_sizes(each);
+        }
+        if (best_.empty()) {
+            try_samples_alone();
+        }
+        if (best_.empty()) {
+            throw std::invalid_argument("a sample alone needs more than the limit of a stage");
+        }
+        const double price = best_.front().memory_price;
+        const double longest_ms = longest_window_ms(best_.front().replicas);
+        try_cut(price, kNever, {0, 2});
+        for (const double share : kLongestShares) {
+            try_cut(price, share * longest_ms, {0, 2});
+            if (price > 0) {
+                try_cut(0.0, share * longest_ms, {0});
+            }
+        }
+        std::vector<ConstructedPlan> found = std::move(best_);
+        best_.clear();
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            if (i < n_refined_) {
+                found[i].makespan_ms = refiner_.refine(found[i].replicas);
+            }
+            keep(std::move(found[i]));
+        }
+        return std::move(best_);
+    }
+
+  private:
+    void try_cut(double price, double longest_ms, std::initializer_list<std::size_t> rebalances) {
+        const Cut cut = cutter_.cut(price, longest_ms, 2 * n_replicas_);
+        for (const std::size_t n_rebalanced : rebalances) {
+            for (const bool balances_fill : {false, true}) {
+                if (n_replicas_ > 1 || (!balances_fill && n_rebalanced == 0)) {
+                    try_balance(cut, {{}, 0.0, price, longest_ms, balances_fill, n_rebalanced});
+                }
+            }
+        }
+    }
+
+    /// Spreads the windows of a cut over replicas, again after what the last simulation showed.
+    void try_balance(const Cut& cut, const ConstructedPlan& plan) {
+        if (cut.ends.size() != 2 * n_replicas_) {
+            return;
+        }
+        std::vector<double> extra_ms(n_replicas_, 0.0);
+        for (std::size_t round = 0; round <= plan.n_rebalanced; ++round) {
+            const bool is_last = round == plan.n_rebalanced;
+            ConstructedPlan tried = plan;
+            tried.n_rebalanced = round;
+            tried.replicas = spread(cut, cutter_, extra_ms, plan.balances_fill && round == 0);
+            for (std::size_t r = 0; r < n_replicas_; ++r) {
+                Windows& replica = tried.replicas[r];
+                arrange(replica, cutter_, kEvenRise);
+                const double ms = is_last ? simulator_.best_makespan_ms(replica, worst_kept_ms())
+                                          : simulator_.makespan_ms(replica, kNever);
+                tried.makespan_ms = std::max(tried.makespan_ms, ms);
+                if (is_last && ms == kNever) {
+                    return;
+                }
+                extra_ms[r] = ms;
+                for (const Window& window : replica) {
+                    extra_ms[r] -= cutter_.work_ms(window);
+                }
+            }
+            keep(std::move(tried));
+        }
+    }
+
+    /// As many samples in every window, so that each replica has some windows.
+    void try_equal_sizes(std::size_t windows_each) {
+        const std::size_t n_samples = windows_.n_samples();
+        const std::size_t n_windows = n_replicas_ * windows_each;
+        const std::size_t size = (n_samples + n_windows - 1) / n_windows;
+        Cut cut;
+        double longest_ms = 0.0;
+        for (std::size_t first = 0; first < n_samples; first += size) {
+            Window window{static_cast<std::uint32_t>(first),
+                          static_cast<std::uint32_t>(std::min(size, n_samples - first)),
+                          static_cast<std::uint32_t>(windows_.n_modes)};
+            cutter_.choose_mode(window, 0.0);
+            if (window.mode == windows_.n_modes) {
+                return;
+            }
+            longest_ms = std::max(longest_ms, cutter_.work_ms(window));
+            cut.body.push_back(window);
+        }
+        const ConstructedPlan plan{{}, 0.0, 0.0, longest_ms, false, 0};
+        if (cut.body.size() >= 2 * n_replicas_) {
+            const auto ends = cut.body.end() - static_cast<std::ptrdiff_t>(2 * n_replicas_);
+            cut.ends.assign(ends, cut.body.end());
+            cut.body.erase(ends, cut.body.end());
+            try_balance(cut, plan);
+        } else if (cut.body.size() >= n_replicas_) {
+            deal(cut.body, plan);
+        }
+    }
+
+    /// Gives the windows to the replicas in turn.
+    void deal(const Windows& windows, ConstructedPlan plan) {
+        plan.replicas.resize(n_replicas_);
+        for (std::size_t i = 0; i < windows.size(); ++i) {
+            plan.replicas[i % n_replicas_].push_back(windows[i]);
+        }
+        for (const Windows& replica : plan.replicas) {
+            plan.makespan_ms =
+                std::max(plan.makespan_ms, simulator_.best_makespan_ms(replica, worst_kept_ms()));
+        }
+        keep(std::move(plan));
+    }
+
+    /// One sample per micro-batch: it always fits.
+    void try_samples_alone() {
+        ConstructedPlan plan{Assignment(n_replicas_), 0.0, 0.0, 0.0, false, 0};
+        for (std::uint32_t first = 0; first < windows_.n_samples(); ++first) {
+            Window window{first, 1, static_cast<std::uint32_t>(windows_.n_modes)};
+            cutter_.choose_mode(window, 0.0);
+            if (window.mode == windows_.n_modes) {
+                throw std::invalid_argument("sample " + std::to_string(first) +
+                                            " alone may not be used");
+            }
+            plan.replicas[first % n_replicas_].push_back(window);
+        }
+        for (Windows& replica : plan.replicas) {
+            arrange(replica, cutter_, kEvenRise);
+            plan.makespan_ms = std::max(plan.makespan_ms, simulator_.makespan_ms(replica, kNever));
+        }
+        keep(std::move(plan));
+    }
+
+    [[nodiscard]] double longest_window_ms(const Assignment& replicas) const {
+        double longest_ms = 0.0;
+        for (const Windows& replica : replicas) {
+            for (const Window& window : replica) {
+                longest_ms = std::max(longest_ms, window.size > 1 ? cutter_.work_ms(window) : 0.0);
+            }
+        }
+        return longest_ms;
+    }
+
+    [[nodiscard]] double worst_kept_ms() const {
+        return best_.size() < n_kept_ ? kNever : best_.back().makespan_ms;
+    }
+
+    /// Plans that take equally long are most likely the same, found twice.
+    void keep(ConstructedPlan plan) {
+        const auto is_not_longer = [&](const ConstructedPlan& kept) {
+            return kept.makespan_ms >= plan.makespan_ms;
+        };
+        const auto place = std::find_if(best_.begin(), best_.end(), is_not_longer);
+        if (plan.makespan_ms == kNever ||
+            (place != best_.end() && place->makespan_ms == plan.makespan_ms)) {
+            return;
+        }
+        best_.insert(place, std::move(plan));
+        best_.resize(std::min(best_.size(), n_kept_));
+    }
+
+    WindowCosts windows_;
+    PricedCutter cutter_;
+    ReplicaSimulator simulator_;
+    PlanRefiner refiner_;
+    std::size_t n_replicas_;
+    std::size_t n_kept_;
+    std::size_t n_refined_;
+    std::vector<ConstructedPlan> best_;  ///< best first
+};
+
+}  // namespace
+
+std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
+                                             std::span<const double> limit_bytes, const Link& link,
+                                             std::size_t n_replicas, bool split_backward,
+                                             std::size_t n_kept, std::size_t n_refined) {
+    return Builder(windows, limit_bytes, link, n_replicas, split_backward, n_kept, n_refined).run();
+}
+
+}  // namespace dynapipe

@@ -1,0 +1,192 @@
+#include "dynapipe/search/improve_plan.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "dynapipe/schedule/list_scheduler.hpp"
+#include "dynapipe/search/plan_moves.hpp"
+#include "dynapipe/search/plan_objective.hpp"
+
+namespace dynapipe {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+/// The threshold of acceptance at the start, as a share of the makespan per micro-batch: what a
+/// move changes is of the order of one micro-batch, however many there are.
+constexpr double kThreshold = 0.02;
+/// How many times as wide it is in the first round; as rounds become longer it becomes narrower.
+constexpr double kWidest = 16.0;
+/// What a move costs that is not simulated, in passes.
+constexpr std::size_t kMoveEffort = 4;
+/// The effort of the first round.
+constexpr std::size_t kFirstRound = 6'250;
+
+class Search {
+  public:
+    Search(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
+           bool split_backward, std::uint64_t seed)
+        : scheduler_(windows.costs, limit_bytes, link, windows.n_samples(), split_backward),
+          moves_(windows, seed) {}
+
+    std::vector<Improvement> run(std::span<const Assignment> starts, std::size_t effort) {
+        for (const Assignment& start : starts) {
+            begin(start);
+            keep_if_best();
+        }
+        if (best_.empty()) {
+            throw std::invalid_argument("no start keeps within the limits of the stages");
+        }
+        std::vector<Improvement> found = {best(0)};
+        std::size_t used = 0;
+        for (std::size_t length = kFirstRound; length <= effort - used; length = used) {
+            moves_.begin(best_);
+            go(length, threshold_after(used));
+            used += length;
+            if (best_ms_ < found.back().makespan_ms) {
+                found.push_back(best(used));
+            }
+        }
+        return found;
+    }
+
+    /// Of the slowest replica of a plan, in the ways that suit its replicas best.
+    double makespan_ms(const Assignment& plan) {
+        begin(plan);
+        return slowest_ms(moves_.replicas());
+    }
+
+  private:
+    /// Takes over a plan, every replica in the way to schedule it that suits it best.
+    void begin(const Assignment& start) {
+        std::vector<Replica> replicas;
+        for (const std::vector<Window>& windows : start) {
+            Replica replica{windows, false};
+            replica.makespan_ms = scheduler_.run(list_of(replica));
+            const double alternating_ms =
+                scheduler_.run(list_of(replica), replica.makespan_ms, true);
+            if (alternating_ms < replica.makespan_ms) {
+                replica.makespan_ms = alternating_ms;
+                replica.alternates = true;
+            }
+            replicas.push_back(std::move(replica));
+        }
+        recordings_.resize(replicas.size());
+        moves_.begin(std::move(replicas));
+    }
+
+    /// The best plan so far, which a round has found.
+    [[nodiscard]] Improvement best(std::size_t used) const {
+        Improvement found{{}, best_ms_, used, n_moves_};
+        for (const Replica& replica : best_) {
+            found.replicas.push_back(replica.windows);
+        }
+        return found;
+    }
+
+    /// Wide while rounds are short, so that small plans are not stuck near their start.
+    static double threshold_after(std::size_t used) {
+        const double n_rounds = static_cast<double>(used + kFirstRound) / kFirstRound;
+        return kThreshold * std::max(1.0, kWidest / n_rounds);
+    }
+
+    /// A round: moves as long as there is effort, with a threshold that sinks to zero by its end.
+    void go(std::size_t length, double threshold) {
+        const double first_threshold_ms =
+            threshold * slowest_ms(moves_.replicas()) / static_cast<double>(longest_replica());
+        const std::size_t begun = scheduler_.effort();
+        for (std::size_t n = 0;; ++n, ++n_moves_) {
+            const std::size_t used = scheduler_.effort() - begun + kMoveEffort * n;
+            if (used >= length) {
+                return;
+            }
+            const double left = 1.0 - static_cast<double>(used) / static_cast<double>(length);
+            move(first_threshold_ms * left * left * moves_.random_share());
+            keep_if_best();
+        }
+    }
+
+    void keep_if_best() {
+        if (slowest_ms(moves_.replicas()) < best_ms_) {
+            best_ms_ = slowest_ms(moves_.replicas());
+            best_ = moves_.replicas();
+        }
+    }
+
+    std::span<const std::uint32_t> list_of(const Replica& replica) {
+        list_.clear();
+        for (const Window& window : replica.windows) {
+            list_.push_back(moves_.microbatch(window));
+        }
+        return list_;
+    }
+
+    /// The most micro-batches of a replica.
+    [[nodiscard]] std::size_t longest_replica() const {
+        std::size_t n = 0;
+        for (const Replica& replica : moves_.replicas()) {
+            n = std::max(n, replica.windows.size());
+        }
+        return n;
+    }
+
+    /// Makes one random move; takes it back if the plan becomes worse by more than a threshold.
+    void move(double threshold_ms) {
+        const double limit_ms = objective_ms(moves_.replicas()) + threshold_ms;
+        if (!moves_.make_any()) {
+            return;
+        }
+        if (simulate_changed(limit_ms)) {
+            moves_.accept();
+        } else {
+            moves_.undo();
+        }
+    }
+
+    /// False as soon as the plan is certain to be worse than a limit.
+    bool simulate_changed(double limit_ms) {
+        for (const std::size_t r : moves_.changed()) {
+            moves_.makespan_ms(r) = 0.0;
+        }
+        for (const std::size_t r : moves_.changed()) {
+            const Replica& replica = moves_.replicas()[r];
+            const double give_up_ms = latest_end_ms(moves_.replicas(), limit_ms);
+            const double ms =
+                scheduler_.run(list_of(replica), give_up_ms, replica.alternates, recordings_[r]);
+            moves_.makespan_ms(r) = ms;
+            if (ms > give_up_ms) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    ListScheduler scheduler_;
+    PlanMoves moves_;
+    std::vector<ListRecording> recordings_;  ///< per replica
+    std::vector<Replica> best_;
+    double best_ms_ = kNever;
+    std::size_t n_moves_ = 0;
+    std::vector<std::uint32_t> list_;
+};
+
+}  // namespace
+
+std::vector<Improvement> improve_plan(const WindowCosts& windows,
+                                      std::span<const Assignment> starts,
+                                      std::span<const double> limit_bytes, const Link& link,
+                                      bool split_backward, std::size_t effort, std::uint64_t seed) {
+    return Search(windows, limit_bytes, link, split_backward, seed).run(starts, effort);
+}
+
+std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
+                                 std::span<const double> limit_bytes, const Link& link,
+                                 bool split_backward) {
+    Search search(windows, limit_bytes, link, split_backward, 0);
+    std::vector<double> found_ms;
+    for (const Assignment& plan : plans) {
+        found_ms.push_back(search.makespan_ms(plan));
+    }
+    return found_ms;
+}
+
+}  // namespace dynapipe

@@ -1,0 +1,108 @@
+#include "dynapipe/search/refine_plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "dynapipe/search/arrange_windows.hpp"
+
+namespace dynapipe {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+/// Shapes of orders that are tried, see `arrange`.
+constexpr std::array kRises = {0.3, 0.5, 0.7};
+constexpr std::size_t kMostHandedOver = 4;
+
+}  // namespace
+
+PlanRefiner::PlanRefiner(const WindowCosts& windows, const PricedCutter& cutter,
+                         ReplicaSimulator& simulator)
+    : windows_(windows), cutter_(cutter), simulator_(simulator) {}
+
+double PlanRefiner::refine(Assignment& replicas) {
+    std::vector<double> ms;
+    for (std::vector<Window>& replica : replicas) {
+        ms.push_back(refine_replica(replica));
+    }
+    for (std::size_t n = 0; n < kMostHandedOver && hand_over(replicas, ms); ++n) {
+    }
+    return *std::max_element(ms.begin(), ms.end());
+}
+
+/// Finds the best order and modes of a replica: those of a price, but for the longest window, whose
+/// way through the pipeline may be what the others wait for. Returns its makespan.
+double PlanRefiner::refine_replica(std::vector<Window>& replica) {
+    double best_ms = simulator_.best_makespan_ms(replica, kNever);
+    const std::vector<Window> given = replica;
+    try_rises(given, replica, best_ms);
+    for (const double price : kMemoryPrices) {
+        std::vector<Window> repriced = given;
+        for (Window& window : repriced) {
+            cutter_.choose_mode(window, price);
+        }
+        if (repriced != given) {
+            try_rises(repriced, replica, best_ms);
+        }
+    }
+    for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+        std::vector<Window> changed = replica;
+        Window& longest = *std::max_element(changed.begin(), changed.end(),
+                                            [&](const Window& a, const Window& b) {
+                                                return cutter_.work_ms(a) < cutter_.work_ms(b);
+                                            });
+        longest.mode = mode;
+        if (changed != replica && windows_.cell(longest.first, longest.size, mode) >= 0) {
+            try_rises(changed, replica, best_ms);
+        }
+    }
+    return best_ms;
+}
+
+/// Keeps the best of the orders of some windows, if it is better than the best so far.
+void PlanRefiner::try_rises(std::vector<Window> windows, std::vector<Window>& best,
+                            double& best_ms) {
+    for (const double rise : kRises) {
+        arrange(windows, cutter_, rise);
+        const double ms = simulator_.best_makespan_ms(windows, best_ms);
+        if (ms < best_ms) {
+            best_ms = ms;
+            best = windows;
+        }
+    }
+}
+
+/// Moves the window that evens the slowest and the fastest replica out best. Returns false, with
+/// nothing changed, if that does not help.
+bool PlanRefiner::hand_over(Assignment& replicas, std::vector<double>& ms) {
+    const auto slowest =
+        static_cast<std::size_t>(std::max_element(ms.begin(), ms.end()) - ms.begin());
+    const auto fastest =
+        static_cast<std::size_t>(std::min_element(ms.begin(), ms.end()) - ms.begin());
+    std::vector<Window> giver = replicas[slowest];
+    std::vector<Window> taker = replicas[fastest];
+    if (slowest == fastest || giver.size() < 3) {
+        return false;
+    }
+    const double wanted_ms = (ms[slowest] - ms[fastest]) / 2;
+    const auto chosen =
+        std::min_element(giver.begin(), giver.end(), [&](const Window& a, const Window& b) {
+            return std::abs(cutter_.work_ms(a) - wanted_ms) <
+                   std::abs(cutter_.work_ms(b) - wanted_ms);
+        });
+    taker.insert(taker.begin() + static_cast<std::ptrdiff_t>(taker.size() / 2), *chosen);
+    giver.erase(chosen);
+    const double giver_ms = refine_replica(giver);
+    const double taker_ms = refine_replica(taker);
+    if (std::max(giver_ms, taker_ms) >= ms[slowest]) {
+        return false;
+    }
+    replicas[slowest] = std::move(giver);
+    replicas[fastest] = std::move(taker);
+    ms[slowest] = giver_ms;
+    ms[fastest] = taker_ms;
+    return true;
+}
+
+}  // namespace dynapipe

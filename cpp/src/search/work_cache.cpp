@@ -1,0 +1,52 @@
+#include "dynapipe/search/work_cache.hpp"
+
+#include <limits>
+
+namespace dynapipe {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+WorkCache::WorkCache(const StageCosts& costs, const Link& link, bool split_backward)
+    : costs_(costs),
+      link_(link),
+      split_backward_(split_backward),
+      known_at_(costs.n_microbatches(), -1) {}
+
+std::span<const StageWork* const> WorkCache::look_up(std::span<const std::uint32_t> list) {
+    for (const std::uint32_t microbatch : list) {
+        if (known_at_[microbatch] < 0) {
+            add(microbatch);
+        }
+    }
+    found_.clear();
+    for (const std::uint32_t microbatch : list) {
+        const auto place = static_cast<std::size_t>(known_at_[microbatch]);
+        found_.push_back(&known_[place * costs_.n_stages]);
+    }
+    return found_;
+}
+
+void WorkCache::add(std::uint32_t microbatch) {
+    known_at_[microbatch] = static_cast<std::int32_t>(known_.size() / costs_.n_stages);
+    for (std::size_t s = 0; s < costs_.n_stages; ++s) {
+        const PassCosts& cost = costs_.at(microbatch, s);
+        const double weight_ms = split_backward_ ? cost.weight_ms : 0.0;
+        const auto send_ms = [&](std::size_t from) {
+            return link_.latency_ms +
+                   costs_.at(microbatch, from).boundary_bytes / link_.bytes_per_ms;
+        };
+        // Both are infinite if it cannot run, and their difference would be no number.
+        const double gradient_ms =
+            cost.backward_ms == kNever ? kNever : cost.backward_ms - weight_ms;
+        known_.push_back({{cost.forward_ms, gradient_ms, weight_ms},
+                          {send_ms(s), s > 0 ? send_ms(s - 1) : 0.0},
+                          cost.stored_bytes,
+                          cost.forward_transient_bytes,
+                          cost.backward_transient_bytes});
+    }
+}
+
+}  // namespace dynapipe

@@ -1,0 +1,1 @@
+"""Layers, and the residual stream between them, cut over the shards of a stage."""

@@ -1,0 +1,235 @@
+"""Residual stream of a micro-batch on the shards of a stage: whole on each, or spread over them.
+
+Spreading it is sequence parallelism: norms and additions to the stream run on each shard for its
+own tokens. Tokens are gathered where maps divide outputs, and sums over shards leave each shard its
+own tokens.
+
+Source:
+    Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
+    arXiv:2205.05198, section 4.2.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional
+
+from dynapipe_hpc.models.sharding.shards import Shards, entered, summed
+
+
+class Map(Protocol):
+    """Linear map of which every shard computes some of the outputs."""
+
+    @property
+    def weight(self) -> Tensor:
+        """Shape (outputs, inputs)."""
+        ...
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Shape (outputs,); None if there is none."""
+        ...
+
+    def __call__(self, values: Tensor, /) -> Tensor:
+        """Maps (..., inputs) to (..., outputs)."""
+        ...
+
+
+class ResidualStream(Protocol):
+    """Residual stream of a micro-batch, in the form in which shards hold it.
+
+    Tensors "of the stream" have that form, other tensors the shape (rows, tokens, ...).
+    """
+
+    def begin(self, whole: Tensor) -> Tensor:
+        """The stream that starts with a tensor that all shards hold."""
+        ...
+
+    def end(self, hidden: Tensor) -> Tensor:
+        """A tensor that all shards hold, and with which all go on alike."""
+        ...
+
+    def gather(self, hidden: Tensor) -> Tensor:
+        """All tokens, with which each shard goes on in its own way."""
+        ...
+
+    def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
+        """All tokens, mapped to this shard's outputs of each map."""
+        ...
+
+    def sum(self, part: Tensor) -> Tensor:
+        """The sum over shards of what each computed of all tokens; of the stream."""
+        ...
+
+    def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Row i of a table for every token at position i; adds to the stream.
+
+        Args:
+            table: Shape (positions, width).
+            positions: Positions of the tokens of a packed row, shape (tokens,); None if they count
+                from the start of each row.
+        """
+        ...
+
+
+def residual_stream(shards: Shards, rows: int, tokens: int) -> ResidualStream:
+    """The stream of a micro-batch of some rows, in the form that the shards have agreed on."""
+    is_spread = shards.sequence_parallel and shards.n_shards > 1
+    return SpreadStream(shards, rows, tokens) if is_spread else WholeStream(shards, tokens)
+
+
+class WholeStream:
+    """Residual stream that every shard holds whole, shape (rows, tokens, width)."""
+
+    def __init__(self, shards: Shards, tokens: int) -> None:
+        """Takes the shards of a stage, and the length of rows."""
+        self._shards = shards
+        self._tokens = tokens
+
+    def begin(self, whole: Tensor) -> Tensor:
+        """The tensor itself."""
+        return whole
+
+    def end(self, hidden: Tensor) -> Tensor:
+        """The tensor itself."""
+        return hidden
+
+    def gather(self, hidden: Tensor) -> Tensor:
+        """The tensor itself; its gradient is summed over shards (all-reduce)."""
+        return entered(hidden, self._shards)
+
+    def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
+        """Outputs of each map; the gradient of `hidden` is summed over shards once for all."""
+        hidden = self.gather(hidden)
+        return tuple(each(hidden) for each in maps)
+
+    def sum(self, part: Tensor) -> Tensor:
+        """The sum over shards (all-reduce)."""
+        return summed(part, self._shards)
+
+    def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
+        """The first rows of the table, which every row of tokens adds; or those of positions."""
+        if positions is None:
+            return table[: self._tokens]
+        return functional.embedding(positions, table)
+
+
+class SpreadStream:
+    """Residual stream of which every shard holds an equal part of all tokens.
+
+    Tokens are numbered through all rows, and zeros fill up the last parts. Shape (tokens of a
+    shard, width).
+    """
+
+    def __init__(self, shards: Shards, rows: int, tokens: int) -> None:
+        """Takes the shards of a stage, and the size of a micro-batch."""
+        self._shards = shards
+        self._rows, self._tokens = rows, tokens
+        self._n_own = -(-rows * tokens // shards.n_shards)
+
+    def begin(self, whole: Tensor) -> Tensor:
+        """This shard's tokens; their gradients are gathered (all-gather)."""
+        return _passed(whole, self.own, self.all)
+
+    def end(self, hidden: Tensor) -> Tensor:
+        """All tokens (all-gather); each shard takes the gradient of its own."""
+        return _passed(hidden, self.all, self.own)
+
+    def gather(self, hidden: Tensor) -> Tensor:
+        """All tokens (all-gather); their gradients are summed where they belong."""
+        return _passed(hidden, self.all, self.own_sum)
+
+    def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
+        """Outputs of each map for all tokens, which are gathered again in the backward pass."""
+        weights, biases = [each.weight for each in maps], [each.bias for each in maps]
+        mapped: tuple[Tensor, ...] = _Map.apply(hidden, self, *weights, *biases)  # type: ignore[no-untyped-call]
+        return mapped
+
+    def sum(self, part: Tensor) -> Tensor:
+        """This shard's tokens of the sum (reduce-scatter); their gradients are gathered."""
+        return _passed(part, self.own_sum, self.all)
+
+    def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
+        """A row of the table for each of this shard's tokens."""
+        first = self._shards.shard * self._n_own
+        numbers = torch.arange(first, first + self._n_own, device=table.device) % self._tokens
+        return functional.embedding(numbers if positions is None else positions[numbers], table)
+
+    def own(self, whole: Tensor) -> Tensor:
+        """This shard's tokens of a tensor with all of them."""
+        first = self._shards.shard * self._n_own
+        own = whole.flatten(0, 1)[first : first + self._n_own]
+        return _filled_up(own, self._n_own)
+
+    def all(self, hidden: Tensor) -> Tensor:
+        """All tokens, from those of every shard (all-gather)."""
+        gathered = self._shards.gather_over_shards(hidden.contiguous())
+        return gathered[: self._rows * self._tokens].view(self._rows, self._tokens, -1)
+
+    def own_sum(self, part: Tensor) -> Tensor:
+        """This shard's tokens of a sum over shards (reduce-scatter)."""
+        whole = _filled_up(part.flatten(0, 1), self._shards.n_shards * self._n_own)
+        return self._shards.sum_own_over_shards(whole.contiguous())
+
+
+def _filled_up(tokens: Tensor, n_tokens: int) -> Tensor:
+    """Tokens with zeros after the last; the same tensor, not a copy, if none are missing."""
+    n_missing = n_tokens - len(tokens)
+    return functional.pad(tokens, (0, 0, 0, n_missing)) if n_missing else tokens
+
+
+def _passed(
+    values: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """A tensor passed between shards in one way, its gradient in another."""
+    output: Tensor = _Passed.apply(values, forward, backward)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Passed(Function):
+    @staticmethod
+    def forward(
+        context: Any,
+        values: Tensor,
+        forward: Callable[[Tensor], Tensor],
+        backward: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        context.pass_back = backward
+        return forward(values)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return context.pass_back(gradients[0]), None, None
+
+
+class _Map(Function):
+    """Linear maps of gathered tokens; keeps a shard's own tokens only."""
+
+    @staticmethod
+    def forward(
+        context: Any, hidden: Tensor, stream: SpreadStream, *parameters: Any
+    ) -> tuple[Tensor, ...]:
+        n_maps = len(parameters) // 2
+        weights, biases = parameters[:n_maps], parameters[n_maps:]
+        context.stream = stream
+        context.has_bias = [bias is not None for bias in biases]
+        context.save_for_backward(hidden, *weights)
+        whole = stream.all(hidden)
+        return tuple(functional.linear(whole, w, b) for w, b in zip(weights, biases, strict=True))
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, *weights = context.saved_tensors
+        whole = context.stream.all(hidden).flatten(0, 1)
+        to_maps = [gradient.flatten(0, 1) for gradient in gradients]
+        to_weights = [gradient.t() @ whole for gradient in to_maps]
+        to_biases = [
+            gradient.sum(0) if has_bias else None
+            for gradient, has_bias in zip(to_maps, context.has_bias, strict=True)
+        ]
+        parts = [gradient @ weight for gradient, weight in zip(gradients, weights, strict=True)]
+        to_hidden = context.stream.own_sum(sum(parts[1:], parts[0]))
+        return to_hidden, None, *to_weights, *to_biases

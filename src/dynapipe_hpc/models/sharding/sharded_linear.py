@@ -1,0 +1,72 @@
+"""Linear maps that are cut over shards: a pair of them needs one sum in either direction.
+
+The residual stream between the pairs adds up, see `residual_stream.py`.
+
+Source:
+    Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from dynapipe_hpc.models.deferred_weights import linear
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
+from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.sharding.split import Split
+
+
+class ColumnLinear(nn.Module):
+    """A linear map of which each shard computes a part of the outputs.
+
+    Args:
+        n_inputs: Numbers per token that go in, the same on all shards.
+        n_outputs: Numbers per token that come out of all shards together, a multiple of
+            `n_blocks` x shards; of one block any number, with zeros after the last.
+        shards: The shards of the stage.
+        n_blocks: Number of blocks of outputs, of each of which every shard computes its part.
+        bias: Whether there is one.
+    """
+
+    def __init__(
+        self, n_inputs: int, n_outputs: int, shards: Shards, *, n_blocks: int = 1, bias: bool = True
+    ) -> None:
+        super().__init__()
+        n_own = -(-n_outputs // shards.n_shards)
+        self.weight = nn.Parameter(torch.empty(n_own, n_inputs))
+        self.bias = nn.Parameter(torch.empty(n_own)) if bias else None
+        whole_size = n_outputs if n_blocks == 1 else None
+        split = Split(0, n_blocks, shards.shard, shards.n_shards, whole_size)
+        self.splits = dict.fromkeys(("weight", "bias") if bias else ("weight",), split)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps (..., inputs), the same on all shards, to this shard's (..., outputs / shards).
+
+        The gradient of `values` is this shard's part of it.
+        """
+        return linear(values, self.weight, self.bias)
+
+
+class RowLinear(nn.Module):
+    """A linear map of which each shard has a part of the inputs, and all get the outputs.
+
+    Args:
+        n_inputs: Numbers per token that go into all shards together, a multiple of shards.
+        n_outputs: Numbers per token that come out, the same on all shards.
+        shards: The shards of the stage.
+        bias: Whether there is one; every shard holds the whole of it.
+    """
+
+    def __init__(self, n_inputs: int, n_outputs: int, shards: Shards, *, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_outputs, n_inputs // shards.n_shards))
+        self.bias = nn.Parameter(torch.empty(n_outputs)) if bias else None
+        split = Split(1, 1, shards.shard, shards.n_shards)
+        self.splits = {"weight": split}
+        self._n_shards = shards.n_shards
+
+    def forward(self, values: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps this shard's (..., inputs / shards) to a tensor of the stream."""
+        if self._n_shards == 1:
+            return linear(values, self.weight, self.bias)
+        output = stream.sum(linear(values, self.weight))
+        return output if self.bias is None else output + self.bias

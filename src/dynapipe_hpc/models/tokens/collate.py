@@ -1,0 +1,80 @@
+"""Tensors that a model reads, made of a micro-batch."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.to_device import to_device
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenBatch:
+    """The tokens of a micro-batch. Tensors of shape (rows, row_tokens).
+
+    Attributes:
+        tokens: What the model reads: every sample one position late, after a start token.
+        labels: What it is to predict: the samples themselves.
+        weights: Weight of each prediction in the loss, float64; zero on inputs and on padding.
+    """
+
+    tokens: Tensor
+    labels: Tensor
+    weights: Tensor
+
+    def to(self, device: torch.device) -> "TokenBatch":
+        """The same on another device, or itself."""
+        tensors = (self.tokens, self.labels, self.weights)
+        return TokenBatch(*(to_device(tensor, device) for tensor in tensors))
+
+
+def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
+    """Reads and lays out the tokens of a micro-batch.
+
+    A sample of n tokens takes n positions; samples of a row follow each other without gaps.
+
+    Raises:
+        ValueError: The samples of a row are longer than the row, or those of a packed row do not
+            begin where its offsets say.
+    """
+    if microbatch.layout is Layout.PACKED:
+        _check_offsets(microbatch, tokens)
+    shape = (microbatch.n_rows, microbatch.row_tokens)
+    read, labels = (np.full(shape, tokens.start_id, dtype=np.int64) for _ in range(2))
+    weights = np.zeros(shape, dtype=np.float64)
+    for row, sample_ids in enumerate(microbatch.rows):
+        of_row = [tokens.samples[i] for i in sample_ids]
+        _check_length(row, of_row, microbatch.row_tokens)
+        start = 0
+        for sample in of_row:
+            end = start + sample.tokens
+            labels[row, start:end] = np.concatenate(tokens.read(sample))
+            read[row, start + 1 : end] = labels[row, start : end - 1]
+            weights[row, start + sample.input_tokens : end] = tokens.weights[sample.sample_id]
+            start = end
+    return TokenBatch(*(torch.from_numpy(array) for array in (read, labels, weights)))
+
+
+def _check_offsets(microbatch: MicroBatch, tokens: IterationTokens) -> None:
+    bounds = pairwise(microbatch.offsets)
+    for sample_id, (start, end) in zip(microbatch.sample_ids, bounds, strict=True):
+        n_tokens = tokens.samples[sample_id].tokens
+        if n_tokens != end - start:
+            raise ValueError(
+                f"sample {sample_id} has {n_tokens} tokens, but offsets {start} and {end} of a "
+                "packed row around it; the plan was made for other samples"
+            )
+
+
+def _check_length(row: int, samples: list[Sample], row_tokens: int) -> None:
+    needed = sum(sample.tokens for sample in samples)
+    if needed > row_tokens:
+        raise ValueError(
+            f"row {row} holds {row_tokens} tokens, but its samples "
+            f"{[sample.sample_id for sample in samples]} have {needed}"
+        )

@@ -1,0 +1,129 @@
+"""Tensors that an encoder-decoder model reads, made of a micro-batch."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens, TokenReader
+from dynapipe_hpc.models.tokens.to_device import to_device
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairBatch:
+    """The tokens of a micro-batch with inputs and targets in rows of their own.
+
+    Attributes:
+        is_padded: Whether a row of `tokens` has padding, known without asking a device.
+        tokens: What the encoder reads, shape (rows, row_tokens).
+        lengths: How many positions of each of these rows are not padding, shape (rows,); at
+            least one, so that there is something to attend to.
+        decoder_tokens: What the decoder reads, shape (rows, target_tokens): every target one
+            position late, after a start token.
+        labels: What it is to predict, of the same shape: the targets themselves.
+        weights: Weight of each prediction in the loss, float64; zero on padding.
+    """
+
+    is_padded: bool
+    tokens: Tensor
+    lengths: Tensor
+    decoder_tokens: Tensor
+    labels: Tensor
+    weights: Tensor
+
+    def padding_mask(self, dtype: torch.dtype) -> Tensor | None:
+        """What keeps attention off padding, added to scores: shape (rows, 1, 1, row_tokens).
+
+        None if the encoder's rows have no padding.
+        """
+        if not self.is_padded:
+            return None
+        n_tokens = self.tokens.shape[1]
+        places = torch.arange(n_tokens, device=self.lengths.device)
+        is_padding = places >= self.lengths[:, None]
+        mask = torch.zeros_like(is_padding, dtype=dtype).masked_fill_(is_padding, -math.inf)
+        return mask[:, None, None, :]
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        tensors = (self.tokens, self.lengths, self.decoder_tokens, self.labels, self.weights)
+        moved = (to_device(tensor, device) for tensor in tensors)
+        return type(self)(self.is_padded, *moved)
+
+
+def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
+    """Reads and lays out the tokens of a micro-batch.
+
+    Inputs and targets of a row's samples follow each other without gaps, each on their side.
+
+    A side of which the reader gives no tokens is laid out as padding.
+
+    Raises:
+        ValueError: The samples of a row are longer than the row; or the micro-batch is packed.
+    """
+    if microbatch.layout is Layout.PACKED:
+        raise ValueError(
+            f"a packed micro-batch of {len(microbatch.sample_ids)} samples: attention of an "
+            "encoder-decoder model is over whole rows; plan padded micro-batches for it"
+        )
+    shape = (microbatch.n_rows, microbatch.row_tokens)
+    target_shape = (microbatch.n_rows, microbatch.target_tokens)
+    start_id = tokens.start_id
+    read = np.full(shape, start_id, dtype=np.int64)
+    decoder_tokens, labels = (np.full(target_shape, start_id, dtype=np.int64) for _ in range(2))
+    weights, lengths = np.zeros(target_shape), np.ones(microbatch.n_rows, dtype=np.int64)
+    for row, sample_ids in enumerate(microbatch.rows):
+        of_row = [tokens.samples[i] for i in sample_ids]
+        _check_length(row, of_row, microbatch)
+        lengths[row] = max(1, sum(sample.input_tokens for sample in of_row))
+        start = target_start = 0
+        for sample in of_row:
+            inputs, targets = tokens.read(sample)
+            end = target_start + sample.target_tokens
+            read[row, start : start + len(inputs)] = inputs
+            labels[row, target_start : target_start + len(targets)] = targets
+            decoder_tokens[row, target_start + 1 : end] = labels[row, target_start : end - 1]
+            weights[row, target_start:end] = tokens.weights[sample.sample_id]
+            start, target_start = start + sample.input_tokens, end
+    arrays = (read, lengths, decoder_tokens, labels, weights)
+    is_padded = bool((lengths < microbatch.row_tokens).any())
+    return PairBatch(is_padded, *(torch.from_numpy(array) for array in arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Reads inputs, targets, both or neither.
+
+    Attributes:
+        reader: Gives the tokens.
+        inputs: Whether to read inputs.
+        targets: Whether to read targets.
+    """
+
+    reader: TokenReader
+    inputs: bool
+    targets: bool
+
+    def read(
+        self, sample_id: int, input_tokens: int, target_tokens: int
+    ) -> tuple[IntegerArray, IntegerArray]:
+        """See `TokenReader`; nothing of a side that is not read."""
+        return self.reader.read(sample_id, input_tokens * self.inputs, target_tokens * self.targets)
+
+
+def _check_length(row: int, samples: list[Sample], microbatch: MicroBatch) -> None:
+    inputs, targets = ([s.input_tokens for s in samples], [s.target_tokens for s in samples])
+    for side, needed, held in (
+        ("input", sum(inputs), microbatch.row_tokens),
+        ("target", sum(targets), microbatch.target_tokens),
+    ):
+        if needed > held:
+            raise ValueError(
+                f"row {row} holds {held} {side} tokens, but its samples "
+                f"{[sample.sample_id for sample in samples]} have {needed}"
+            )

@@ -1,0 +1,1 @@
+"""Rules that lay samples end to end, as today's frameworks do."""
