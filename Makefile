@@ -4,8 +4,7 @@ CPP := $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.cpp cpp/*/*/*/*.hpp)
 VENV ?= .venv
 BIN := $(VENV)/bin
 IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
-# Python compiles what it imports, which is a small part of torch.
-PIP := $(BIN)/pip install --quiet --no-compile
+PIP := $(BIN)/pip install --quiet
 PIP_INSTALL := $(PIP) --constraint constraints.txt
 
 # Open MPI refuses to start as root unless both variables are set.

@@ -113,7 +113,9 @@ def test_a_sent_activation_is_waited_for_after_its_gradient(plans: list[RankPlan
             )
 
 
-@pytest.mark.parametrize("rule", {*RULES.values(), *SPLIT_RULES.values()}, ids=name_of)
+@pytest.mark.parametrize(
+    "rule", dict.fromkeys((*RULES.values(), *SPLIT_RULES.values())), ids=name_of
+)
 @given(drawn_costs())
 def test_a_simulated_schedule_becomes_plans_with_the_simulated_memory(
     rule: ScheduleRule, drawn: StageCosts
