@@ -121,6 +121,7 @@ def test_what_cannot_be_is_explained(
 
 
 RUN = ("run", "config.toml", "--set", "cluster.n_stages=1", "-o", "new")
+SPLITS = ("--set", "planner.schedule.split_backward=true")
 PROFILE = ("profile", "config.toml", "--set", "cluster.n_stages=1", "-o", "new.h5")
 
 
@@ -134,7 +135,10 @@ PROFILE = ("profile", "config.toml", "--set", "cluster.n_stages=1", "-o", "new.h
         ((*RUN[:-1], "in.jsonl/new"), "in.jsonl/new: .*choose another folder"),
         ((*RUN[:-1], "."), "holds files that no run wrote"),
         ((*RUN, "--set", "data.dataset=none.h5"), "none.h5: not a dataset: No such file"),
-        ((*RUN, "--set", "planner.schedule.split_backward=true"), "split_backward is true, but"),
+        (
+            (*RUN, *SPLITS, "--set", "cluster.sequence_parallel=true"),
+            "are both true: the gradients",
+        ),
         ((*RUN, "--set", "training.device=cuda"), "rank 0 sees no GPU"),
         ((*PROFILE[:-1], "run"), "run: is a folder"),
         ((*PROFILE[:-1], "none/new.h5"), "its folder 'none' does not exist"),
