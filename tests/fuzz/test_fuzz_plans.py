@@ -12,7 +12,7 @@ def test_the_check_refuses_exactly_the_plans_that_do_not_work() -> None:
 
 @pytest.mark.slow
 def test_every_kind_of_change_is_met_with_every_outcome() -> None:
-    counts = fuzz(n_cases=5_000, seed=2)
-    assert all(counts[name, "is broken and refused"] > 100 for name in CHANGES)
-    harmless = {name for name in CHANGES if counts[name, "works and passes"] > 10}
+    counts = fuzz(n_cases=2_000, seed=2)
+    assert all(counts[name, "is broken and refused"] > 40 for name in CHANGES)
+    harmless = {name for name in CHANGES if counts[name, "works and passes"] > 4}
     assert harmless >= {"move", "swap", "swap neighbours", "slot"}
