@@ -10,6 +10,7 @@ RANK = ("tests/experiment/rank/test_assemble.py",)
 RATE = ("tests/training/test_learning_rate.py",)
 LOSS = ("tests/training/test_loss.py",)
 OPTIMIZER = ("tests/training/test_optimizer.py",)
+ADAMW = ("tests/training/test_adamw.py",)
 FLAT = ("tests/training/test_flat_parameters.py",)
 STAGE = ("tests/training/test_module_stage.py",)
 SPLIT = ("tests/training/test_split_backward_stage.py",)
@@ -95,7 +96,11 @@ TRAINING = (
            "gradients stay scaled", OPTIMIZER),
     Mutant("training/optimizer.py", "(~norm.isfinite())", "norm.isnan()",
            "an overflow does not skip the step", OPTIMIZER),
-    Mutant("training/optimizer.py", "set_updates(self._adamw, counters.n_updates)", "pass",
+    Mutant("training/adamw.py", "[second],", "[first],", "one moment is both", ADAMW),
+    Mutant("training/adamw.py", "found_inf=skips", "found_inf=None", "no update is skipped", ADAMW),
+    Mutant("training/adamw.py", "weight_decay=decay", "weight_decay=decays[0]",
+           "norms and biases decay", ADAMW),
+    Mutant("training/optimizer.py", "self._adamw.n_updates = counters.n_updates", "pass",
            "averages are corrected as at the start", CHECKPOINT),
     Mutant("training/optimizer.py", "self._n_steps = counters.n_steps", "pass",
            "the schedule starts again", CHECKPOINT),

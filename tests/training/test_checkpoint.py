@@ -23,6 +23,7 @@ from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.adamw import STATE_KINDS
 from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, overlap
 from dynapipe_hpc.training.checkpoint.files import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import check_part
@@ -33,10 +34,8 @@ from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.optimizer_state import MOMENTS
 
 Result = TypeVar("Result")
-KINDS = ("weight", *MOMENTS)
 FIRST_STEPS = (1.0, -0.5, 2.0)
 
 
@@ -169,7 +168,7 @@ class Written:
 def everything(folder: Path, n_parts: int) -> dict[str, Tensor]:
     return {
         f"{kind}/{name}": tensor
-        for kind in KINDS
+        for kind in STATE_KINDS
         for name, tensor in read_unsplit(folder, n_parts, kind).items()
     }
 

@@ -11,10 +11,11 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
+
+from dynapipe_hpc.models.run_backward import run_backward
 
 
 class DeferredWeights:
@@ -57,7 +58,7 @@ class DeferredWeights:
             weight, values, gradient = self._waiting.popleft()
             product = gradient.flatten(0, -2).t() @ values.flatten(0, -2)
             del values, gradient  # before the next is computed
-            torch.autograd.backward(weight, product)
+            run_backward(weight, product)
 
 
 class _Product(NamedTuple):

@@ -12,6 +12,7 @@ from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.unset_weights import UnsetWeights
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 CPU = torch.device("cpu")
@@ -49,9 +50,8 @@ class StageOfFamily(nn.Module, ABC):
         super().__init__()
         choose_kernels()
         self.is_first, self.is_last = first, last
-        with torch.device("meta"):  # allocated and set once, below
+        with UnsetWeights(dtype, device):
             self.build(shape, layers, shards)
-        self.to(dtype).to_empty(device=device)
         initialize(self, seed, self.deviation(shape))
 
     @abstractmethod

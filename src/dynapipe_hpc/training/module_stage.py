@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
+from dynapipe_hpc.models.run_backward import run_backward
 from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAccount
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.optimizer import Optimizer
@@ -129,7 +130,7 @@ class ModuleStage(Generic[BatchT]):
         kept = self._kept.pop(index)
         if gradient is None:  # the loss
             gradient = torch.full_like(kept.output, self._optimizer.loss_scale.value)
-        torch.autograd.backward(kept.output, gradient)
+        run_backward(kept.output, gradient)
         self._memory.release(index)
         if index in self._deferred:
             for tensor in self._deferred[index].kept:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.tied_weights import Tied
+from dynapipe_hpc.training.adamw import AdamW, FlatState
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
@@ -15,12 +16,6 @@ from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.gradient_norm import square_sum
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
-from dynapipe_hpc.training.optimizer_state import (
-    FlatState,
-    count_updates,
-    flat_state,
-    set_updates,
-)
 from dynapipe_hpc.training.share import Share
 from dynapipe_hpc.training.step import StartedStep
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
@@ -68,14 +63,14 @@ class Optimizer:
         self._gradients = self._share.of(self.parameters.gradients)
         # The same memory, unless the weights have 16 bits.
         self._exact_weights = self._weights.to(self._gradients.dtype)
-        self._adamw = torch.optim.AdamW(self._groups(), betas=config.betas, fused=True)
+        n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
+        self._adamw = AdamW(self._exact_weights, self._gradients, n_decaying, config)
         self._n_steps = 0
 
     @property
     def kept_bytes(self) -> int:
-        """Size of weights, gradients and, after the first step, state on this rank, in bytes."""
-        kept = [self.parameters.weights, self.parameters.gradients, self._exact_weights]
-        kept += [t for state in self._adamw.state.values() for t in state.values() if t.ndim]
+        """Size of weights, gradients and state on this rank, in bytes."""
+        kept = [self.parameters.weights, self.parameters.gradients, *self._adamw.tensors]
         of_own = {t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}
         return sum(of_own.values()) + self._copies.kept_bytes
 
@@ -117,13 +112,12 @@ class Optimizer:
 
     def state(self) -> FlatState:
         """Weights, in the precision in which they are kept, and moments that this rank updates."""
-        return flat_state(self._adamw, self._exact_weights, self._first)
+        return self._adamw.state(self._first)
 
     @property
     def counters(self) -> Counters:
         """Counters of the state, which are equal on all ranks."""
-        n_updates = count_updates(self._adamw)
-        scale = self.loss_scale
+        scale, n_updates = self.loss_scale, self._adamw.n_updates
         return Counters(self._n_steps, n_updates, scale.value, scale.n_steps, scale.n_skipped)
 
     def resume(self, counters: Counters) -> None:
@@ -132,17 +126,13 @@ class Optimizer:
         self.loss_scale.value = counters.loss_scale
         self.loss_scale.n_steps = counters.n_scaled_steps
         self.loss_scale.n_skipped = counters.n_skipped_steps
-        set_updates(self._adamw, counters.n_updates)
+        self._adamw.n_updates = counters.n_updates
         self._spread_weights()
 
     def _update(self, norm: Tensor, rate: float) -> None:
         limit = self._config.clip_norm or math.inf
         self._gradients.mul_((limit / norm).clamp(max=1) / self.loss_scale.value)
-        for group in self._adamw.param_groups:
-            group["lr"] = rate
-        # As in torch's own loss scaler, the kernel checks this flag and skips the update.
-        self._adamw.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-        self._adamw.step()
+        self._adamw.update(rate, (~norm.isfinite()).float())
         self._spread_weights()
 
     def _spread_weights(self) -> None:
@@ -156,21 +146,6 @@ class Optimizer:
     def _first(self) -> int:
         """Index in a flat buffer of the first number that this rank updates."""
         return self._share.first(self.parameters.gradients)
-
-    def _groups(self) -> list[dict[str, object]]:
-        """Parameter groups of AdamW, with and without decay, as pieces of flat buffers."""
-        n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
-        sizes = [n_decaying, len(self._gradients) - n_decaying]
-        groups: list[dict[str, object]] = []
-        for weights, gradients, decay in zip(
-            torch.split(self._exact_weights, sizes),
-            torch.split(self._gradients, sizes),
-            (self._config.weight_decay, 0.0),
-            strict=True,
-        ):
-            weights.grad = gradients
-            groups.append({"params": [weights], "weight_decay": decay})
-        return [group for group, size in zip(groups, sizes, strict=True) if size]
 
 
 def _early_sums(

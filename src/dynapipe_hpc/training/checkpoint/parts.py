@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
+from dynapipe_hpc.training.adamw import FlatState, Segment
 from dynapipe_hpc.training.checkpoint.boxes import boxes_of
 from dynapipe_hpc.training.checkpoint.shard_boxes import placed
 from dynapipe_hpc.training.flat_parameters import FlatParameters
-from dynapipe_hpc.training.optimizer_state import FlatState, Segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +78,7 @@ def parts_of(placed_weights: Sequence[Placement], state: FlatState) -> list[Part
     """All parts of a state."""
     return [
         part
-        for kind, segments in state.items()
-        for segment in segments
+        for kind, segment in state.items()
         for weight in placed_weights
         for part in weight.parts(kind, segment)
     ]

@@ -3,11 +3,11 @@
 import torch
 from torch import nn
 
+from dynapipe_hpc.training.adamw import FlatState, Segment
 from dynapipe_hpc.training.checkpoint.parts import Part, parts_of, placements
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.optimizer_state import FlatState, Segment
 
 
 class TrainingState:
@@ -51,13 +51,11 @@ class TrainingState:
         own = self._contribution()
         if not self._parts:
             self._copies = {
-                kind: [Segment(s.start, _like(s.values)) for s in segments]
-                for kind, segments in own.items()
+                kind: Segment(segment.start, _like(segment.values)) for kind, segment in own.items()
             }
             self._parts = parts_of(self._contributed, self._copies)
-        for kind, segments in own.items():
-            for segment, copy in zip(segments, self._copies[kind], strict=True):
-                copy.values.copy_(segment.values)
+        for kind, segment in own.items():
+            self._copies[kind].values.copy_(segment.values)
         return self._parts
 
     def to_restore(self) -> list[Part]:
@@ -70,18 +68,14 @@ class TrainingState:
 
     def _contribution(self) -> FlatState:
         return {
-            kind: [own for segment in segments if (own := _within(segment, self._share))]
-            for kind, segments in self._optimizer.state().items()
+            kind: _within(segment, self._share) for kind, segment in self._optimizer.state().items()
         }
 
 
-def _within(segment: Segment, share: range) -> Segment | None:
-    """The part of a segment that belongs to a share."""
-    start = max(segment.start, share.start)
-    stop = min(segment.start + len(segment.values), share.stop)
-    if start >= stop:
-        return None
-    return Segment(start, segment.values[start - segment.start : stop - segment.start])
+def _within(segment: Segment, share: range) -> Segment:
+    """The share of a segment that holds it wholly."""
+    start, stop = share.start - segment.start, share.stop - segment.start
+    return Segment(share.start, segment.values[start:stop])
 
 
 def _like(values: torch.Tensor) -> torch.Tensor:
