@@ -176,7 +176,7 @@ def test_an_explanation_names_the_measurements_as_the_user_does(
     profile.write_text(PROFILE)
     (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
     text = shown(tmp_path, config, capsys, "--explain", "--profile", str(profile))
-    assert f"costs measured, from {profile}; noise" in text
+    assert f"costs measured in padded rows, from {profile}; noise" in text
 
 
 def test_the_mode_of_recomputation_is_written(tmp_path: Path, config: str, lengths: str) -> None:

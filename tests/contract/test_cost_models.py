@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
-from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
+from tests.examples.measured_layers import (
+    SHAPE,
+    T5_SHAPE,
+    linear_t5_table,
+    linear_table,
+    with_packed,
+)
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
@@ -41,6 +47,13 @@ MODELS: dict[str, Callable[[], CostModel]] = {
         CLUSTER,
         ProfiledConfig(path=Path("t.h5"), recompute=("full",)),
     ),
+    "profiled, packed": lambda: ProfiledCost(
+        with_packed(linear_table(), 0.75),
+        SHAPE,
+        EQUAL,
+        CLUSTER,
+        ProfiledConfig(path=Path("costs.h5")),
+    ).of_layout(Layout.PACKED),
     "profiled T5": lambda: ProfiledCost(
         linear_t5_table(), T5_SHAPE, EQUAL, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
     ),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
 
 
@@ -59,6 +59,9 @@ class LinearCost:
 
     @property
     def monotone(self) -> "LinearCost":
+        return self
+
+    def of_layout(self, _layout: Layout) -> "LinearCost":
         return self
 
     @property

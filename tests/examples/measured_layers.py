@@ -1,11 +1,13 @@
 """A cost table whose entries one can compute by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
@@ -58,6 +60,15 @@ def linear_decoder(per_token: float, parameter_bytes: float = 200.0) -> LayerPro
     grid = per_token * np.where(tokens > 512, np.nan, tokens)
     axes = (ROWS, ROW_TOKENS, ROW_TOKENS)
     return LayerProfile(parameter_bytes, axes, grid, 2 * grid, 10 * grid, 10 * grid, 20 * grid)
+
+
+def with_packed(table: ProfileTable, factor: float) -> ProfileTable:
+    """The table with packed rows besides, all of whose layers take as much times a factor."""
+    layers = dict(table.layers)
+    for key, layer in table.layers.items():
+        grids: dict[str, Any] = {name: factor * grid for name, grid in layer.grids.items()}
+        layers[key._replace(layout=Layout.PACKED.text)] = replace(layer, **grids)
+    return replace(table, layers=layers)
 
 
 def linear_t5_table(recompute: str = "none", **layers: LayerProfile) -> ProfileTable:

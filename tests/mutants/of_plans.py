@@ -33,6 +33,8 @@ PACKED_BOUND = ("tests/planner/schedule/test_packed_bound.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 WEIGHTS = ("tests/planner/cost/test_weight_gradients.py",)
 COLUMNS = ("tests/planner/cost/test_cost_model.py",)
+MICROBATCHES = ("tests/planner/batch/test_microbatch_costs.py",)
+PROFILED = ("tests/planner/cost/test_profiled.py",)
 SIMULATE = ("tests/planner/schedule/test_simulate.py",)
 CHOICE = ("tests/planner/test_choice.py",)
 TUNE = ("tests/experiment/study/test_tune.py",)
@@ -182,6 +184,15 @@ PLAN = (
            "more rows than samples", COLUMNS),
     Mutant("planner/cost/cost_model.py", "known.most), tokens / known.least_tokens",
            "known.most), np.inf", "packed rows that cost as much as longer ones", COLUMNS),
+    Mutant("planner/batch/windows/price_windows.py", "    cost = cost.of_layout(windows.layout)\n",
+           "", "packed windows cost what padded ones do", PACKED),
+    Mutant("planner/batch/microbatch_costs.py", "cost.of_layout(way.layout)", "cost",
+           "packed rows cost what padded ones do", MICROBATCHES),
+    Mutant("planner/cost/profiled.py", "for mode in modes]", "for mode in modes[:1]]",
+           "packed rows of modes in which they were not measured", PROFILED),
+    Mutant("planner/schedule/packed_bound.py", "product((Layout.PADDED, Layout.PACKED), ",
+           "product((Layout.PADDED,), ", "packed rows cost what padded ones do in the bound",
+           PACKED_BOUND),
     Mutant("planner/batch/packed_row.py", "row_tokens=padded(offsets[-1])",
            "row_tokens=offsets[-1]", "packed rows of any length", LAYOUTS),
     Mutant("planner/batch/packed_row.py", "(0, *accumulate(lengths))",

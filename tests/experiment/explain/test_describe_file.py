@@ -46,7 +46,7 @@ def test_a_cost_table_is_verified_and_goes_with_an_experiment(
     write_table(replace(linear_table(), provenance={"threads": "9"}), path)
     assert main(["inspect", str(path), "--verify", "--config", str(tmp_path / "config.toml")]) == 0
     shown = capsys.readouterr().out
-    assert f"\ncan be used: costs measured, from {path}" in shown
+    assert f"\ncan be used: costs measured in padded rows, from {path}" in shown
     assert "was measured with threads 9 (here 1)" in shown
     assert f"\nverified, checksum of the costs {checksum_of(read_table(path))}" in shown
 

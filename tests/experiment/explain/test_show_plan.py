@@ -53,7 +53,7 @@ def test_a_plan_names_the_cost_table_and_what_noise_there_was_in_it(tmp_path: Pa
     table = replace(linear_table(), model=fingerprint_of(config.model))
     write_table(table, path)
     shown = shown_plan(measured(config, path))
-    assert f"costs measured, from {path}; noise repaired in 0.0 % of them\n" in shown
+    assert f"costs measured in padded rows, from {path}; noise repaired in 0.0 % of them\n" in shown
 
 
 def test_a_plan_warns_of_costs_of_other_circumstances(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from tests.examples.measured_layers import (
     linear_grid,
     linear_layer,
     linear_table,
+    with_packed,
 )
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
@@ -103,6 +105,28 @@ def test_no_micro_batches_cost_nothing() -> None:
     nothing = np.array([], dtype=np.int64)
     cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
     assert cost.stage_costs(decoder_shapes(nothing, nothing)).forward_ms.shape == (0, 3)
+
+
+def test_packed_rows_cost_what_was_measured_of_packed_rows() -> None:
+    table = with_packed(linear_table(), 0.75)
+    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    padded, packed = costs_of(3, 20, cost), costs_of(3, 20, cost.of_layout(Layout.PACKED))
+    for name in ("forward_ms", "backward_ms", "stored_bytes", "backward_transient_bytes"):
+        expected = 0.75 * getattr(padded, name)
+        np.testing.assert_allclose(getattr(packed, name), expected, rtol=1e-12)
+    assert packed.boundary_bytes.tolist() == padded.boundary_bytes.tolist()
+    assert cost.description.startswith("measured in padded and packed rows, from costs.h5;")
+    again = cost.of_layout(Layout.PACKED).of_layout(Layout.PADDED)
+    assert costs_of(3, 20, again).table.tolist() == padded.table.tolist()
+
+
+def test_where_packed_rows_were_measured_in_some_modes_only_padded_ones_are_looked_up() -> None:
+    packed, full = with_packed(linear_table(), 0.75), linear_table("full")
+    table = replace(packed, layers={**packed.layers, **full.layers})
+    config = CONFIG.model_copy(update={"recompute": ("none", "full")})
+    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config)
+    looked_up = costs_of(3, 20, cost.of_layout(Layout.PACKED))
+    assert looked_up.table.tolist() == costs_of(3, 20, cost).table.tolist()
 
 
 def test_static_memory_is_weights_times_the_state_factor() -> None:

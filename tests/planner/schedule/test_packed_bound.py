@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.examples.equal_shares import equal_shares
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
-from tests.examples.measured_layers import SHAPE, linear_table
+from tests.examples.measured_layers import SHAPE, linear_table, with_packed
 from tests.oracles.every_plan import every_partition
 from tests.oracles.every_schedule import least_makespan_ms
 
@@ -131,6 +131,13 @@ MODELS: dict[str, CostModel] = {
     ),
     "profiled": ProfiledCost(
         linear_table(),
+        SHAPE,
+        equal_shares(SHAPE, ONE_STAGE),
+        ONE_STAGE,
+        ProfiledConfig(path=Path("costs.h5")),
+    ).monotone,
+    "profiled, packed": ProfiledCost(
+        with_packed(linear_table(), 0.75),
         SHAPE,
         equal_shares(SHAPE, ONE_STAGE),
         ONE_STAGE,

@@ -241,6 +241,13 @@ class CostModel(Protocol):
         """
         ...
 
+    def of_layout(self, layout: Layout) -> "CostModel":
+        """The costs of rows whose samples lie in a layout; otherwise, rows are padded.
+
+        Packed micro-batches are looked up as equal rows, see `Shapes.packed`.
+        """
+        ...
+
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Modes of recomputation that a plan may use, ascending; at least one."""

@@ -1,6 +1,7 @@
 """Multilinear interpolation of many micro-batch shapes at once."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Interpolator:
     """Costs between the points of a grid over rows, tokens per row and target tokens.
 
@@ -36,6 +37,7 @@ class Interpolator:
     kind_of_stage: npt.NDArray[np.int32]
     boundary_bytes_per_token: FloatArray
 
+    @cached_property
     def monotone(self) -> "Interpolator":
         """The largest monotone costs that nowhere exceed these.
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -38,6 +38,10 @@ class OneMode:
     def monotone(self) -> "OneMode":
         """The costs without noise, never above these."""
         return OneMode(self.cost.monotone, self.mode)
+
+    def of_layout(self, layout: Layout) -> "OneMode":
+        """The costs of rows whose samples lie in a layout, see `CostModel`."""
+        return OneMode(self.cost.of_layout(layout), self.mode)
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:

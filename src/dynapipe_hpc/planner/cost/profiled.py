@@ -1,8 +1,9 @@
 """Costs measured layer by layer."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
@@ -50,7 +51,8 @@ class ProfiledCost:
 
     A stage takes the sum of its layers' times and stored bytes, and the largest of their
     transient bytes. Nothing is extrapolated: beyond what was measured a micro-batch is
-    infeasible, below the smallest one it costs as much as that.
+    infeasible, below the smallest one it costs as much as that. Packed rows are looked up among
+    packed ones if these were measured in every mode, otherwise among padded ones.
 
     Args:
         table: The measurements.
@@ -75,8 +77,12 @@ class ProfiledCost:
         self._modes = config.recompute_modes
         counts = parts_of_stages(shape, placement)
         selection = _Selection(table, config, cluster.n_shards)
-        layers_of_mode = {mode: selection.layers(mode, counts) for mode in self._modes}
-        layers = layers_of_mode[self._modes[0]]  # every mode has the same weights
+        layouts = selection.layouts(self._modes, counts)
+        layers_of_way = {
+            way: selection.layers(way, counts)
+            for way in map(Way._make, product(layouts, self._modes))
+        }
+        layers = next(iter(layers_of_way.values()))  # all have the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
         self._held = held_weights(parameter_bytes, shape, placement)
         state_factor = config.state_factor or table.state_factor
@@ -91,27 +97,31 @@ class ProfiledCost:
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         stages = _Stages.of(counts, boundary_sizes(shape, placement) * table.element_bytes)
-        plain_ms = _PlainBackward.of(selection, counts)
+        plain_ms = {layout: _PlainBackward.of(selection, layout, counts) for layout in layouts}
         grids, repaired = {}, []
-        for mode, each in layers_of_mode.items():
+        for way, each in layers_of_way.items():
+            plain = plain_ms[way.layout]
             axes, spread = common_axes(each, config.path), on_three_axes(each)
             weights = {
-                kind: weight_ms(kind, layer, plain_ms.at(kind, axes), shape, axes, mode)
+                kind: weight_ms(kind, layer, plain.at(kind, axes), shape, axes, way.recompute)
                 for kind, layer in spread.items()
             }
             grid = stage_grids(spread, weights, stages.counts, repair)
-            grids[mode] = finer(axes, grid.points)
+            grids[way] = finer(axes, grid.points)
             repaired.append(grid.repaired)
         self._repaired = float(np.mean(repaired))
         self._costs_of = {
-            mode: Interpolator(axes, points, stages.kind_of_stage, stages.boundaries)
-            for mode, (axes, points) in grids.items()
+            way: Interpolator(axes, points, stages.kind_of_stage, stages.boundaries)
+            for way, (axes, points) in grids.items()
         }
+        self._layout = Layout.PADDED
 
     @property
     def description(self) -> str:
-        """The table, and what noise there was in it, for people."""
-        return f"measured, from {self._path}; noise repaired in {100 * self.repaired:.1f} % of them"
+        """The table, the layouts measured in it, and what noise there was, for people."""
+        layouts = " and ".join(sorted({way.layout.text for way in self._costs_of}, reverse=True))
+        noise = f"noise repaired in {100 * self.repaired:.1f} % of them"
+        return f"measured in {layouts} rows, from {self._path}; {noise}"
 
     @property
     def repaired(self) -> float:
@@ -123,12 +133,19 @@ class ProfiledCost:
         """Whether targets have rows of their own."""
         return self._is_encoder_decoder
 
-    @cached_property
+    @property
     def monotone(self) -> "ProfiledCost":
         """The same without noise, never more."""
         below = copy(self)
-        below._costs_of = {mode: costs.monotone() for mode, costs in self._costs_of.items()}
+        below._costs_of = {way: costs.monotone for way, costs in self._costs_of.items()}
         return below
+
+    def of_layout(self, layout: Layout) -> "ProfiledCost":
+        """The costs of rows whose samples lie in a layout, if they were measured."""
+        measured = copy(self)
+        is_known = Way(layout, self._modes[0]) in self._costs_of
+        measured._layout = layout if is_known else Layout.PADDED
+        return measured
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
@@ -137,7 +154,7 @@ class ProfiledCost:
 
     @cached_property
     def known_rows(self) -> KnownRows:
-        """Rows that were measured."""
+        """Rows that were measured in all layouts."""
         every_rows, every_length, _ = zip(*(c.axes for c in self._costs_of.values()), strict=True)
         most = min(rows[-1] for rows in every_rows)
         n_rows = sorted({n for rows in every_rows for n in rows.tolist()})
@@ -166,7 +183,7 @@ class ProfiledCost:
         out: FloatArray | None = None,
     ) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
-        return self._costs_of[recompute](shapes, out)
+        return self._costs_of[Way(self._layout, recompute)](shapes, out)
 
 
 class _Selection(NamedTuple):
@@ -182,19 +199,27 @@ class _Selection(NamedTuple):
     config: ProfiledConfig
     n_shards: int
 
-    def layers(self, recompute: Recompute, kinds: Iterable[str]) -> dict[str, LayerProfile]:
+    def layouts(self, modes: Sequence[Recompute], kinds: Collection[str]) -> list[Layout]:
+        """Padded, and packed if these layers were measured so in these modes."""
+        packed = [Way(Layout.PACKED, mode) for mode in modes]
+        has_packed = all(
+            self.key(way, kind) in self.table.layers for way, kind in product(packed, kinds)
+        )
+        return [Layout.PADDED, Layout.PACKED] if has_packed else [Layout.PADDED]
+
+    def layers(self, way: Way, kinds: Iterable[str]) -> dict[str, LayerProfile]:
         """Measurements of layers by kind, as they are counted.
 
         Raises:
             InputError: They were not measured.
         """
-        layers = {kind: self._layer(self.key(recompute, kind)) for kind in kinds}
+        layers = {kind: self._layer(self.key(way, kind)) for kind in kinds}
         is_authors = self.config.accounting == "authors"
         return as_authors_count(layers, self.config.path) if is_authors else layers
 
-    def key(self, recompute: Recompute, kind: str) -> LayerKey:
+    def key(self, way: Way, kind: str) -> LayerKey:
         """Place of a layer in the table."""
-        return LayerKey(self.n_shards, recompute.text, kind)
+        return LayerKey(self.n_shards, way.recompute.text, kind, way.layout.text)
 
     def _layer(self, key: LayerKey) -> LayerProfile:
         if not self.table.layers:
@@ -216,10 +241,10 @@ class _PlainBackward(NamedTuple):
     backward_ms: Mapping[str, FloatArray]
 
     @classmethod
-    def of(cls, selection: _Selection, kinds: Iterable[str]) -> Self:
-        """The passes of some kinds of layers, if all of them were measured."""
-        layers = selection.table.layers
-        keys = {kind: selection.key(Recompute.NONE, kind) for kind in kinds}
+    def of(cls, selection: _Selection, layout: Layout, kinds: Iterable[str]) -> Self:
+        """The passes of some kinds of layers in a layout, if all of them were measured."""
+        layers, plain = selection.table.layers, Way(layout, Recompute.NONE)
+        keys = {kind: selection.key(plain, kind) for kind in kinds}
         if not all(key in layers for key in keys.values()):
             return cls((NO_POINTS, NO_POINTS, NO_POINTS), {})
         known = {kind: layers[key] for kind, key in keys.items()}

@@ -1,16 +1,24 @@
 """Lower bound on the time of an iteration of padded and packed micro-batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Self
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import padded, tokens_of
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    IntArray,
+    Shapes,
+    StageCosts,
+)
 from dynapipe_hpc.planner.schedule.stage_bound import greatest
 from dynapipe_hpc.planner.schedule.ways import Ways
 
@@ -58,7 +66,7 @@ def packed_bound_ms(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """Least times of equal rows by their length, over all modes.
+    """Least times of equal rows by their length, over all layouts and modes.
 
     Attributes:
         tokens: Length of every sample.
@@ -90,8 +98,7 @@ class _Rows:
             np.repeat(n_rows.astype(np.float64), n_lengths), np.tile(length[:-1], len(n_rows))
         )
         per_row, heads, tails = [], [], []
-        for mode in cost.recompute_modes:
-            costs = cost.stage_costs(shapes, mode)
+        for costs in _of_all_ways(shapes, cost):
             fit = fits(costs, activation_room_bytes(cost, cluster)).reshape(shape)
             per_row_ms = costs.work_ms.reshape(*shape, -1) / n_rows[:, None, None]
             may_run = _may_run(fit, n_rows, len(samples))
@@ -128,12 +135,16 @@ def _round_trip_ms(rows: _Rows, cost: CostModel, cluster: Cluster, *, may_split:
     """Least round trip of a micro-batch with the longest sample, whose pairs it has at least."""
     n_rows = np.maximum(1.0, (rows.tokens.max() / rows.length[1:]) ** 2)
     least_ms = np.inf
-    for mode in cost.recompute_modes:
-        costs = cost.stage_costs(_shapes(n_rows, rows.length[:-1]), mode)
+    for costs in _of_all_ways(_shapes(n_rows, rows.length[:-1]), cost):
         fitting = costs.take(np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster))))
         ways = Ways.of(fitting, cluster.link, may_split=may_split)
         least_ms = min(least_ms, float(ways.there_and_back_ms.min(initial=np.inf)))
     return least_ms
+
+
+def _of_all_ways(shapes: Shapes, cost: CostModel) -> Iterator[StageCosts]:
+    for layout, mode in product((Layout.PADDED, Layout.PACKED), cost.recompute_modes):
+        yield cost.of_layout(layout).stage_costs(shapes, mode)
 
 
 def _shapes(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:

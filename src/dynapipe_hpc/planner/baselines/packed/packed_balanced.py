@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.balanced_groups import balanced_groups
@@ -70,7 +70,8 @@ def packed_work(tokens: IntArray, cost: CostModel) -> FloatArray:
     n_rows = np.array([1, SHORT_ROWS])
     row_tokens = longest // n_rows
     shapes = Shapes(n_rows, row_tokens, np.zeros_like(n_rows))
-    per_token = bottleneck_ms(cost.stage_costs(shapes, cost.recompute_modes[0])) / longest
+    packed = cost.of_layout(Layout.PACKED)
+    per_token = bottleneck_ms(packed.stage_costs(shapes, cost.recompute_modes[0])) / longest
     if not np.isfinite(per_token).all():
         return tokens.astype(np.float64)
     of_pair = max(0.0, float((per_token[0] - per_token[1]) / (row_tokens[0] - row_tokens[1])))

@@ -120,6 +120,7 @@ def _windows(
 def _of_layout(
     samples: Sequence[Sample], windows: LayoutWindows, cost: CostModel, cluster: Cluster
 ) -> WindowTable:
+    cost = cost.of_layout(windows.layout)
     begins = windows.begin_rows()
     room_bytes = activation_room_bytes(cost, cluster)
     lookup = WindowLookup(windows, np.flatnonzero(begins), cost, room_bytes)
