@@ -132,7 +132,7 @@ test-mpi: setup
 	$(ON_RANKS) $(BIN)/mpiexec 2 4
 
 exactness: setup
-	$(BIN)/python -m pytest -m exactness
+	$(BIN)/python -m pytest $(IN_TWO) -m exactness
 
 # In C++, rows of random content under the sanitizers; in Python, verdicts compared with a simulated
 # execution of the plans.
