@@ -3,6 +3,7 @@ import torch
 
 from dynapipe_hpc.training.adamw import AdamW
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.live_memory import LiveMemory
 
 CONFIG = TrainingConfig(iterations=6, betas=(0.8, 0.95), weight_decay=0.2)
 SIZES, SKIPPED = [617, 386], 2
@@ -36,3 +37,12 @@ def test_updates_have_the_bits_of_torchs_optimizer(dtype: torch.dtype) -> None:
         assert state[kind].start == 64
         of_reference = torch.cat([reference.state[piece][key] for piece in pieces])
         assert torch.equal(state[kind].values, of_reference)
+
+
+def test_moments_take_no_memory_before_they_are_used() -> None:
+    weights, gradients = torch.zeros(2, sum(SIZES))
+    with LiveMemory() as live:
+        adamw = AdamW(weights, gradients, SIZES[0], CONFIG)
+        assert live.live_bytes == 2 * 4  # the numbers of updates
+        adamw.update(0.1, torch.zeros(()))
+        assert live.live_bytes >= 2 * weights.nbytes

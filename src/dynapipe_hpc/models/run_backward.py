@@ -7,11 +7,17 @@ from torch.autograd import Function
 
 
 def run_backward(output: Tensor, gradient: Tensor) -> None:
-    """Runs the backward pass of `output` from its gradient, of the same shape.
+    """Runs the backward pass of `output` from its gradient.
 
     `torch.autograd.backward` does so too, but given a gradient it imports torch's symbolic shapes,
     a second of processor time at the start of every rank.
+
+    Raises:
+        ValueError: The gradient has another shape. Where it could be summed to the output's, torch
+            would do so.
     """
+    if gradient.shape != output.shape:
+        raise ValueError(f"gradient of shape {gradient.shape} for output of {output.shape}")
     _Seed.apply(output, gradient).backward()  # type: ignore[no-untyped-call]
 
 

@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class UnsetWeights(TorchFunctionMode):
-    """Mode in which modules allocate weights of one type on one device, and do not set them.
+    """Mode in which `torch.empty` makes weights of one type on one device, and none are drawn.
 
     Unlike construction on the device `meta`, this does not import torch's compiler, which takes
     seconds of processor time at the start of every rank.
@@ -18,7 +18,7 @@ class UnsetWeights(TorchFunctionMode):
         self._options = {"dtype": dtype, "device": device}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls `func`, unless it sets initial values."""
+        """Calls `func`, unless it draws initial values."""
         kwargs = kwargs or {}
         if getattr(func, "__module__", "") == "torch.nn.init":
             return kwargs["tensor"] if "tensor" in kwargs else args[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,12 +42,10 @@ class AdamW:
     ) -> None:
         """Takes over `weights` and reads `gradients`, both of shape (n,) and at least 32 bits."""
         self._config = config
-        self._state = (weights, torch.zeros_like(weights), torch.zeros_like(weights))
+        self._weights, self._gradients = weights, gradients
+        self._sizes = [n_decaying, len(weights) - n_decaying]
         # The kernel counts the updates of each group by itself.
         self._n_updates = torch.zeros(2, dtype=torch.float32, device=weights.device)
-        sizes = [n_decaying, len(weights) - n_decaying]
-        pieces = (torch.split(tensor, sizes) for tensor in (gradients, *self._state))
-        self._groups = list(zip(*pieces, self._n_updates, strict=True))
 
     @property
     def n_updates(self) -> int:
@@ -61,6 +60,17 @@ class AdamW:
     def tensors(self) -> list[Tensor]:
         """Weights and moments, each of shape (n,)."""
         return list(self._state)
+
+    @cached_property
+    def _state(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights and moments; the latter exist from their first use, as a profile has none."""
+        return self._weights, torch.zeros_like(self._weights), torch.zeros_like(self._weights)
+
+    @cached_property
+    def _groups(self) -> list[tuple[Tensor, ...]]:
+        """Gradients, weights, moments and number of updates of what decays, and of the rest."""
+        pieces = (torch.split(each, self._sizes) for each in (self._gradients, *self._state))
+        return list(zip(*pieces, self._n_updates, strict=True))
 
     def state(self, first: int) -> FlatState:
         """Weights and moments, of which `first` is the index of the first in the flat buffer."""

@@ -29,4 +29,3 @@ def test_every_micro_batch_costs_what_its_own_layout_costs() -> None:
     padded = MicroBatch(((1,), (2,)), 32)
     costs = microbatch_costs([packed, padded, packed], cost)
     assert np.all(costs.work_ms[[0, 2]] == 0.5 * costs.work_ms[1])
-    assert costs.boundary_bytes.tolist() == [[0]] * 3

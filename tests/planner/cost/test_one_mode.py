@@ -2,7 +2,7 @@
 
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.one_mode import OneMode
 
@@ -20,3 +20,18 @@ def test_a_plan_may_use_one_mode_and_the_rest_is_as_before() -> None:
     shapes = Shapes.of([MicroBatch(((0,), (1,)), 8)], one.known_rows)
     expected = BOTH.stage_costs(shapes, Recompute.FULL)
     assert one.stage_costs(shapes, Recompute.FULL).table.tolist() == expected.table.tolist()
+
+
+class LayoutCost(LinearCost):
+    """Packed rows take no memory."""
+
+    def of_layout(self, layout: Layout) -> LinearCost:
+        return LinearCost(token_bytes=0.0) if layout is Layout.PACKED else self
+
+
+def test_layouts_differ_in_one_mode_as_in_all() -> None:
+    one = OneMode(LayoutCost(token_bytes=1.0), Recompute.NONE)
+    shapes = Shapes.of([MicroBatch(((0,),), 8)], one.known_rows)
+    for layout, stored_bytes in ((Layout.PACKED, 0.0), (Layout.PADDED, 8.0)):
+        costs = one.of_layout(layout).stage_costs(shapes)
+        assert costs.stored_bytes.tolist() == [[stored_bytes] * 2]

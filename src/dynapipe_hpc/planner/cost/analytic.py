@@ -74,7 +74,7 @@ class AnalyticCost:
         return self
 
     def of_layout(self, _layout: Layout) -> "AnalyticCost":
-        """Itself: no layout's kernels are faster than another's."""
+        """Itself: estimates do not tell layouts apart."""
         return self
 
     @property

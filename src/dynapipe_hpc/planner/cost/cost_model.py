@@ -45,7 +45,7 @@ class KnownRows(NamedTuple):
         n_rows: Numbers of rows, ascending, between which costs are straight lines at every length,
             and beyond which nothing is known. If empty, any number is known, and passes of more
             rows never take more time per row.
-        most: Largest number of rows that is known in every mode.
+        most: Largest number of rows that is known in every layout and mode.
         least_tokens: Length below which rows cost as much as at it.
     """
 
@@ -242,9 +242,10 @@ class CostModel(Protocol):
         ...
 
     def of_layout(self, layout: Layout) -> "CostModel":
-        """The costs of rows whose samples lie in a layout; otherwise, rows are padded.
+        """The same model for rows whose samples lie in a layout; unasked, it is of padded rows.
 
-        Packed micro-batches are looked up as equal rows, see `Shapes.packed`.
+        Where a layout is not known, costs are those of padded rows. Packed micro-batches are looked
+        up as equal rows, see `Shapes.packed`.
         """
         ...
 

@@ -154,7 +154,7 @@ class ProfiledCost:
 
     @cached_property
     def known_rows(self) -> KnownRows:
-        """Rows that were measured in all layouts."""
+        """Rows that were measured, in every layout and mode up to `most`."""
         every_rows, every_length, _ = zip(*(c.axes for c in self._costs_of.values()), strict=True)
         most = min(rows[-1] for rows in every_rows)
         n_rows = sorted({n for rows in every_rows for n in rows.tolist()})

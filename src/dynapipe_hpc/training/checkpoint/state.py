@@ -73,7 +73,7 @@ class TrainingState:
 
 
 def _within(segment: Segment, share: range) -> Segment:
-    """The share of a segment that holds it wholly."""
+    """The part of a segment that is a share; all of the share is in the segment."""
     start, stop = share.start - segment.start, share.stop - segment.start
     return Segment(share.start, segment.values[start:stop])
 

@@ -15,7 +15,7 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import fits
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.windows import bundles, packed_windows
@@ -171,3 +171,8 @@ def test_layouts_that_add_nothing_are_not_searched_together() -> None:
 def test_a_single_layout_has_one_table(layout: Layout) -> None:
     (table,) = price_layouts(samples_of([40, 24]), COST, room(10**6), [layout])
     assert table.ways == (Way(layout, Recompute.NONE), Way(layout, Recompute.FULL))
+
+
+def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:
+    with pytest.raises(DoesNotFitError, match="needs 117 bytes"):  # 156 if it is padded
+        price_windows(samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED])

@@ -158,7 +158,8 @@ def _check_samples(table: WindowTable, cost: CostModel, cluster: Cluster) -> Non
         raise does_not_fit(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
             f"{sample.target_tokens} target tokens) on its own",
-            cost.stage_costs(alone, cost.recompute_modes[-1]),  # the mode that keeps least
+            # The mode that keeps least.
+            cost.of_layout(table.ways[-1].layout).stage_costs(alone, cost.recompute_modes[-1]),
             cost,
             cluster,
             "cut long samples with data.max_tokens",
