@@ -96,9 +96,10 @@ def test_the_input_gives_way_to_the_target(lengths: tuple[int, int], cut: tuple[
     assert (sample.input_tokens, sample.target_tokens) == cut
 
 
-def test_a_batch_is_full_to_the_token() -> None:
-    sampler = sampler_of([(7, 1)] * 10, budget=32)
-    assert [len(sampler.iteration(k)) for k in range(4)] == [4, 4, 4, 4]
+@pytest.mark.parametrize(("budget", "n_samples"), [(31, 3), (32, 4), (33, 4)])
+def test_a_batch_is_full_to_the_token(budget: int, n_samples: int) -> None:
+    sampler = sampler_of([(7, 1)] * 20, budget=budget)
+    assert [len(sampler.iteration(k)) for k in range(4)] == 4 * [n_samples]
 
 
 def test_a_last_batch_without_room_left_is_kept() -> None:
