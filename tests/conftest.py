@@ -10,8 +10,8 @@ settings.register_profile(
     "any_machine", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any_machine")
-# Where it only counts that a test fails, for `make mutants`: a smaller example is not looked for, and
-# every run draws the same examples, so that a mutant is noticed always or never.
+# Where it only counts that a test fails, for `make mutants`: a smaller example is not looked for,
+# and every run draws the same examples, so that a mutant is noticed always or never.
 settings.register_profile(
     "any_failure",
     settings.get_profile("any_machine"),

@@ -19,6 +19,7 @@ MOST_LINE_BYTES = 1 << 28
 LARGEST = 1 << 53
 """Largest number allowed in a trace: floats hold all integers up to it."""
 ON_SECOND_TRACK = {Kind.TRANSFER, Kind.WAIT}
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class TraceFile:
@@ -102,8 +103,8 @@ def _finite(text: str) -> float:
     return number
 
 
-def _line(events: Iterable[Event]) -> str:
-    return ",".join(json.dumps(event, separators=(",", ":")) for event in events) + "\n"
+def _line(events: list[Event]) -> str:
+    return _ENCODER.encode(events)[1:-1] + "\n"
 
 
 def _process(rank: int, *, measured: bool) -> int:

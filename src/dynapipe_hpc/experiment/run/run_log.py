@@ -60,12 +60,12 @@ class RunLog:
         """
         self._lock.check()
         self._folder.add(record)
+        # The line is written in one piece, as the checkpoint writer prints at the same time.
+        print(f"{line_of(record)}\n", end="", flush=True)
         if traced:
             self._tracing.result()
             plans, traces = [e.plan for e in traced], [e.trace for e in traced]
             self._tracing = self._tracer.submit(self._folder.add_trace, plans, traces)
-        # The line is written in one piece, as the checkpoint writer prints at the same time.
-        print(f"{line_of(record)}\n", end="", flush=True)
 
     def close(self) -> None:
         """Closes the run folder when the last trace is written.
