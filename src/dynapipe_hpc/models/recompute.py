@@ -31,8 +31,10 @@ class _Again:
 
     def __init__(self, function: Callable[..., Tensor], inputs: tuple[Tensor | None, ...]) -> None:
         self._function = function
-        # Saved by a node, so that whoever watches what is saved sees the inputs.
-        self._inputs = _Keep.apply(torch.empty(0, requires_grad=True), *inputs).grad_fn  # type: ignore[no-untyped-call]
+        # Saved by a node, so that whoever watches what is saved sees the inputs. Without the node's
+        # output, torch 2.11 frees what it has saved.
+        output = _Keep.apply(torch.empty(0, requires_grad=True), *inputs)  # type: ignore[no-untyped-call]
+        self._kept: Tensor = output
         self._n_left_out = 0
         self._values: dict[int, Tensor] = {}
 
@@ -47,7 +49,7 @@ class _Again:
 
     def _compute(self) -> None:
         self._values.clear()
-        inputs = [_cut_off(x) for x in self._inputs.saved_tensors]
+        inputs = [_cut_off(x) for x in self._kept.grad_fn.saved_tensors]  # type: ignore[union-attr]
         with (
             suppress(_CompleteError),
             torch.enable_grad(),
