@@ -70,6 +70,7 @@ class Rows:
     encoded: Tensor
     tokens: Tensor
     target_tokens: Tensor
+    padding: Tensor
     mask: Tensor
     target_mask: Tensor
 
@@ -96,6 +97,7 @@ class Rows:
             whole(INPUTS).requires_grad_(),
             ids(INPUTS),
             ids(TARGETS),
+            torch.zeros(ROWS, 1, 1, INPUTS),
             mask(INPUTS),
             mask(TARGETS),
         )
@@ -126,13 +128,13 @@ class Module:
 
     Attributes:
         make: Builds it.
-        run: Its forward pass; None of what only holds parameters.
+        run: Its forward pass.
         norms: Norms of each block that pass here, attention first.
         attentions: Kinds of attention.
     """
 
     make: Callable[[ModelShape, Shards], nn.Module]
-    run: Run | None = None
+    run: Run
     norms: tuple[int, int] = (0, 0)
     attentions: int = 0
 
@@ -166,8 +168,14 @@ MODULES: dict[str, dict[str, Module]] = {
             (2, 1),
             2,
         ),
-        ENCODER_SIDE: Module(lambda shape, shards: RelativeBias(shape, shards, causal=False)),
-        DECODER_SIDE: Module(lambda shape, shards: RelativeBias(shape, shards, causal=True)),
+        ENCODER_SIDE: Module(
+            lambda shape, shards: RelativeBias(shape, shards, causal=False),
+            lambda m, r, _: m(INPUTS, r.padding),
+        ),
+        DECODER_SIDE: Module(
+            lambda shape, shards: RelativeBias(shape, shards, causal=True),
+            lambda m, r, _: m(TARGETS),
+        ),
         EMBEDDING: Module(
             lambda shape, shards: TokenEmbedding(shape.vocab_size, shape.hidden_size, shards),
             lambda m, r, _: m(r.tokens, r.input_stream),
@@ -221,7 +229,6 @@ class Case:
         return module, Rows.of(self.shape, shards)
 
     def run(self, module: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
-        assert self.module.run is not None
         return self.module.run(module, rows, mode)
 
 
@@ -238,10 +245,12 @@ ENDS = [
     if case.kind in (EMBEDDING, HEAD)
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
-every_run = pytest.mark.parametrize("case", [c for c in CASES if c.module.run], ids=str)
 every_layer = pytest.mark.parametrize("case", [c for c in CASES if c.module.attentions], ids=str)
 every_split_layer = pytest.mark.parametrize(
     "case", [c for c in CASES if c.module.attentions and not c.sequence_parallel], ids=str
+)
+every_side = pytest.mark.parametrize(
+    "case", [c for c in CASES if c.kind in (ENCODER_SIDE, DECODER_SIDE)], ids=str
 )
 every_end = pytest.mark.parametrize("case", ENDS, ids=str)
 every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
@@ -249,12 +258,13 @@ every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.te
 
 def counted(amount: Amount, side: Side) -> int:
     """What an amount comes to for `ROWS` of `INPUTS` and `TARGETS`."""
-    own, source, pairs = {
-        Side.INPUTS: (INPUTS, 0, INPUTS * INPUTS),
-        Side.TARGETS: (TARGETS, INPUTS, TARGETS * (TARGETS + INPUTS)),
-        Side.LONGER: (INPUTS, 0, 0),
+    own, source, pairs, square = {
+        Side.INPUTS: (INPUTS, 0, INPUTS * INPUTS, INPUTS * INPUTS),
+        Side.TARGETS: (TARGETS, INPUTS, TARGETS * (TARGETS + INPUTS), TARGETS * TARGETS),
+        Side.LONGER: (INPUTS, 0, 0, 0),
     }[side]
-    return ROWS * (own * amount.per_own + source * amount.per_source + pairs * amount.per_pair)
+    of_row = own * amount.per_own + source * amount.per_source + pairs * amount.per_pair
+    return ROWS * (of_row + square * amount.per_own_pair) + square * amount.per_square
 
 
 def own_tokens(case: Case) -> int:
@@ -298,7 +308,7 @@ def test_tied_weights_are_those_that_several_stages_hold(shape: ModelShape, n_st
     }
 
 
-@every_run
+@every_case
 def test_work_is_what_torch_counts_in_products(case: Case) -> None:
     # Attention step by step: fused kernels, which torch cannot count on a CPU, compute scores a
     # second time in the backward pass. An embedding has no products, only additions.
@@ -424,6 +434,18 @@ def test_on_a_cpu_a_bias_that_learns_makes_attention_keep_its_scores() -> None:
     scores, log_sums = case.n_heads * INPUTS, case.n_heads
     per_token = NUMBER * own_tokens(case) * (scores - log_sums)
     assert more == left_out_bytes(case, Recompute.NONE) + per_token
+
+
+@every_side
+def test_what_a_side_adds_to_scores_is_kept_as_said_and_so_is_its_gradient(case: Case) -> None:
+    # Left out are the bucket of every distance, and whether it is ahead.
+    module, rows = case.made()
+    with LiveMemory() as live:
+        added = case.run(module, rows, Recompute.NONE)
+    kept = counted(case.part.kept_bytes(Recompute.NONE, NUMBER), case.part.side)
+    assert added.nbytes == kept == NUMBER * counted(case.part.gradient_sum, case.part.side)
+    n_distances = 2 * {Side.INPUTS: INPUTS, Side.TARGETS: TARGETS}[case.part.side] - 1
+    assert 0 <= live.live_bytes - kept <= FEW_NUMBERS * NUMBER * n_distances
 
 
 @every_end

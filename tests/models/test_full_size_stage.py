@@ -34,7 +34,7 @@ GPT_6B7 = ModelShape(
 )
 T5_11B = ModelShape(
     family="t5",
-    n_layers=1,
+    n_layers=3,
     hidden_size=1024,
     n_heads=128,
     head_size=128,
@@ -53,6 +53,7 @@ class Sizes(NamedTuple):
 
 
 SIZES = {"gpt": Sizes(4, 2048), "t5": Sizes(16, 512, 512)}
+LONG_INPUTS, LONG_TARGETS = Sizes(4, 2048, 256), Sizes(2, 512, 2048)
 
 
 class Memory(NamedTuple):
@@ -141,7 +142,9 @@ class OneOf(OneShard):
 ALONE = Cluster(device_memory_bytes=1)
 
 
-def measured(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> Memory:
+def measured(
+    shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE, sizes: Sizes | None = None
+) -> Memory:
     """Memory of a forward and a backward pass of a stage that holds the model."""
     layers = range(shape.n_all_layers)
     stage = family_of(shape)(
@@ -154,7 +157,7 @@ def measured(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> Me
         device=META,
     )
     FlatParameters(stage)
-    batch = batch_of(SIZES[shape.family])
+    batch = batch_of(sizes or SIZES[shape.family])
     with LiveMemory() as live:
         loss = stage.run(None, batch, mode)
         kept = live.live_bytes
@@ -163,23 +166,17 @@ def measured(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> Me
     return Memory(kept, live.peak_bytes)
 
 
-def planned(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> Memory:
+def planned(
+    shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE, sizes: Sizes | None = None
+) -> Memory:
     config = AnalyticConfig(element_bytes=ELEMENT_BYTES, recompute=(mode.text,))
     placement = Placement.equal_shares(shape.n_all_layers, n_stages=1)
     model = AnalyticCost(shape, placement, cluster, config)
-    costs = model.stage_costs(Shapes(*np.array(SIZES[shape.family])[:, np.newaxis]), mode)
+    of_rows = np.array(sizes or SIZES[shape.family])
+    costs = model.stage_costs(Shapes(*of_rows[:, np.newaxis]), mode)
     stored = costs.stored_bytes.item()
     transient = (costs.forward_transient_bytes, costs.backward_transient_bytes)
     return Memory(stored, stored + max(each.item() for each in transient))
-
-
-def mask_bytes(shape: ModelShape) -> int:
-    """What a T5 adds to scores, which estimates leave out: biases of both sides, and padding."""
-    if not shape.architecture.has_target_rows:
-        return 0
-    rows, tokens, targets = SIZES[shape.family]
-    pairs = (1 + rows) * tokens**2 + targets**2
-    return ELEMENT_BYTES * shape.n_heads * pairs
 
 
 @pytest.mark.parametrize("shape", [GPT_6B7, T5_11B], ids=lambda shape: shape.family)
@@ -187,12 +184,26 @@ def mask_bytes(shape: ModelShape) -> int:
 def test_a_full_size_stage_needs_the_memory_that_plans_count_on(
     shape: ModelShape, mode: Recompute
 ) -> None:
-    found, plan, masks = measured(shape, mode), planned(shape, mode), mask_bytes(shape)
+    found, plan = measured(shape, mode), planned(shape, mode)
     a_side = 8192 * shape.hidden_size * ELEMENT_BYTES
-    assert found.kept - masks == pytest.approx(plan.kept, rel=0.02, abs=2.0 * a_side)
+    assert found.kept == pytest.approx(plan.kept, rel=0.02, abs=2.1 * a_side)
     # Where less is kept, estimates assume that recomputation and the largest part coincide.
     most = 1.1 if mode is Recompute.NONE else 1.6
-    assert (found.peak - masks) / 1.1 <= plan.peak <= most * (found.peak - masks)
+    assert found.peak / 1.1 <= plan.peak <= most * found.peak
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n_added"), [(LONG_INPUTS, 4 * 2048**2), (LONG_TARGETS, 2048**2)]
+)
+def test_what_long_rows_add_to_scores_is_planned_with_its_gradients(
+    sizes: Sizes, n_added: int
+) -> None:
+    # To stop autograd from adding up in place, as the account does, takes one more of its size.
+    found = measured(T5_11B, Recompute.FULL, sizes=sizes)
+    plan = planned(T5_11B, Recompute.FULL, sizes=sizes)
+    added_bytes = ELEMENT_BYTES * T5_11B.n_heads * n_added
+    assert added_bytes < found.kept == pytest.approx(plan.kept, rel=0.02)
+    assert plan.peak == pytest.approx(found.peak - added_bytes, rel=0.06)
 
 
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)

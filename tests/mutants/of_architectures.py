@@ -9,6 +9,8 @@ REPEATED = (f"{CONTRACT}::test_recomputed_work_is_all_but_the_last_map_which_not
 DEFERRED = (f"{CONTRACT}::test_deferred_work_is_what_the_second_half_of_a_split_pass_computes",)
 KEPT = (f"{CONTRACT}::test_a_layer_keeps_what_is_said",)
 ENDS = (f"{CONTRACT}::test_embedding_and_head_keep_what_is_said_but_for_few_numbers_per_token",)
+SIDES = (f"{CONTRACT}::test_what_a_side_adds_to_scores_is_kept_as_said_and_so_is_its_gradient",)
+FULL_SIZE = ("tests/models/test_full_size_stage.py",)
 TIED = ("tests/models/test_t5.py::test_every_split_starts_with_the_bits_of_the_whole_model",)
 HELD = ("tests/planner/cost/test_encoder_decoder.py",)
 PLACEMENT = ("tests/architecture/test_placement.py",)
@@ -18,7 +20,7 @@ ARCHITECTURES = (
            "a bias too many", PARAMETERS),
     Mutant("architecture/gpt.py", "positions=sizes.max_tokens", "positions=0",
            "no table of positions", PARAMETERS),
-    Mutant("architecture/t5.py", "N_BUCKETS * sizes.n_heads // n_shards",
+    Mutant("architecture/t5.py", "N_BUCKETS * n_heads",
            "N_BUCKETS * sizes.n_heads", "every shard has the biases of all heads", PARAMETERS),
     Mutant("architecture/t5.py", "attention, crossed, fed_forward", "attention, fed_forward",
            "a decoder does not look at inputs", WORK),
@@ -38,6 +40,16 @@ ARCHITECTURES = (
            "Amount(4 * width * inner)", "both maps around a ReLU defer", DEFERRED),
     Mutant("architecture/blocks.py", "kept=Amount(2 * stream + 2 * heads, 2 * heads)",
            "kept=Amount(2 * stream + 4 * heads)", "keys and values are kept of targets", KEPT),
+    Mutant("architecture/t5.py", "kept=Amount(per_own_pair=1)", "kept=Amount(per_square=1)",
+           "the encoder's mask has one row", SIDES),
+    Mutant("architecture/blocks.py", "gradient_term=Amount(per_own_pair=heads)",
+           "gradient_term=Amount()", "attention adds to the gradient of its bias in place",
+           FULL_SIZE),
+    Mutant("planner/cost/analytic.py", "largest.backward_transient_bytes + added.sum_bytes",
+           "largest.backward_transient_bytes", "the gradient of a bias is not held", FULL_SIZE),
+    Mutant("planner/cost/tokens.py", "own * (targets + inputs), rows * square, square)",
+           "own * (targets + inputs), square, rows * square)",
+           "a decoder's bias is of all rows", FULL_SIZE),
     Mutant("architecture/part.py", "if recompute not in block.recomputed_in]", "]",
            "what is recomputed is kept", KEPT),
     Mutant("architecture/blocks.py", "kept=Amount(stream + width))", "kept=Amount(width))",

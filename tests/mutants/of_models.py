@@ -94,7 +94,7 @@ MODELS = (
     Mutant("models/t5_layers.py", "(normed, stream, cross_mask, encoded)",
            "(normed, stream, None, encoded)",
            "the decoder sees padding", T5),
-    Mutant("models/t5.py", "else bias + padding", "else bias", "the encoder sees padding", T5),
+    Mutant("models/relative_bias.py", "else bias + padding", "else bias", "the encoder sees padding", T5),
     Mutant("models/t5.py", "else self.encoder_norm(hidden)", "else hidden",
            "no norm behind the encoder", T5),
     Mutant("models/t5.py", "self.decoder_norm(hidden)", "hidden",

@@ -10,11 +10,15 @@ class Amount(NamedTuple):
         per_own: Amount for every token that passes through the part.
         per_source: Amount for every token of the other side, which own tokens attend to.
         per_pair: Amount for every pair of an own token and a token that it attends to.
+        per_own_pair: Amount for every pair of own tokens of the same row.
+        per_square: Amount for every pair of positions in a row, however many rows there are.
     """
 
     per_own: int = 0
     per_source: int = 0
     per_pair: int = 0
+    per_own_pair: int = 0
+    per_square: int = 0
 
     def times(self, factor: int) -> "Amount":
         """The amount multiplied by a factor."""

@@ -76,6 +76,27 @@ def feed_forward(width: int, stream: int, inner: int, vectors: int, n_kept: int)
     )
 
 
+def relative_bias(side: Side, heads: int, n_numbers: int, kept: Amount) -> Part:
+    """What a side's layers share: a tensor that is added to scores, and its learned numbers.
+
+    Every layer's attention keeps the same tensor. Kernels that fuse attention compute its gradient
+    in full for every layer, with all rows.
+
+    Args:
+        side: Side of the layers.
+        heads: Number of heads on the shard.
+        n_numbers: Number of learned numbers on the shard.
+        kept: Numbers of the tensor, per head.
+    """
+    added = kept.times(heads)
+    return Part(
+        side,
+        (Block(n_numbers, largest_weight=n_numbers, kept=added),),
+        gradient_term=Amount(per_own_pair=heads),
+        gradient_sum=added,
+    )
+
+
 def layer(side: Side, width: int, stream: int, inner: int, *blocks: Block) -> Part:
     """A layer: blocks that add to the residual stream in turn, the feed-forward block last."""
     return Part(side, blocks, entering=Amount(stream), transient=Amount(width + inner))

@@ -93,6 +93,10 @@ class Part:
         transient: Numbers needed in addition while the forward pass runs.
         transient_float32: Numbers needed in addition that are in float32.
         transient_most: Limit of each of these two kinds of numbers.
+        gradient_term: Numbers of the gradient that each layer which the part is shared by computes
+            for it, while the layer's backward pass runs.
+        gradient_sum: Numbers of the sum of these gradients, which is held from the backward pass
+            of the first of the layers to that of the last.
     """
 
     side: Side
@@ -101,6 +105,8 @@ class Part:
     transient: Amount = NOTHING
     transient_float32: Amount = NOTHING
     transient_most: float = math.inf
+    gradient_term: Amount = NOTHING
+    gradient_sum: Amount = NOTHING
 
     @property
     def parameters(self) -> int:

@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
+from dynapipe_hpc.architecture.amount import Amount
 from dynapipe_hpc.architecture.blocks import (
     cross_attention,
     ends,
     feed_forward,
     layer,
+    relative_bias,
     self_attention,
 )
 from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Block, Part, Side
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Part, Side
 from dynapipe_hpc.architecture.sizes import Sizes
 
 ENCODER, DECODER = "encoder", "decoder"
@@ -29,6 +32,9 @@ N_BUCKETS = 32  # ranges of distances; those in a bucket have the same bias
 @dataclass(frozen=True, slots=True)
 class T5:
     """`Architecture` of a T5.
+
+    A side's layers share what they add to scores. In the encoder that is a tensor with all rows,
+    as it also masks their padding; a micro-batch without padding needs less.
 
     The stages where inputs enter, where the decoder begins and where the head is hold a copy of
     the embedding. Every stage with layers of a side holds a copy of that side's relative bias. The
@@ -60,13 +66,13 @@ class T5:
         attention = self_attention(width, stream, heads, vectors=width, n_joined=2)
         crossed = cross_attention(width, stream, heads, vectors=width, n_joined=2)
         fed_forward = feed_forward(width, stream, inner, vectors=width, n_kept=1)
-        n_biases = N_BUCKETS * sizes.n_heads // n_shards
-        bias = Block(n_biases, largest_weight=n_biases)
+        n_heads = sizes.n_heads // n_shards
+        bias = partial(relative_bias, heads=n_heads, n_numbers=N_BUCKETS * n_heads)
         return {
             ENCODER: layer(Side.INPUTS, width, stream, inner, attention, fed_forward),
             DECODER: layer(Side.TARGETS, width, stream, inner, attention, crossed, fed_forward),
-            ENCODER_SIDE: Part(Side.INPUTS, (bias,)),
-            DECODER_SIDE: Part(Side.TARGETS, (bias,)),
+            ENCODER_SIDE: bias(Side.INPUTS, kept=Amount(per_own_pair=1)),
+            DECODER_SIDE: bias(Side.TARGETS, kept=Amount(per_square=1)),
             **ends(
                 width,
                 stream,

@@ -28,17 +28,22 @@ class RelativeBias(nn.Module):
         self.splits = {"weight": Split(1, 1, shards.shard, shards.n_shards)}
         self._causal = causal
 
-    def forward(self, tokens: int) -> Tensor:
-        """The bias between all positions of a row, shape (1, heads, tokens, tokens).
+    def forward(self, tokens: int, padding: Tensor | None = None) -> Tensor:
+        """Numbers to add to scores, shape (rows or 1, heads, tokens, tokens).
 
-        It is -inf where a causal side may not look.
+        They are -inf where a causal side may not look, and at padding.
+
+        Args:
+            tokens: Length of the rows.
+            padding: What keeps attention off padding, shape (rows, 1, 1, tokens); None without.
         """
         distances = torch.arange(1 - tokens, tokens, device=self.weight.device)
         numbers = self.weight[buckets(distances, causal=self._causal)].t()  # (heads, distances)
         if self._causal:
             numbers = numbers.masked_fill(distances > 0, -math.inf)
         # Row i starts tokens - 1 - i distances in: every row is a window of the same numbers.
-        return numbers.unfold(-1, tokens, 1).flip(1).unsqueeze(0)
+        bias = numbers.unfold(-1, tokens, 1).flip(1).unsqueeze(0)
+        return bias if padding is None else bias + padding
 
 
 def buckets(distances: Tensor, *, causal: bool) -> Tensor:

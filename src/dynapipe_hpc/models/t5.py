@@ -97,8 +97,7 @@ class T5Stage(StageOfFamily):
         stream = residual_stream(self._shards, *tokens.shape)
         hidden = self._vectors(tokens, stream) if received is None else stream.begin(received)
         if self.encoder_bias is not None:
-            bias = self.encoder_bias(tokens.shape[1])
-            mask = bias if padding is None else bias + padding
+            mask = self.encoder_bias(tokens.shape[1], padding)
             for layer in self.encoder.values():
                 hidden = layer(hidden, stream, mask, recompute)
         return stream.end(hidden if self.encoder_norm is None else self.encoder_norm(hidden))

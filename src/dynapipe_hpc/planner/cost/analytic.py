@@ -127,7 +127,7 @@ class AnalyticCost:
             weight_ms=added.weight_ms,
             stored_bytes=added.stored_bytes,
             forward_transient_bytes=largest.forward_transient_bytes,
-            backward_transient_bytes=largest.backward_transient_bytes,
+            backward_transient_bytes=largest.backward_transient_bytes + added.sum_bytes,
             boundary_bytes=tokens @ self._boundaries.T,
             out=out,
         )
@@ -155,13 +155,18 @@ class AnalyticCost:
             backward_transient_bytes=(
                 BACKWARD_WORK * transient
                 + tokens.times(estimate.repeated_bytes)
+                + tokens.times(estimate.term_bytes)
                 + estimate.gradient_bytes
             ),
+            sum_bytes=tokens.times(estimate.sum_bytes),
         )
 
 
 class _Layer(NamedTuple):
-    """Columns of `StageCosts` for one layer, each of shape (n_microbatches,)."""
+    """Columns of `StageCosts` for one layer, each of shape (n_microbatches,).
+
+    The last is of none: it is held on top of what the largest backward pass of the stage needs.
+    """
 
     forward_ms: FloatArray
     backward_ms: FloatArray
@@ -169,3 +174,4 @@ class _Layer(NamedTuple):
     stored_bytes: FloatArray
     forward_transient_bytes: FloatArray
     backward_transient_bytes: FloatArray
+    sum_bytes: FloatArray

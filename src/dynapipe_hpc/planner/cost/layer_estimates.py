@@ -1,9 +1,9 @@
-"""What the parts of a model have to do, from their sizes alone."""
+"""Needs of the parts of a model, from their sizes alone."""
 
 from dataclasses import dataclass
 
 from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
-from dynapipe_hpc.architecture.part import EMBEDDING, NO_WORK, Side, Work
+from dynapipe_hpc.architecture.part import EMBEDDING, Side, Work
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.model_shape import ModelShape
 
@@ -23,6 +23,8 @@ class LayerEstimate:
         transient_bytes: Activations on top while the forward pass runs.
         transient_most_bytes: Limit of these.
         gradient_bytes: Gradient of the largest weight, before it is added to those of others.
+        term_bytes: Gradient that each layer computes for what its side shares.
+        sum_bytes: Sum of these gradients.
         repeated_flops: Operations of the forward pass that the backward pass computes again.
         repeated_bytes: What it keeps of that until it needs it.
     """
@@ -37,6 +39,8 @@ class LayerEstimate:
     transient_bytes: Amount
     transient_most_bytes: float
     gradient_bytes: int
+    term_bytes: Amount
+    sum_bytes: Amount
     repeated_flops: Amount
     repeated_bytes: Amount
 
@@ -48,7 +52,7 @@ def layer_estimates(
     n_stream_shards: int = 1,
     recompute: Recompute = Recompute.NONE,
 ) -> dict[str, LayerEstimate]:
-    """Estimates by kind, of parts that have work to do.
+    """Estimates by kind of part.
 
     Args:
         shape: The model.
@@ -60,8 +64,6 @@ def layer_estimates(
     token_bytes = element_bytes * shape.hidden_size
     estimates = {}
     for kind, part in shape.architecture.parts(n_shards, n_stream_shards).items():
-        if part.work == NO_WORK:
-            continue
         transient = part.transient_bytes(element_bytes)
         is_looked_up = kind == EMBEDDING  # few rows of its weights
         estimates[kind] = LayerEstimate(
@@ -75,6 +77,8 @@ def layer_estimates(
             transient_bytes=transient,
             transient_most_bytes=part.transient_most_bytes(element_bytes),
             gradient_bytes=part.largest_weight * element_bytes,
+            term_bytes=part.gradient_term.times(element_bytes),
+            sum_bytes=part.gradient_sum.times(element_bytes),
             repeated_flops=part.recomputed_work(recompute),
             repeated_bytes=part.recomputed_bytes(recompute, element_bytes),
         )

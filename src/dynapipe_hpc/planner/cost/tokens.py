@@ -16,11 +16,15 @@ class Tokens(NamedTuple):
         own: Tokens that pass through a part.
         source: Tokens of the other side, to which their own attend as well.
         pairs: Pairs of an own token and one that it attends to.
+        own_pairs: Pairs of own tokens of the same row.
+        square: Pairs of own tokens of one row.
     """
 
     own: FloatArray
     source: FloatArray
     pairs: FloatArray
+    own_pairs: FloatArray
+    square: FloatArray
 
     @classmethod
     def of(cls, side: Side, shapes: Shapes) -> "Tokens":
@@ -29,17 +33,15 @@ class Tokens(NamedTuple):
         nothing = np.zeros_like(rows)
         match side:
             case Side.INPUTS:
-                return cls(rows * inputs, nothing, rows * inputs**2)
+                pairs = rows * inputs**2
+                return cls(rows * inputs, nothing, pairs, pairs, inputs**2)
             case Side.TARGETS:
-                return cls(rows * targets, rows * inputs, rows * targets * (targets + inputs))
+                own, square = rows * targets, targets**2
+                return cls(own, rows * inputs, own * (targets + inputs), rows * square, square)
             case Side.LONGER:
-                return cls(rows * np.maximum(inputs, targets), nothing, nothing)
+                return cls(rows * np.maximum(inputs, targets), *[nothing] * 4)
 
     def times(self, amount: Amount) -> FloatArray:
         """The quantity that an amount becomes for these tokens."""
-        quantity: FloatArray = (
-            self.own * amount.per_own
-            + self.source * amount.per_source
-            + self.pairs * amount.per_pair
-        )
-        return quantity
+        products = (of * per for of, per in zip(self, amount, strict=True) if per)
+        return sum(products, start=np.zeros_like(self.own))
