@@ -1,11 +1,16 @@
 """Training with split backward passes gives what training with whole ones gives."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
     SHAPE,
     T5_SHAPE,
+    each_layout,
+    packed,
     padded,
     random_samples,
     random_split,
@@ -14,6 +19,7 @@ from tests.examples.training_case import (
 )
 from tests.examples.training_clusters import clusters, spread
 
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 
@@ -42,6 +48,19 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
     assert_equal(found, unsplit_gradients(samples, padded(samples, shape), shape=shape))
 
 
+@each_layout
+@pytest.mark.parametrize("schedule", ["zb_h1", "adaptive, split", "weights last"])
+@pytest.mark.parametrize("cluster", [ONE, MANY, CUT], ids=["one", "many", "cut"])
+@pytest.mark.parametrize("mode", MODES)
+def test_packed_rows_have_the_loss_and_gradients_of_the_unsplit_model(
+    cluster: Cluster, schedule: str, layouts: Sequence[Layout], mode: str
+) -> None:
+    samples = random_samples(3)
+    microbatches = random_split(samples, 6, 3, MODES[mode], layouts=layouts)
+    found = gradients(cluster, schedule, samples, microbatches)
+    assert_equal(found, unsplit_gradients(samples, padded(samples)))
+
+
 @every_shape
 def test_three_steps_of_an_optimizer_that_is_shared_out_give_the_unsplit_weights(
     shape: ModelShape,
@@ -52,6 +71,14 @@ def test_three_steps_of_an_optimizer_that_is_shared_out_give_the_unsplit_weights
     assert_equal(found, unsplit_training(batches, shape))
 
 
+@each_layout
+def test_so_do_three_steps_with_packed_rows(layouts: Sequence[Layout]) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    cluster = MANY.model_copy(update={"zero_stage": 1})
+    found = three_steps(cluster, "zb_h1", batches, MODES["mixed"], layouts=layouts)
+    assert_equal(found, unsplit_training(batches))
+
+
 @every_shape
 def test_one_micro_batch_gives_the_bits_of_a_whole_pass(shape: ModelShape) -> None:
     # Several would be added up in another order.
@@ -60,6 +87,19 @@ def test_one_micro_batch_gives_the_bits_of_a_whole_pass(shape: ModelShape) -> No
     whole, split = (
         gradients(MANY, schedule, samples, microbatches, shape=shape)
         for schedule in ("1f1b", "weights last")
+    )
+    assert split.losses == whole.losses
+    for name, gradient in whole.tensors.items():
+        assert torch.equal(split.tensors[name], gradient), name
+
+
+@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+def test_so_does_a_packed_one(mode: Recompute) -> None:
+    samples = random_samples(2)
+    halves = (samples[:7], samples[7:])
+    microbatches = [replace(packed(half, fill=3), recompute=mode) for half in halves]
+    whole, split = (
+        gradients(MANY, schedule, samples, microbatches) for schedule in ("1f1b", "weights last")
     )
     assert split.losses == whole.losses
     for name, gradient in whole.tensors.items():

@@ -41,6 +41,8 @@ def unsplit(shape: ModelShape) -> Outcome:
 @each_layout
 @pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("schedule", ["adaptive", "zb_h1", "weights last"])
+@pytest.mark.parametrize("zero_stage", [0, 1])
 def test_packed_rows_give_the_unsplit_losses_and_weights(
     layouts: Sequence[Layout],
     n_stages: int,
@@ -48,6 +50,8 @@ def test_packed_rows_give_the_unsplit_losses_and_weights(
     n_shards: int,
     sequence_parallel: bool,
     mode: str,
+    schedule: str,
+    zero_stage: Literal[0, 1],
 ) -> None:
     cluster = Cluster(
         n_stages=n_stages,
@@ -55,8 +59,9 @@ def test_packed_rows_give_the_unsplit_losses_and_weights(
         n_shards=n_shards,
         sequence_parallel=sequence_parallel,
         device_memory_bytes=1_000_000,
+        zero_stage=zero_stage,
     )
-    found = three_steps(cluster, "adaptive", BATCHES, MODES[mode], layouts=layouts)
+    found = three_steps(cluster, schedule, BATCHES, MODES[mode], layouts=layouts)
     assert_equal(found, unsplit(SHAPE))
 
 

@@ -1,6 +1,6 @@
 """Pipelines over processes give what one process gives, in float64 to rounding."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Literal
@@ -22,7 +22,7 @@ from tests.examples.training_case import (
     unsplit_training,
 )
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.rank.channels import (
@@ -37,6 +37,7 @@ from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.module_stage import ModuleStage
 
 pytestmark = pytest.mark.mpi
 
@@ -57,10 +58,12 @@ CLUSTERS = [
     for zero_stage in ZERO_STAGES
     if SIZE % (stages * shards) == 0
 ]
+REDUCING = [c for c in CLUSTERS if c.n_shards == 1 < c.n_replicas and c.zero_stage == 0]
 SOME = [c for c in CLUSTERS if c.zero_stage == 1]
 ONE_FAMILY_EACH = [*((SHAPE, c) for c in SOME[::2]), *((T5_SHAPE, c) for c in SOME[1::2])]
 DEVICES = [CPU, torch.device("cuda", 0)]
 BATCHES = [random_samples(seed, n=20) for seed in (1, 2, 3)]
+MIXED = (Layout.PACKED, Layout.PADDED)
 
 
 def name_of(cluster: Cluster) -> str:
@@ -74,6 +77,9 @@ def train(
     batches: Sequence[Sequence[Sample]],
     channels: Channels,
     device: torch.device = CPU,
+    schedule: str = "adaptive",
+    modes: Sequence[Recompute] = tuple(Recompute),
+    layouts: Sequence[Layout] = (Layout.PADDED,),
 ) -> tuple[Outcome, dict[str, Split]]:
     """This rank's part of a training run; losses are the whole job's."""
     stage = cluster.stage_of(RANK)
@@ -81,9 +87,9 @@ def train(
     outcome = Outcome([], [], {})
     for k, samples in enumerate(batches):
         own.tokens.start_iteration(samples)
-        microbatches = random_split(samples, 8, k, tuple(Recompute), shape)
+        microbatches = random_split(samples, 8, k, modes, shape, layouts)
         replicas = over_replicas(microbatches, cluster.n_replicas)
-        plans = planned_iteration(replicas, cluster, shape, "adaptive", k)
+        plans = planned_iteration(replicas, cluster, shape, schedule, k)
         trace = run_plan(plans[cluster.plan_of(RANK)], own.stage, channels.transport)
         outcome.losses.append(WORLD.allreduce(trace.loss) / cluster.n_shards)
         outcome.norms.append(trace.gradient_norm)
@@ -140,3 +146,46 @@ def test_so_do_ranks_that_share_a_device(
     found, splits = train(shape, cluster, BATCHES, channels, device)
     channels.close()
     assert_equal(found, own_part(shape, splits))
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=name_of)
+def test_so_do_split_passes_of_packed_and_padded_rows(cluster: Cluster) -> None:
+    channels = open_channels(Job(WORLD), cluster, RankDevice(CPU), torch.float64, (), LIMIT_S)
+    found, splits = train(SHAPE, cluster, BATCHES, channels, schedule="zb_h1", layouts=MIXED)
+    assert_equal(found, own_part(SHAPE, splits))
+
+
+def noting(events: list[str], name: str, function: Callable[..., object]) -> Callable[..., object]:
+    """The function, which notes when it begins and ends."""
+
+    def noted(*arguments: object) -> object:
+        events.append(f"{name} begins")
+        result = function(*arguments)
+        events.append(f"{name} ends")
+        return result
+
+    return noted
+
+
+@pytest.mark.parametrize("schedule", ["zb_h1", "weights last"])
+@pytest.mark.parametrize("cluster", REDUCING, ids=name_of)
+def test_their_sums_over_replicas_start_within_the_last_second_half(
+    cluster: Cluster, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders = paired_stages(tied_weights(SHAPE, equal_shares(SHAPE, cluster), 1))
+    channels = open_torch_channels(
+        "gloo", Job(WORLD), cluster, CPU, torch.float64, holders, LIMIT_S
+    )
+    events: list[str] = []
+    for name in ("backward", "backward_weight"):
+        noted = noting(events, name, getattr(ModuleStage, name))
+        monkeypatch.setattr(ModuleStage, name, noted)
+    sums = noting(events, "sum", channels.collectives.start_sum_over_replicas)
+    monkeypatch.setattr(channels.collectives, "start_sum_over_replicas", sums)
+    train(*(SHAPE, cluster, BATCHES[:1], channels, CPU, schedule, (Recompute.NONE,), MIXED))
+    channels.close()
+    assert events.count("backward ends") == events.count("backward_weight ends") > 1
+    after_sum = events[events.index("sum begins") :]
+    assert "backward begins" not in after_sum
+    assert "backward_weight begins" not in after_sum
+    assert after_sum.count("backward_weight ends") == 1  # the last, within which it began

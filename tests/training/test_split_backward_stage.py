@@ -10,6 +10,7 @@ from tests.examples.training_case import (
     T5_SHAPE,
     Rank,
     make_rank,
+    packed,
     padded,
     random_samples,
 )
@@ -25,6 +26,12 @@ from dynapipe_hpc.training.live_memory import LiveMemory
 
 SAMPLES = random_samples(1)
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=1)
+PACKED = packed(SAMPLES, fill=3)
+every_batch = pytest.mark.parametrize(
+    ("shape", "batch"),
+    [(SHAPE, padded(SAMPLES)), (SHAPE, PACKED), (T5_SHAPE, padded(SAMPLES, T5_SHAPE))],
+    ids=["gpt", "gpt, packed", "t5"],
+)
 every_shape = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda s: s.family)
 every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 every_stage = pytest.mark.parametrize("stage", [0, 1, 2])
@@ -59,7 +66,7 @@ def ends(
     return received, returned
 
 
-@every_shape
+@every_batch
 @every_stage
 @pytest.mark.parametrize(
     ("mode", "dtype"),
@@ -71,9 +78,9 @@ def ends(
     ids=["float64", "bfloat16", "bfloat16, selective"],
 )
 def test_gradients_are_those_of_whole_passes_bit_for_bit(
-    shape: ModelShape, stage: int, mode: Recompute, dtype: torch.dtype
+    shape: ModelShape, batch: MicroBatch, stage: int, mode: Recompute, dtype: torch.dtype
 ) -> None:
-    batch = replace(padded(SAMPLES, shape), recompute=mode)
+    batch = replace(batch, recompute=mode)
     found = []
     for split in (False, True):
         rank = rank_of(shape, stage, dtype)
@@ -96,13 +103,13 @@ def test_gradients_are_those_of_whole_passes_bit_for_bit(
         assert torch.equal(halves[name], gradient), name
 
 
-@every_shape
+@every_batch
 @every_stage
 @every_mode
 def test_what_waits_is_no_more_than_what_the_forward_pass_kept(
-    shape: ModelShape, stage: int, mode: Recompute
+    shape: ModelShape, batch: MicroBatch, stage: int, mode: Recompute
 ) -> None:
-    batch = replace(padded(SAMPLES, shape), recompute=mode)
+    batch = replace(batch, recompute=mode)
     rank = rank_of(shape, stage)
     received, returned = ends(rank, shape, stage, batch)
     rank.stage.load(0, batch)
@@ -137,6 +144,37 @@ class TwoAlike(SingleRankCollectives):
     def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:  # noqa: ARG002
         self.n_started += 1
         return lambda: None
+
+
+def first_half(rank: Rank, stage: int, index: int, batch: MicroBatch) -> None:
+    received, returned = ends(rank, SHAPE, stage, batch)
+    rank.stage.load(index, batch)
+    rank.stage.forward(index, received, split_backward=True)
+    rank.stage.backward(index, returned)
+
+
+def added_by_second_half(rank: Rank, index: int) -> dict[str, Tensor]:
+    before = rank.gradients()
+    rank.stage.backward_weight(index)
+    return {name: after - before[name] for name, after in rank.gradients().items()}
+
+
+@every_stage
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["in order", "in another order"])
+def test_every_second_half_adds_what_its_own_micro_batch_has_left(
+    stage: int, order: tuple[int, ...]
+) -> None:
+    batches = [packed(SAMPLES[:6]), padded(SAMPLES[6:]), packed(SAMPLES[6:], fill=5)]
+    rank = rank_of(SHAPE, stage)
+    for i, batch in enumerate(batches):
+        first_half(rank, stage, i, batch)
+    for i in order:
+        alone = rank_of(SHAPE, stage)
+        first_half(alone, stage, 0, batches[i])
+        expected, found = added_by_second_half(alone, 0), added_by_second_half(rank, i)
+        assert any(gradient.any() for gradient in expected.values())
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
 
 
 @every_mode
