@@ -22,6 +22,7 @@ from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
+from dynapipe_hpc.models.seen import Seen
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
@@ -103,6 +104,13 @@ class Rows:
         )
 
 
+def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
+    seen, seen_across = Seen([rows.target_mask], None), Seen([None], None)
+    stream = rows.target_stream
+    output: Tensor = layer(rows.targets, stream, rows.encoded, seen, seen_across, mode)
+    return output
+
+
 class T5Head(nn.Module):
     """Both final norms, and the loss with a copy of the embedding."""
 
@@ -158,23 +166,18 @@ MODULES: dict[str, dict[str, Module]] = {
     "t5": {
         ENCODER: Module(
             EncoderLayer,
-            lambda m, r, mode: m(r.inputs, r.input_stream, r.mask, mode),
+            lambda m, r, mode: m(r.inputs, r.input_stream, Seen([r.mask], None), mode),
             (1, 1),
             1,
         ),
-        DECODER: Module(
-            DecoderLayer,
-            lambda m, r, mode: m(r.targets, r.target_stream, r.encoded, r.target_mask, None, mode),
-            (2, 1),
-            2,
-        ),
+        DECODER: Module(DecoderLayer, run_decoder_layer, (2, 1), 2),
         ENCODER_SIDE: Module(
             lambda shape, shards: RelativeBias(shape, shards, causal=False),
             lambda m, r, _: m(INPUTS, r.padding),
         ),
         DECODER_SIDE: Module(
             lambda shape, shards: RelativeBias(shape, shards, causal=True),
-            lambda m, r, _: m(TARGETS),
+            lambda m, _rows, _mode: m(TARGETS),
         ),
         EMBEDDING: Module(
             lambda shape, shards: TokenEmbedding(shape.vocab_size, shape.hidden_size, shards),

@@ -1,12 +1,13 @@
 """A T5 in a pipeline trains as it does unsplit, in float64 to rounding."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
     T5_SHAPE,
+    each_layout,
     padded,
     random_samples,
     random_split,
@@ -15,7 +16,7 @@ from tests.examples.training_case import (
 )
 from tests.examples.training_clusters import clusters, each_of, spread
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -48,6 +49,21 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(cluster: Cluster
 def test_three_steps_of_the_optimizer_give_the_unsplit_weights(cluster: Cluster) -> None:
     batches = [random_samples(seed) for seed in (4, 5, 6)]
     found = three_steps(cluster, "adaptive", batches, MODES["mixed"], shape=T5_SHAPE)
+    assert_equal(found, unsplit_training(batches, T5_SHAPE))
+
+
+PACKING = clusters((1, 1, 1), (2, 2, 1), (3, 1, 1), (4, 1, 1), (2, 1, 2))
+
+
+@each_layout
+@each_of(PACKING + spread(PACKING))
+def test_packed_rows_give_the_weights_of_padded_ones(
+    cluster: Cluster, layouts: Sequence[Layout]
+) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    found = three_steps(
+        cluster, "adaptive", batches, MODES["mixed"], shape=T5_SHAPE, layouts=layouts
+    )
     assert_equal(found, unsplit_training(batches, T5_SHAPE))
 
 

@@ -89,11 +89,32 @@ def packed(samples: Sequence[Sample], fill: int = 0) -> MicroBatch:
     return MicroBatch((ids,), offsets[-1] + fill, layout=Layout.PACKED, offsets=offsets)
 
 
+def packed_pairs(samples: Sequence[Sample], fill: int = 0, target_fill: int = 0) -> MicroBatch:
+    """The same for a T5: inputs in one row, targets in another; every input has a position."""
+    ids = tuple(s.sample_id for s in samples)
+    offsets = tuple(accumulate((max(s.input_tokens, 1) for s in samples), initial=0))
+    target_offsets = tuple(accumulate((s.target_tokens for s in samples), initial=0))
+    return MicroBatch(
+        (ids,),
+        offsets[-1] + fill,
+        target_tokens=target_offsets[-1] + target_fill,
+        layout=Layout.PACKED,
+        offsets=offsets,
+        target_offsets=target_offsets,
+    )
+
+
 def laid_out(samples: Sequence[Sample], layout: Layout, shape: ModelShape) -> MicroBatch:
-    """One micro-batch; a packed row is filled up to a multiple of 8."""
+    """One micro-batch; packed rows are filled up to a multiple of 8."""
     if layout is Layout.PADDED:
         return padded(samples, shape)
-    return packed(samples, fill=-sum(s.tokens for s in samples) % 8)
+    pack = packed_pairs if shape.architecture.has_target_rows else packed
+    plain = pack(samples)
+    return replace(
+        plain,
+        row_tokens=plain.row_tokens + -plain.row_tokens % 8,
+        target_tokens=plain.target_tokens + -plain.target_tokens % 8,
+    )
 
 
 LAYOUTS = {"packed": (Layout.PACKED,), "mixed": (Layout.PACKED, Layout.PADDED)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import product
 
 import pytest
 import torch
@@ -38,9 +39,7 @@ def shape_with(family: ModelShape, head_size: int) -> ModelShape:
 
 
 SHAPES = [shape_with(family, size) for family in (SHAPE, T5_SHAPE) for size in (64, 128)]
-CASES = [(shape, Layout.PADDED) for shape in SHAPES] + [
-    (shape, Layout.PACKED) for shape in SHAPES if shape.family == "gpt"
-]
+CASES = list(product(SHAPES, (Layout.PADDED, Layout.PACKED)))
 every_case = pytest.mark.parametrize(
     ("shape", "layout"), CASES, ids=[f"{s.family}-{s.head_size}-{way.text}" for s, way in CASES]
 )

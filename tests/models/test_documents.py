@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.models.like_lengths import padded_lengths
-from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)
@@ -44,17 +44,52 @@ def test_every_token_is_at_its_position_in_a_row_of_its_own_document(
     groups = documents.like_lengths
     position = documents.positions.tolist()
     first = [place - at for place, at in enumerate(position)]  # where each token's document begins
-    starts = np.concatenate([[0], np.cumsum([n * length for n, length in groups.sizes])])
+    starts = np.concatenate([[0], np.cumsum([n * length for n, length, _ in groups.sizes])])
     for place, slot in enumerate(groups.places.tolist()):
-        assert groups.sources[slot] == place
+        assert groups.tokens[slot] == place
         group = int(np.searchsorted(starts, slot, side="right")) - 1
         length = groups.sizes[group][1]
         assert (slot - starts[group]) % length == position[place]
-    assert len(groups.sources) == starts[-1]
-    own = [first[source] for source in groups.sources.tolist()]
-    for (n_rows, length), start in zip(groups.sizes, starts.tolist(), strict=False):
+    assert len(groups.tokens) == starts[-1]
+    own = [first[source] for source in groups.tokens.tolist()]
+    for (n_rows, length, _), start in zip(groups.sizes, starts.tolist(), strict=False):
         rows = np.array(own[start : start + n_rows * length]).reshape(n_rows, length)
         assert (rows == rows[:, :1]).all()
+
+
+PAIRS = st.lists(st.tuples(st.integers(1, 150), st.integers(1, 150)), min_size=1, max_size=20)
+
+
+@given(PAIRS, st.integers(0, 40), st.integers(0, 40))
+def test_every_target_is_a_row_beside_that_of_its_own_input(
+    lengths: list[tuple[int, int]], fill: int, target_fill: int
+) -> None:
+    inputs, targets = zip(*lengths, strict=True)
+    ends = [(0, *np.cumsum(side).tolist()) for side in (inputs, targets)]
+    documents = PairDocuments(
+        Documents.between(ends[0], sum(inputs) + fill),
+        Documents.between(ends[1], sum(targets) + target_fill),
+    )
+    groups, seen = documents.crossed, []
+    masks = groups.padding_masks(torch.float64)
+    start = source_start = 0
+    for (n_rows, length, source_length), mask in zip(groups.sizes, masks, strict=True):
+        assert mask.shape == (n_rows, 1, 1, source_length)
+        for row_mask in mask[:, 0, 0]:
+            n_sources = int((row_mask == 0).sum())
+            own = groups.tokens[start : start + length].tolist()
+            sources = groups.source_tokens[source_start : source_start + source_length].tolist()
+            target = documents.targets.offsets.index(own[0])
+            source = min(target, len(documents.inputs.offsets) - 2)
+            first, end = documents.inputs.offsets[source : source + 2]
+            assert sources[:n_sources] == list(range(first, end))
+            assert set(sources[n_sources:]) <= {end - 1}
+            assert source_length == padded_lengths(np.array([end - first]))
+            assert not row_mask[:n_sources].any()
+            assert (row_mask[n_sources:] == -np.inf).all()
+            seen.append(target)
+            start, source_start = start + length, source_start + source_length
+    assert sorted(seen) == list(range(len(documents.targets.offsets) - 1))
 
 
 @given(st.integers(1, 100_000))

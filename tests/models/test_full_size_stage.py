@@ -14,7 +14,7 @@ from torch.autograd import Function
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models import attention, family, t5_layers
+from dynapipe_hpc.models import attention, family, seen
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.models.sharding.shards import OneShard
@@ -110,7 +110,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the kernels of a GPU, and draws no weights, as there is nowhere to put them."""
     monkeypatch.setattr(family, "initialize", lambda *_: None)
     monkeypatch.setattr(nn.RMSNorm, "forward", fused_norm)
-    for module in (attention, t5_layers):
+    for module in (attention, seen):
         monkeypatch.setattr(module, "attention", fused)
 
 
@@ -122,7 +122,7 @@ def batch_of(sizes: Sizes) -> GptBatch | PairBatch:
     if not sizes.targets:
         return GptBatch(None, TokenBatch(rows, ids(*rows.shape), ids(*rows.shape).double()))
     read, labels, weights = (ids(sizes.rows, sizes.targets) for _ in range(3))
-    return PairBatch(True, rows, ids(sizes.rows), read, labels, weights.double())
+    return PairBatch(None, True, rows, ids(sizes.rows), read, labels, weights.double())
 
 
 class OneOf(OneShard):

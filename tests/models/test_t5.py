@@ -5,7 +5,7 @@ import torch
 from tests.oracles.plain_t5 import losses
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
@@ -174,14 +174,6 @@ def test_middle_stages_read_no_tokens_but_know_the_lengths() -> None:
         assert (batch.tokens == START).all()
         assert (batch.labels == START).all()
         assert batch.lengths.tolist() == [9, 3, 140]
-
-
-def test_packed_rows_are_refused() -> None:
-    sizes = ((0, 9, 12), (0, 4, 11))
-    packed = MicroBatch(((1, 2),), 12, Recompute.NONE, 11, Layout.PACKED, *sizes)
-    message = "packed micro-batch of 2 samples: .* over whole rows; plan padded micro-batches"
-    with pytest.raises(ValueError, match=message):
-        load(stages(1)[0], packed)
 
 
 def test_a_first_stage_needs_no_activation_and_others_do() -> None:

@@ -1,6 +1,6 @@
 """Attention: the one place that calls it, and that decides which kernels may run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from inspect import signature
@@ -59,31 +59,59 @@ def causal_attention(
     """
     if documents is None:
         return attention(query, key, value, is_causal=True)
-    of_tokens = [each[0].transpose(0, 1) for each in (query, key, value)]
     if varlen := _varlen_kernel(query.device, query.dtype, query.shape[-1]):
+        of_tokens = (each[0].transpose(0, 1) for each in (query, key, value))
         offsets, longest = documents.cu_seqlens, documents.longest
         mixed: Tensor = varlen(*of_tokens, offsets, offsets, longest, longest)
-    else:
-        mixed = _in_groups(of_tokens, documents.like_lengths)
-    return mixed.transpose(0, 1)[None]
+        return mixed.transpose(0, 1)[None]
+    return attention_in_groups(query, key, value, documents.like_lengths, is_causal=True)
 
 
-def _in_groups(of_tokens: list[Tensor], groups: LikeLengths) -> Tensor:
-    """Attention within documents, one call for all of like length.
-
-    Positions of a document do not see the padding behind it.
+def attention_in_groups(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    groups: LikeLengths,
+    *,
+    biases: Sequence[Tensor | None] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of documents of packed rows, one call for all of like length, see `attention`.
 
     Args:
-        of_tokens: Queries, keys and values, each of shape (tokens, heads, head size).
-        groups: The documents.
+        query: What attends, shape (1, heads, tokens, head size).
+        key: What is attended to, shape (1, heads, source tokens, head size).
+        value: What is weighted, of the shape of `key`.
+        groups: The documents. Their padding is attended to, unless it comes later and attention is
+            causal, or a bias keeps attention off it.
+        biases: Numbers added to scores of each group; None adds nothing.
+        is_causal: Whether a position sees only itself and earlier positions.
+        scale: Factor of scores; None for one over the root of the head size.
     """
-    n_tokens = [n_rows * length for n_rows, length in groups.sizes]
-    of_groups = [torch.split(x.index_select(0, groups.sources), n_tokens) for x in of_tokens]
+    n_queries = [size.n_rows * size.tokens for size in groups.sizes]
+    n_sources = [size.n_rows * size.source_tokens for size in groups.sizes]
+    parts = zip(
+        groups.sizes,
+        biases or [None] * len(groups.sizes),
+        torch.split(query[0].index_select(1, groups.tokens), n_queries, 1),
+        torch.split(key[0].index_select(1, groups.source_tokens), n_sources, 1),
+        torch.split(value[0].index_select(1, groups.source_tokens), n_sources, 1),
+        strict=True,
+    )
     mixed = []
-    for size, *of_group in zip(groups.sizes, *of_groups, strict=True):
-        rows = (each.unflatten(0, size).transpose(1, 2) for each in of_group)
-        mixed.append(attention(*rows, is_causal=True).transpose(1, 2).flatten(0, 1))
-    return torch.cat(mixed).index_select(0, groups.places)
+    for (n_rows, tokens, source_tokens), bias, *of_group in parts:
+        lengths = (tokens, source_tokens, source_tokens)
+        # Heads come first, so that a row lies in memory in the same way among others and alone:
+        # products of matrices that lie in other ways have other bits.
+        of_heads = [
+            each.view(len(each), n_rows, length, -1)
+            for each, length in zip(of_group, lengths, strict=True)
+        ]
+        of_bias = None if bias is None else bias.transpose(0, 1)
+        found = attention(*of_heads, bias=of_bias, is_causal=is_causal, scale=scale)
+        mixed.append(found.flatten(1, 2))
+    return torch.cat(mixed, 1).index_select(1, groups.places)[None]
 
 
 @cache

@@ -2,60 +2,127 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.models.tokens.padding_mask import padding_mask
 from dynapipe_hpc.models.tokens.to_device import to_device
 
 FINEST = 16
 STEPS_PER_DOUBLING = 8
+
+IntArray = npt.NDArray[np.int64]
+
+
+class GroupSize(NamedTuple):
+    """Size of a group of documents.
+
+    Attributes:
+        n_rows: Number of documents, each of which is a row.
+        tokens: Padded length of the documents.
+        source_tokens: Padded length of the documents that they attend to.
+    """
+
+    n_rows: int
+    tokens: int
+    source_tokens: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LikeLengths:
     """Groups of documents that are rows of one padded length, the shortest group first.
 
-    The padded length of a document depends on its own length only, so that what a kernel computes
-    of it has the same bits whatever its neighbours are.
+    Documents attend to themselves, or each to one of another row; the documents of a group then
+    attend to documents of one padded length, too. The padded length of a document depends on its
+    own length only, so that what a kernel computes of it has the same bits whatever its neighbours
+    are.
 
     Attributes:
-        sizes: Number of rows and their length in tokens, of each group.
-        sources: Position in the packed row that each token of all rows is copied from, int64;
+        sizes: Size of each group.
+        tokens: Position in the packed row that each token of all rows is copied from, int64;
             padding repeats the last token of its document.
+        source_tokens: The same for the documents that are attended to.
+        source_lengths: Length of each of these without padding, shape (n_documents,), int64.
         places: Where each token of the packed row is among those of all rows, int64.
     """
 
-    sizes: tuple[tuple[int, int], ...]
-    sources: Tensor
+    sizes: tuple[GroupSize, ...]
+    tokens: Tensor
+    source_tokens: Tensor
+    source_lengths: Tensor
     places: Tensor
 
     @classmethod
-    def of(cls, offsets: Sequence[int], device: torch.device) -> Self:
-        """Groups of the documents between offsets, copied to a device."""
-        starts, lengths = np.array(offsets[:-1]), np.diff(offsets)
-        rows = padded_lengths(lengths)
-        order = np.argsort(rows, kind="stable")
-        starts, lengths, rows = starts[order], lengths[order], rows[order]
-        ends = np.cumsum(rows)
-        within = np.arange(ends[-1]) - np.repeat(ends - rows, rows)
-        last = np.repeat(lengths - 1, rows)
-        sources = np.repeat(starts, rows) + np.minimum(within, last)
-        is_token = within <= last
+    def of(
+        cls,
+        offsets: Sequence[int],
+        device: torch.device,
+        source_offsets: Sequence[int] | None = None,
+    ) -> Self:
+        """Groups of the documents between offsets, copied to a device.
+
+        Args:
+            offsets: Beginnings of the documents in their row, and the end of the last.
+            device: Device that computes.
+            source_offsets: Those of the documents of another row that are attended to, in the same
+                order; one that has none there attends to the last. None if documents attend to
+                themselves.
+        """
+        own = sources = _Documents.between(offsets)
+        if source_offsets is not None:
+            sources = _Documents.between(source_offsets)
+            attended = np.arange(len(own.starts)).clip(max=len(sources.starts) - 1)
+            sources = sources.take(attended)
+        order = np.lexsort((sources.padded, own.padded))
+        own, sources = own.take(order), sources.take(order)
+        tokens, is_token = own.tokens()
+        source_tokens = tokens if source_offsets is None else sources.tokens()[0]
         places = np.empty(offsets[-1], np.int64)
-        places[sources[is_token]] = np.flatnonzero(is_token)
-        sizes = zip(*(n.tolist() for n in np.unique(rows, return_counts=True)), strict=True)
-        return cls(
-            tuple((count, length) for length, count in sizes),
-            to_device(torch.from_numpy(sources), device),
-            to_device(torch.from_numpy(places), device),
-        )
+        places[tokens[is_token]] = np.flatnonzero(is_token)
+        lengths = np.stack([own.padded, sources.padded], axis=1)
+        of_groups, counts = np.unique(lengths, axis=0, return_counts=True)
+        sizes = zip(counts.tolist(), *of_groups.T.tolist(), strict=True)
+        arrays = (tokens, source_tokens, sources.lengths, places)
+        on_device = (to_device(torch.from_numpy(array), device) for array in arrays)
+        return cls(tuple(map(GroupSize._make, sizes)), *on_device)
+
+    def padding_masks(self, dtype: torch.dtype) -> list[Tensor]:
+        """What keeps attention off padding, of each group: shape (rows, 1, 1, source tokens)."""
+        lengths = torch.split(self.source_lengths, [size.n_rows for size in self.sizes])
+        return [
+            padding_mask(of_group, size.source_tokens, dtype)
+            for of_group, size in zip(lengths, self.sizes, strict=True)
+        ]
 
 
-def padded_lengths(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+class _Documents(NamedTuple):
+    """Documents of a row. Arrays of shape (n_documents,)."""
+
+    starts: IntArray
+    lengths: IntArray
+    padded: IntArray
+
+    @classmethod
+    def between(cls, offsets: Sequence[int]) -> "_Documents":
+        lengths = np.diff(offsets)
+        return cls(np.array(offsets[:-1]), lengths, padded_lengths(lengths))
+
+    def take(self, documents: IntArray) -> "_Documents":
+        return _Documents(*(each[documents] for each in self))
+
+    def tokens(self) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+        """Position that each token of the padded documents is copied from; whether it is one."""
+        ends = np.cumsum(self.padded)
+        within = np.arange(ends[-1]) - np.repeat(ends - self.padded, self.padded)
+        last = np.repeat(self.lengths - 1, self.padded)
+        return np.repeat(self.starts, self.padded) + np.minimum(within, last), within <= last
+
+
+def padded_lengths(lengths: IntArray) -> IntArray:
     """Lengths rounded up to a multiple of 16; from 128 on to eight steps per doubling.
 
     A long document is padded by an eighth at most, and there are few different lengths: 40 up to
@@ -63,5 +130,5 @@ def padded_lengths(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """
     doubling = np.exp2(np.floor(np.log2(lengths))).astype(np.int64)
     steps = np.maximum(FINEST, doubling // STEPS_PER_DOUBLING)
-    rounded: npt.NDArray[np.int64] = -(-lengths // steps) * steps
+    rounded: IntArray = -(-lengths // steps) * steps
     return rounded

@@ -12,6 +12,7 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.initialize import Deviation
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
+from dynapipe_hpc.models.seen import Seen
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -70,14 +71,12 @@ class T5Stage(StageOfFamily):
             and the decoder's activation, one behind the other: (rows, tokens + target tokens,
             width). On the last stage the loss, a scalar: the weighted sum over all targets.
         """
-        dtype = self._vectors.weight.dtype if activation is None else activation.dtype
-        padding = batch.padding_mask(dtype)
         encoded, decoded = _received(activation, batch.tokens.shape[1])
         if encoded is None or self.encoder:
-            encoded = self._encoded(encoded, batch, padding, recompute)
+            encoded = self._encoded(encoded, batch, recompute)
         if decoded is None and not self._begins_decoder:
             return encoded
-        return self._decoded(decoded, encoded, batch, padding, recompute)
+        return self._decoded(decoded, encoded, batch, recompute)
 
     @property
     def _vectors(self) -> TokenEmbedding:
@@ -85,39 +84,29 @@ class T5Stage(StageOfFamily):
             raise ValueError("the stage holds no embedding")
         return self.embedding
 
-    def _encoded(
-        self,
-        received: Tensor | None,
-        batch: PairBatch,
-        padding: Tensor | None,
-        recompute: Recompute,
-    ) -> Tensor:
+    def _encoded(self, received: Tensor | None, batch: PairBatch, recompute: Recompute) -> Tensor:
         """The encoder's activation, or its output."""
         tokens = batch.tokens
         stream = residual_stream(self._shards, *tokens.shape)
         hidden = self._vectors(tokens, stream) if received is None else stream.begin(received)
         if self.encoder_bias is not None:
-            mask = self.encoder_bias(tokens.shape[1], padding)
+            seen = Seen.by_inputs(batch, self.encoder_bias, hidden.dtype)
             for layer in self.encoder.values():
-                hidden = layer(hidden, stream, mask, recompute)
+                hidden = layer(hidden, stream, seen, recompute)
         return stream.end(hidden if self.encoder_norm is None else self.encoder_norm(hidden))
 
     def _decoded(
-        self,
-        received: Tensor | None,
-        encoded: Tensor,
-        batch: PairBatch,
-        padding: Tensor | None,
-        recompute: Recompute,
+        self, received: Tensor | None, encoded: Tensor, batch: PairBatch, recompute: Recompute
     ) -> Tensor:
         """The encoder's output with the decoder's activation, or the loss."""
         tokens = batch.decoder_tokens
         stream = residual_stream(self._shards, *tokens.shape)
         hidden = self._vectors(tokens, stream) if received is None else stream.begin(received)
         if self.decoder_bias is not None:
-            bias = self.decoder_bias(tokens.shape[1])
+            seen = Seen.by_targets(batch, self.decoder_bias)
+            seen_across = Seen.across(batch, hidden.dtype)
             for layer in self.decoder.values():
-                hidden = layer(hidden, stream, encoded, bias, padding, recompute)
+                hidden = layer(hidden, stream, encoded, seen, seen_across, recompute)
         if self.decoder_norm is None:
             return torch.cat([encoded, stream.end(hidden)], 1)
         return tied_loss(

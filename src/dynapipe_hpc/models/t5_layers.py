@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.attention import attention
 from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.seen import Seen
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards, entered
@@ -42,7 +42,7 @@ class Attention(nn.Module):
         self,
         hidden: Tensor,
         stream: ResidualStream,
-        mask: Tensor | None,
+        seen: Seen,
         source: Tensor | None = None,
     ) -> Tensor:
         """Maps a tensor of the stream to another one.
@@ -50,7 +50,7 @@ class Attention(nn.Module):
         Args:
             hidden: Sequence that attends.
             stream: Stream of the sequence that attends.
-            mask: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens).
+            seen: What its positions see.
             source: Sequence that is attended to, (rows, source tokens, width), the same on all
                 shards; None for the one that attends.
         """
@@ -62,7 +62,7 @@ class Attention(nn.Module):
         query = query.view(*query.shape[:2], self.n_heads, -1).transpose(1, 2)
         both = both.view(*both.shape[:2], 2, self.n_heads, -1)
         key, value = both.permute(2, 0, 3, 1, 4)  # each (rows, heads, source tokens, head size)
-        mixed = attention(query, key, value, bias=mask, scale=1.0)
+        mixed = seen.attention(query, key, value)
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2), stream)
         return output
 
@@ -96,29 +96,29 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(shape, shards)
 
     def forward(
-        self, hidden: Tensor, stream: ResidualStream, mask: Tensor, recompute: Recompute
+        self, hidden: Tensor, stream: ResidualStream, seen: Seen, recompute: Recompute
     ) -> Tensor:
-        """Maps a tensor of the stream to another one; `mask` is added to scores.
+        """Maps a tensor of the stream to another one, whose positions see what `seen` says.
 
-        Backward recomputes the layer from its inputs (full), or attention with its projections and
+        Backward recomputes the layer from its input (full), or attention with its projections and
         norm (selective), as in a GPT.
         """
         match recompute:
             case Recompute.NONE:
-                return self._whole(stream, hidden, mask)
+                return self._whole(stream, seen, hidden)
             case Recompute.SELECTIVE:
-                attended = recomputed(partial(self._attended, stream), hidden, mask)
+                attended = recomputed(partial(self._attended, stream, seen), hidden)
                 return self._fed_forward(stream, attended)
             case Recompute.FULL:
-                return recomputed(partial(self._whole, stream), hidden, mask)
+                return recomputed(partial(self._whole, stream, seen), hidden)
             case _:
                 assert_never(recompute)
 
-    def _whole(self, stream: ResidualStream, hidden: Tensor, mask: Tensor) -> Tensor:
-        return self._fed_forward(stream, self._attended(stream, hidden, mask))
+    def _whole(self, stream: ResidualStream, seen: Seen, hidden: Tensor) -> Tensor:
+        return self._fed_forward(stream, self._attended(stream, seen, hidden))
 
-    def _attended(self, stream: ResidualStream, hidden: Tensor, mask: Tensor) -> Tensor:
-        output: Tensor = hidden + self.attention(self.attention_norm(hidden), stream, mask)
+    def _attended(self, stream: ResidualStream, seen: Seen, hidden: Tensor) -> Tensor:
+        output: Tensor = hidden + self.attention(self.attention_norm(hidden), stream, seen)
         return output
 
     def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
@@ -143,8 +143,8 @@ class DecoderLayer(nn.Module):
         hidden: Tensor,
         stream: ResidualStream,
         encoded: Tensor,
-        mask: Tensor,
-        cross_mask: Tensor | None,
+        seen: Seen,
+        seen_across: Seen,
         recompute: Recompute,
     ) -> Tensor:
         """Maps a tensor of the stream to another one.
@@ -153,45 +153,35 @@ class DecoderLayer(nn.Module):
             hidden: Activation of the decoder.
             stream: Stream of the decoder.
             encoded: Output of the encoder, (rows, tokens, width), the same on all shards.
-            mask: Numbers added to scores of self-attention.
-            cross_mask: Numbers added to scores of cross-attention.
+            seen: What self-attention sees.
+            seen_across: What cross-attention sees of the encoder's output.
             recompute: Activation checkpointing mode, as in an encoder layer; selective recomputes
                 both kinds of attention.
         """
-        inputs = (hidden, encoded, mask, cross_mask)
+        seens = (seen, seen_across)
         match recompute:
             case Recompute.NONE:
-                return self._whole(stream, *inputs)
+                return self._whole(stream, seens, hidden, encoded)
             case Recompute.SELECTIVE:
-                attended = recomputed(partial(self._attended, stream), *inputs)
+                attended = recomputed(partial(self._attended, stream, seens), hidden, encoded)
                 return self._fed_forward(stream, attended)
             case Recompute.FULL:
-                return recomputed(partial(self._whole, stream), *inputs)
+                return recomputed(partial(self._whole, stream, seens), hidden, encoded)
             case _:
                 assert_never(recompute)
 
     def _whole(
-        self,
-        stream: ResidualStream,
-        hidden: Tensor,
-        encoded: Tensor,
-        mask: Tensor,
-        cross_mask: Tensor | None,
+        self, stream: ResidualStream, seens: tuple[Seen, Seen], hidden: Tensor, encoded: Tensor
     ) -> Tensor:
-        attended = self._attended(stream, hidden, encoded, mask, cross_mask)
-        return self._fed_forward(stream, attended)
+        return self._fed_forward(stream, self._attended(stream, seens, hidden, encoded))
 
     def _attended(
-        self,
-        stream: ResidualStream,
-        hidden: Tensor,
-        encoded: Tensor,
-        mask: Tensor,
-        cross_mask: Tensor | None,
+        self, stream: ResidualStream, seens: tuple[Seen, Seen], hidden: Tensor, encoded: Tensor
     ) -> Tensor:
-        hidden = hidden + self.attention(self.attention_norm(hidden), stream, mask)
+        seen, seen_across = seens
+        hidden = hidden + self.attention(self.attention_norm(hidden), stream, seen)
         normed = self.cross_attention_norm(hidden)
-        output: Tensor = hidden + self.cross_attention(normed, stream, cross_mask, encoded)
+        output: Tensor = hidden + self.cross_attention(normed, stream, seen_across, encoded)
         return output
 
     def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Tensors that a model reads, made of a micro-batch."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.tokens.documents import check_offsets
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.tokens.to_device import to_device
 
@@ -43,7 +43,8 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
             begin where its offsets say.
     """
     if microbatch.layout is Layout.PACKED:
-        _check_offsets(microbatch, tokens)
+        lengths = [tokens.samples[i].tokens for i in microbatch.sample_ids]
+        check_offsets(microbatch.sample_ids, lengths, microbatch.offsets)
     shape = (microbatch.n_rows, microbatch.row_tokens)
     read, labels = (np.full(shape, tokens.start_id, dtype=np.int64) for _ in range(2))
     weights = np.zeros(shape, dtype=np.float64)
@@ -58,17 +59,6 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
             weights[row, start + sample.input_tokens : end] = tokens.weights[sample.sample_id]
             start = end
     return TokenBatch(*(torch.from_numpy(array) for array in (read, labels, weights)))
-
-
-def _check_offsets(microbatch: MicroBatch, tokens: IterationTokens) -> None:
-    bounds = pairwise(microbatch.offsets)
-    for sample_id, (start, end) in zip(microbatch.sample_ids, bounds, strict=True):
-        n_tokens = tokens.samples[sample_id].tokens
-        if n_tokens != end - start:
-            raise ValueError(
-                f"sample {sample_id} has {n_tokens} tokens, but offsets {start} and {end} of a "
-                "packed row around it; the plan was made for other samples"
-            )
 
 
 def _check_length(row: int, samples: list[Sample], row_tokens: int) -> None:

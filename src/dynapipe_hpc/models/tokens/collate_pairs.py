@@ -1,6 +1,5 @@
 """Tensors that an encoder-decoder model reads, made of a micro-batch."""
 
-import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,7 +9,9 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.tokens.documents import PairDocuments, check_offsets
 from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens, TokenReader
+from dynapipe_hpc.models.tokens.padding_mask import padding_mask
 from dynapipe_hpc.models.tokens.to_device import to_device
 
 
@@ -19,6 +20,7 @@ class PairBatch:
     """The tokens of a micro-batch with inputs and targets in rows of their own.
 
     Attributes:
+        documents: Documents of a packed micro-batch; None in other layouts.
         is_padded: Whether a row of `tokens` has padding, known without asking a device.
         tokens: What the encoder reads, shape (rows, row_tokens).
         lengths: How many positions of each of these rows are not padding, shape (rows,); at
@@ -29,6 +31,7 @@ class PairBatch:
         weights: Weight of each prediction in the loss, float64; zero on padding.
     """
 
+    documents: PairDocuments | None
     is_padded: bool
     tokens: Tensor
     lengths: Tensor
@@ -37,40 +40,36 @@ class PairBatch:
     weights: Tensor
 
     def padding_mask(self, dtype: torch.dtype) -> Tensor | None:
-        """What keeps attention off padding, added to scores: shape (rows, 1, 1, row_tokens).
+        """What keeps attention over whole rows off padding: shape (rows, 1, 1, row_tokens).
 
         None if the encoder's rows have no padding.
         """
         if not self.is_padded:
             return None
-        n_tokens = self.tokens.shape[1]
-        places = torch.arange(n_tokens, device=self.lengths.device)
-        is_padding = places >= self.lengths[:, None]
-        mask = torch.zeros_like(is_padding, dtype=dtype).masked_fill_(is_padding, -math.inf)
-        return mask[:, None, None, :]
+        return padding_mask(self.lengths, self.tokens.shape[1], dtype)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""
         tensors = (self.tokens, self.lengths, self.decoder_tokens, self.labels, self.weights)
         moved = (to_device(tensor, device) for tensor in tensors)
-        return type(self)(self.is_padded, *moved)
+        return type(self)(self.documents and self.documents.to(device), self.is_padded, *moved)
 
 
 def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
     """Reads and lays out the tokens of a micro-batch.
 
-    Inputs and targets of a row's samples follow each other without gaps, each on their side.
+    Inputs and targets of a row's samples follow each other without gaps, each on their side; a
+    sample of a packed row that has no input has a position of padding in its place.
 
     A side of which the reader gives no tokens is laid out as padding.
 
     Raises:
-        ValueError: The samples of a row are longer than the row; or the micro-batch is packed.
+        ValueError: The samples of a row are longer than the row, or those of a packed row do not
+            begin where its offsets say.
     """
-    if microbatch.layout is Layout.PACKED:
-        raise ValueError(
-            f"a packed micro-batch of {len(microbatch.sample_ids)} samples: attention of an "
-            "encoder-decoder model is over whole rows; plan padded micro-batches for it"
-        )
+    documents = PairDocuments.of(microbatch)
+    if documents is not None:
+        _check_offsets(microbatch, tokens)
     shape = (microbatch.n_rows, microbatch.row_tokens)
     target_shape = (microbatch.n_rows, microbatch.target_tokens)
     start_id = tokens.start_id
@@ -89,10 +88,10 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
             labels[row, target_start : target_start + len(targets)] = targets
             decoder_tokens[row, target_start + 1 : end] = labels[row, target_start : end - 1]
             weights[row, target_start:end] = tokens.weights[sample.sample_id]
-            start, target_start = start + sample.input_tokens, end
+            start, target_start = start + _input_positions(sample, microbatch), end
     arrays = (read, lengths, decoder_tokens, labels, weights)
     is_padded = bool((lengths < microbatch.row_tokens).any())
-    return PairBatch(is_padded, *(torch.from_numpy(array) for array in arrays))
+    return PairBatch(documents, is_padded, *(torch.from_numpy(array) for array in arrays))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +115,22 @@ class Sides:
         return self.reader.read(sample_id, input_tokens * self.inputs, target_tokens * self.targets)
 
 
+def _input_positions(sample: Sample, microbatch: MicroBatch) -> int:
+    """Positions of a sample's input: a document needs one, for its target to attend to."""
+    return max(sample.input_tokens, int(microbatch.layout is Layout.PACKED))
+
+
+def _check_offsets(microbatch: MicroBatch, tokens: IterationTokens) -> None:
+    samples = [tokens.samples[i] for i in microbatch.sample_ids]
+    inputs = [_input_positions(sample, microbatch) for sample in samples]
+    targets = [sample.target_tokens for sample in samples]
+    check_offsets(microbatch.sample_ids, inputs, microbatch.offsets, "input tokens")
+    check_offsets(microbatch.sample_ids, targets, microbatch.target_offsets, "target tokens")
+
+
 def _check_length(row: int, samples: list[Sample], microbatch: MicroBatch) -> None:
-    inputs, targets = ([s.input_tokens for s in samples], [s.target_tokens for s in samples])
+    inputs = [_input_positions(sample, microbatch) for sample in samples]
+    targets = [sample.target_tokens for sample in samples]
     for side, needed, held in (
         ("input", sum(inputs), microbatch.row_tokens),
         ("target", sum(targets), microbatch.target_tokens),

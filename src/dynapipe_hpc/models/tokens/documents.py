@@ -1,5 +1,6 @@
 """Documents of a packed row: where each begins, on the host and on the device that computes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -30,9 +31,13 @@ class Documents:
         """The documents of a packed micro-batch, on the host; None in other layouts."""
         if microbatch.layout is not Layout.PACKED:
             return None
-        offsets = microbatch.offsets
-        if offsets[-1] < microbatch.row_tokens:
-            offsets = (*offsets, microbatch.row_tokens)
+        return cls.between(microbatch.offsets, microbatch.row_tokens)
+
+    @classmethod
+    def between(cls, offsets: tuple[int, ...], row_tokens: int) -> Self:
+        """The documents between offsets, and what fills the row up, on the host."""
+        if offsets[-1] < row_tokens:
+            offsets = (*offsets, row_tokens)
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
     @cached_property
@@ -58,3 +63,64 @@ class Documents:
         if self.cu_seqlens.device == device:
             return self
         return replace(self, cu_seqlens=to_device(self.cu_seqlens, device))
+
+
+@dataclass(frozen=True, eq=False)
+class PairDocuments:
+    """Documents of a packed micro-batch of an encoder-decoder model.
+
+    Attributes:
+        inputs: Those of the encoder's row.
+        targets: Those of the decoder's row, in the same order.
+    """
+
+    inputs: Documents
+    targets: Documents
+
+    @classmethod
+    def of(cls, microbatch: MicroBatch) -> Self | None:
+        """The documents of a packed micro-batch, on the host; None in other layouts."""
+        if microbatch.layout is not Layout.PACKED:
+            return None
+        return cls(
+            Documents.between(microbatch.offsets, microbatch.row_tokens),
+            Documents.between(microbatch.target_offsets, microbatch.target_tokens),
+        )
+
+    @cached_property
+    def crossed(self) -> LikeLengths:
+        """Targets as rows of like length that attend to inputs of like length.
+
+        What fills the decoder's row attends to what fills the encoder's or, if nothing does, to the
+        last input; its loss has no weight, so neither has what it does there.
+        """
+        device = self.targets.cu_seqlens.device
+        return LikeLengths.of(self.targets.offsets, device, self.inputs.offsets)
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device, or itself."""
+        if self.inputs.cu_seqlens.device == device:
+            return self
+        return type(self)(self.inputs.to(device), self.targets.to(device))
+
+
+def check_offsets(
+    sample_ids: Sequence[int], n_tokens: Sequence[int], offsets: Sequence[int], kind: str = "tokens"
+) -> None:
+    """Checks that the samples of a packed row are as long as its offsets say.
+
+    Args:
+        sample_ids: The samples, in order.
+        n_tokens: Number of tokens of each.
+        offsets: Beginnings of the samples in the row, and the end of the last.
+        kind: Name of what the row holds.
+
+    Raises:
+        ValueError: A sample is longer or shorter.
+    """
+    for sample_id, n, (start, end) in zip(sample_ids, n_tokens, pairwise(offsets), strict=True):
+        if n != end - start:
+            raise ValueError(
+                f"sample {sample_id} has {n} {kind}, but offsets {start} and {end} of a "
+                "packed row around it; the plan was made for other samples"
+            )
