@@ -18,10 +18,11 @@ from tests.mutants.of_architectures import ARCHITECTURES
 from tests.mutants.of_baselines import BASELINES
 from tests.mutants.of_models import MODELS
 from tests.mutants.of_plans import PLAN
+from tests.mutants.of_reports import REPORTS
 from tests.mutants.of_training import TRAINING
 from tests.mutants.run_tests import FORK, run_tests
 
-MUTANTS = (*ARCHITECTURES, *MODELS, *TRAINING, *PLAN, *BASELINES)
+MUTANTS = (*ARCHITECTURES, *MODELS, *TRAINING, *PLAN, *BASELINES, *REPORTS)
 PASSED, FAILED = 0, 1  # exit codes of pytest
 LIMIT_S, LIMIT_OF_ALL_S = 120.0, 1200.0
 N_PROCESSES = 2

@@ -41,6 +41,8 @@ def test_the_table_reads_like_this(tmp_path: Path) -> None:
         "loss, first                   4.0040   4.0000",
         "loss, last                    4.0040   4.0000",
         "loss, largest difference     1.0e-03        –  relative to padding",
+        "",
+        "dynamic processes 2.50x the real tokens per second of padding, the other run",
     ]
 
 
@@ -73,12 +75,14 @@ def test_an_unknown_baseline_is_named(tmp_path: Path) -> None:
 
 
 def unlike_runs(path: Path) -> list[RunFolder]:
-    """Two runs of other data, model and machine; layers and seed of training do not count."""
+    """Runs of other data, model and machine; they may differ in layers, planner and seed."""
     runs = []
     for name, size, ranks in (("a", 1024, 4), ("b", 512, 4), ("c", 512, 8)):
         config = (
             f"[data]\ndataset = '{path}/x.h5'\nmax_tokens = {size}\n"
             f"[model]\nn_layers = 4\nlayers_per_stage = [{size}]\n[training]\nseed = {size}\n"
+            f"[planner.batch]\nrule = '{'dynamic' if name == 'a' else 'token_budget'}'\n"
+            + ("[planner.search]\neffort = 0\n" if name == "c" else "")
         )
         runs.append(RunFolder.create(path / name, config, {"ranks": ranks, "host": name}))
         runs[-1].add(record())
@@ -86,11 +90,18 @@ def unlike_runs(path: Path) -> list[RunFolder]:
 
 
 def test_what_differs_between_runs_is_said_below_the_table(tmp_path: Path) -> None:
-    *_, unlike = text_table(compare(unlike_runs(tmp_path))).split("\n\n")
+    *_, unlike, chosen, _gain = text_table(compare(unlike_runs(tmp_path))).split("\n\n")
     assert unlike.splitlines() == [
         "warning: these runs differ in more than how they train:",
         "  data.max_tokens: 1024 in a; 512 in b, c",
         "  ranks: 4 in a, b; 8 in c",
+    ]
+    assert chosen.splitlines() == [
+        "these runs differ in:",
+        "  model.layers_per_stage: [1024] in a; [512] in b, c",
+        "  training.seed: 1024 in a; 512 in b, c",
+        "  planner.batch.rule: dynamic in a; token_budget in b, c",
+        "  planner.search.effort: not set in a, b; 0 in c",
     ]
 
 

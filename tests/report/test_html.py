@@ -63,7 +63,7 @@ def test_a_page_is_well_formed_for_any_number_of_runs(
     runs = [write_run(tmp_path / f"r{i}", n_iterations, n_traced=1) for i in range(n_runs)]
     page = page_of(*runs)
     assert len(page.ids) == len(set(page.ids))
-    assert page.tags.count("svg") == 6 + n_runs
+    assert page.tags.count("svg") == 8 + n_runs
 
 
 def test_a_page_loads_nothing_and_every_drawing_says_what_it_shows(tmp_path: Path) -> None:

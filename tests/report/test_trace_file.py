@@ -11,10 +11,12 @@ from tests.examples.example_runs import example_plans, example_traces
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
+from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
 
 def example(iteration: int) -> IterationTimeline:
-    return timeline_of(example_plans(iteration), example_traces(iteration))
+    shares = PassShares(WorkShares(0.9, 0.1, 0.0, 0.0), WorkShares(0.6, 0.1, 0.0, 0.3))
+    return timeline_of(example_plans(iteration), example_traces(iteration), [[shares]] * 2)
 
 
 def written(path: Path, n_iterations: int) -> TraceFile:
@@ -79,6 +81,11 @@ def test_a_line_that_is_no_iteration_is_named(tmp_path: Path, line: str) -> None
         ('"microbatch":0', '"microbatch":"x"'),
         ('"rows":', '"rows":true,"x":'),
         ('"row_tokens":', '"row_tokens":"x","y":'),
+        ('"padding":0.1', '"padding":-0.1'),
+        ('"padding":0.1', '"padding":1.5'),
+        ('"padding":0.1', '"padding":"x"'),
+        ('"padding":', '"stuffing":'),
+        ('"operations":{', '"operations":7,"x":{'),
         ('"dur":', '"dur":true,"x":'),
         ('"pid":', '"pid":1.5,"x":'),
         ('"name":', '"name":7,"x":'),

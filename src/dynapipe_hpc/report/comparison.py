@@ -2,19 +2,25 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.report.gain import Gain, gain
 from dynapipe_hpc.report.iteration_record import IterationRecord
-from dynapipe_hpc.report.recorded import read_recorded
+from dynapipe_hpc.report.rank_time import Use
+from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.settings import is_dynamic, n_stages_of, settings_of
 from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
-from dynapipe_hpc.report.unlike import differences
+from dynapipe_hpc.report.time_use import TimeUse, time_use
+from dynapipe_hpc.report.timeline import IterationTimeline
+from dynapipe_hpc.report.unlike import choices, differences
 
 MIB = 2**20
 NOTHING = "–"
 UNLIKE = "warning: these runs differ in more than how they train:"
+CHOICES = "these runs differ in:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,11 @@ class Comparison:
         ends_s: Time spent in iterations up to the end of each record, in seconds.
         summaries: Summary of every run.
         baseline: Index of the run that the others are compared with.
-        differences: Lines about settings in which the runs differ; see `unlike.differences`.
+        differences: Lines about settings that should be equal; see `unlike.differences`.
+        choices: Lines about settings that are compared; see `unlike.choices`.
+        timelines: Traced iterations of every run, by number.
+        times: Use of time of every run, where it was traced.
+        gain: Gain of the run that plans dynamically, or else of the fastest; None for one run.
     """
 
     names: tuple[str, ...]
@@ -45,6 +55,10 @@ class Comparison:
     summaries: tuple[RunSummary, ...]
     baseline: int
     differences: tuple[str, ...]
+    choices: tuple[str, ...]
+    timelines: tuple[Mapping[int, IterationTimeline], ...]
+    times: tuple[TimeUse | None, ...]
+    gain: Gain | None
 
     def speed_up(self, index: int) -> float:
         """Real tokens per second of a run over those of the baseline."""
@@ -70,23 +84,36 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
     if baseline is not None and baseline not in names:
         raise InputError(f"no run is called '{baseline}'; name one of {', '.join(names)}")
     recorded = [read_recorded(run.records()) for run in runs]
+    summaries = tuple(map(summarise, names, recorded))
+    timelines = tuple({found.iteration: found for found in run.timelines()} for run in runs)
+    settings = [settings_of(run) for run in runs]
+    times = tuple(
+        time_use(each.kept, n_warm_up(len(each.kept)), traced, n_stages_of(its))
+        for each, traced, its in zip(recorded, timelines, settings, strict=True)
+    )
+    dynamic = [i for i, its in enumerate(settings) if is_dynamic(its)]
     return Comparison(
         names=names,
         records=tuple(run.kept for run in recorded),
         ends_s=tuple(run.ends_s for run in recorded),
-        summaries=tuple(map(summarise, names, recorded)),
+        summaries=summaries,
         baseline=0 if baseline is None else names.index(baseline),
         differences=differences(runs, names),
+        choices=choices(runs, names),
+        timelines=timelines,
+        times=times,
+        gain=gain(summaries, times, dynamic[0] if len(dynamic) == 1 else None),
     )
 
 
 def table(comparison: Comparison) -> list[list[Row]]:
-    """Rows of the table in groups: speed, prediction, planning, training."""
-    return [_speed(comparison), _prediction(comparison), _planning(comparison), _loss(comparison)]
+    """Rows of the table in groups: speed, use of time, prediction, planning, training."""
+    makers = (_speed, _time_use, _prediction, _planning, _loss)
+    return [group for make in makers if (group := make(comparison))]
 
 
 def text_table(comparison: Comparison) -> str:
-    """The table as text: quantities down, runs across, units last; then the differences."""
+    """The table as text, quantities down, runs across, units last; then differences and gain."""
     groups = table(comparison)
     label_width = max(len(row.label) for group in groups for row in group)
     widths = [
@@ -100,8 +127,11 @@ def text_table(comparison: Comparison) -> str:
 
     parts = [line("", comparison.names, "")]
     parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
-    if comparison.differences:
-        parts.append("\n".join([UNLIKE, *(f"  {each}" for each in comparison.differences)]))
+    for title, lines in ((UNLIKE, comparison.differences), (CHOICES, comparison.choices)):
+        if lines:
+            parts.append("\n".join([title, *(f"  {each}" for each in lines)]))
+    if comparison.gain:
+        parts.append(str(comparison.gain))
     return "\n\n".join(parts)
 
 
@@ -123,6 +153,20 @@ def _speed(comparison: Comparison) -> list[Row]:
         unit = f"x {comparison.names[comparison.baseline]}"
         rows.insert(1, Row("speed-up", unit, tuple(f"{s:.2f}" for s in speed_ups)))
     return rows
+
+
+def _time_use(comparison: Comparison) -> list[Row]:
+    """Shares of the time of ranks; none if no run tells them, and no use that no run has."""
+    known = [times for times in comparison.times if times is not None]
+    if not known:
+        return []
+
+    def cells(use: Use) -> tuple[str, ...]:
+        return tuple(NOTHING if t is None else _percent(t.share(use)) for t in comparison.times)
+
+    used = [use for use in Use if any(times.times_ms[use] > 0 for times in known)]
+    first, *others = [Row(f"  {use}", "%", cells(use)) for use in used]
+    return [Row(f"time of ranks, {first.label.strip()}", "%", first.cells), *others]
 
 
 def _prediction(comparison: Comparison) -> list[Row]:

@@ -28,10 +28,12 @@ class Drawing:
 
 
 def figures(comparison: Comparison) -> list[Drawing]:
-    """Figures of loss, throughput, padding and predictions of all runs."""
+    """Figures of training, throughput, padding and predictions of all runs."""
     return [
         Drawing("Loss by iteration", _loss_by_iteration(comparison)),
         Drawing("Loss by training time", _loss_by_time(comparison)),
+        Drawing("Learning rate", _learning_rate(comparison)),
+        Drawing("Gradient norm", _gradient_norm(comparison)),
         Drawing("Real tokens per second", _throughput(comparison)),
         Drawing("Padding efficiency", _padding(comparison)),
         Drawing("Iteration time, predicted and measured", _time(comparison)),
@@ -54,6 +56,23 @@ def _loss_by_time(comparison: Comparison) -> str:
         axes.set_xlim(left=0)
 
     return draw("loss-time", f"Loss by training time of {_all(comparison)}", paint)
+
+
+def _learning_rate(comparison: Comparison) -> str:
+    def paint(axes: Axes) -> None:
+        _by_iteration(axes, comparison, lambda r: r.learning_rate)
+        axes.set(ylabel="learning rate")
+        axes.set_ylim(bottom=0)
+
+    return draw("rate", f"Learning rate by iteration of {_all(comparison)}", paint)
+
+
+def _gradient_norm(comparison: Comparison) -> str:
+    def paint(axes: Axes) -> None:
+        _by_iteration(axes, comparison, lambda r: r.gradient_norm)
+        axes.set(ylabel="gradient norm before clipping")
+
+    return draw("norm", f"Gradient norm by iteration of {_all(comparison)}", paint)
 
 
 def _throughput(comparison: Comparison) -> str:

@@ -60,9 +60,13 @@ class Gantt:
     n_hidden_ranks: int
 
 
-def gantt(timeline: IterationTimeline) -> Gantt:
-    """The chart of an iteration's passes and updates; every rank has planned above measured."""
-    until_ms = max(timeline.planned_ms, timeline.measured_ms)
+def gantt(timeline: IterationTimeline, until_ms: float) -> Gantt:
+    """The chart of an iteration's passes and updates; every rank has planned above measured.
+
+    Args:
+        timeline: Timeline of the iteration.
+        until_ms: Time that fills the width, the same for all charts that are compared.
+    """
     per_ms = (WIDTH - LEFT - RIGHT) / until_ms
     ranks = timeline.ranks[:MOST_RANKS]
     top_of = {rank: i * (2 * LANE + RANK_GAP) for i, rank in enumerate(ranks)}

@@ -11,10 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.data.output_file import FileKind, check_output
-from dynapipe_hpc.report.comparison import UNLIKE, Comparison, table
+from dynapipe_hpc.report.comparison import CHOICES, UNLIKE, Comparison, table
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.gantt import Gantt, gantt
 from dynapipe_hpc.report.run_folder import RunFolder, write_atomically
+from dynapipe_hpc.report.time_bars import legend, time_bars
 from dynapipe_hpc.report.timeline import IterationTimeline
 
 _START, _TITLE_END = b"<!doctype html>", b"dynapipe-hpc report</title>"
@@ -69,8 +70,7 @@ def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) ->
         page: File to write.
 
     Raises:
-        InputError: The file cannot be written, or exists and is no such page, or a run's trace
-            is damaged.
+        InputError: The file cannot be written, or exists and is no such page.
     """
     if page.exists():
         check_output(page, [], PAGE, force=True)  # it can be made again
@@ -95,25 +95,34 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
     return environment.get_template("page.html").render(
         comparison=comparison,
         unlike=UNLIKE,
+        chosen=CHOICES,
         groups=table(comparison),
         figures=figures(comparison),
-        iterations=_iterations(runs, comparison.names),
+        iterations=_iterations(comparison),
+        uses=(bars := time_bars(comparison.times)),
+        legend=legend(bars),
         runs=[
             _run(run, name, page.parent) for run, name in zip(runs, comparison.names, strict=True)
         ],
     )
 
 
-def _iterations(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Iteration]:
-    """The last iteration traced in every run that has traces; if none, the last of each run."""
-    by_number = [{found.iteration: found for found in run.timelines()} for run in runs]
-    traced = [set(timelines) for timelines in by_number if timelines]
+def _iterations(comparison: Comparison) -> list[Iteration]:
+    """The last iteration traced in every run that has traces; if none, the last of each run.
+
+    All charts have one time scale.
+    """
+    traced = [set(timelines) for timelines in comparison.timelines if timelines]
     common = set.intersection(*traced) if traced else set()
-    return [
-        Iteration(index, name, timeline, gantt(timeline))
-        for index, (name, timelines) in enumerate(zip(names, by_number, strict=True))
+    shown = {
+        index: timelines[max(common or timelines)]
+        for index, timelines in enumerate(comparison.timelines)
         if timelines
-        for timeline in [timelines[max(common or timelines)]]
+    }
+    until_ms = max((max(t.planned_ms, t.measured_ms) for t in shown.values()), default=0.0)
+    return [
+        Iteration(index, comparison.names[index], timeline, gantt(timeline, until_ms))
+        for index, timeline in shown.items()
     ]
 
 

@@ -17,6 +17,7 @@ from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.iterations_file import IterationsFile
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
+from dynapipe_hpc.report.work_shares import PassShares
 
 Fact = str | int | float
 ITERATIONS = "iterations.csv"
@@ -155,12 +156,18 @@ class RunFolder:
         """
         self._iterations.add(record)
 
-    def add_trace(self, plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> None:
+    def add_trace(
+        self,
+        plans: Sequence[RankPlan],
+        traces: Sequence[IterationTrace],
+        shares: Sequence[Sequence[PassShares]] | None = None,
+    ) -> None:
         """Writes an iteration's plans as text and adds its timelines to trace.json.
 
         Args:
             plans: Plans of all ranks for one iteration.
             traces: Traces of the same ranks, in the same order.
+            shares: Shares of operations, see `timeline_of`.
         """
         folder = self.path / "plans"
         with writing(folder):
@@ -170,7 +177,7 @@ class RunFolder:
             folder / f"{plans[0].iteration:04d}.txt", grid(plans) + "\n", lasting=False
         )
         with writing(self._trace.path):
-            self._trace.add(timeline_of(plans, traces))
+            self._trace.add(timeline_of(plans, traces, shares))
 
     def close(self) -> None:
         """Closes the JSON array of trace.json."""

@@ -1,7 +1,7 @@
 """Timeline of one iteration: planned and measured bars of every rank."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -22,6 +22,7 @@ from dynapipe_hpc.plan.instruction import (
 )
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
+from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
 _Pass = Forward | Backward | BackwardInput | BackwardWeight
 
@@ -49,6 +50,7 @@ class Bar:
         shape: Rows and tokens per row of the micro-batch; None for updates.
         start_ms: Start, measured from the start of the iteration.
         end_ms: End, measured from the start of the iteration.
+        shares: Shares of a measured pass's operations; None if they are not known.
     """
 
     rank: int
@@ -58,6 +60,7 @@ class Bar:
     shape: tuple[int, int] | None
     start_ms: float
     end_ms: float
+    shares: WorkShares | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +90,25 @@ class IterationTimeline:
         return sorted({bar.rank for bar in self.planned + self.measured})
 
 
-def timeline_of(plans: Sequence[RankPlan], traces: Sequence[IterationTrace]) -> IterationTimeline:
+def timeline_of(
+    plans: Sequence[RankPlan],
+    traces: Sequence[IterationTrace],
+    shares: Sequence[Sequence[PassShares]] | None = None,
+) -> IterationTimeline:
     """Joins the plans and the traces of an iteration into its timeline.
 
     Args:
         plans: Plans of all ranks for one iteration.
         traces: Traces of the same ranks, in the same order.
+        shares: Shares of the micro-batches of every plan, see `PassWork.shares`, if known.
     """
-    pairs = zip(plans, traces, strict=True)
+    known: Sequence[Sequence[PassShares] | None] = shares or [None] * len(plans)
+    triples = zip(plans, traces, known, strict=True)
     return IterationTimeline(
         iteration=plans[0].iteration,
         planned_ms=plans[0].prediction.iteration_ms,
         planned=tuple(bar for plan in plans for bar in _planned(plan)),
-        measured=tuple(bar for plan, trace in pairs for bar in _measured(plan, trace)),
+        measured=tuple(bar for each in triples for bar in _measured(*each)),
     )
 
 
@@ -109,9 +118,17 @@ def _planned(plan: RankPlan) -> Iterator[Bar]:
         yield _bar(plan, step, start_ms, end_ms)
 
 
-def _measured(plan: RankPlan, trace: IterationTrace) -> Iterator[Bar]:
+def _measured(
+    plan: RankPlan, trace: IterationTrace, known: Sequence[PassShares] | None
+) -> Iterator[Bar]:
     times = zip(plan.instructions, trace.start_ms, trace.end_ms, strict=True)
-    return (_bar(plan, step, start_ms, end_ms) for step, start_ms, end_ms in times)
+    for step, start_ms, end_ms in times:
+        bar = _bar(plan, step, start_ms, end_ms)
+        if known is not None and isinstance(step, _Pass):
+            shares = known[step.microbatch]
+            is_forward = bar.kind is Kind.FORWARD
+            bar = replace(bar, shares=shares.forward if is_forward else shares.backward)
+        yield bar
 
 
 def _bar(plan: RankPlan, step: Instruction, start_ms: float, end_ms: float) -> Bar:

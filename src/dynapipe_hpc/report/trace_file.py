@@ -12,6 +12,7 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
+from dynapipe_hpc.report.work_shares import WorkShares
 
 Event = dict[str, Any]  # the format is an open JSON object
 
@@ -152,6 +153,8 @@ def _of_bar(bar: Bar, offset_ms: float, *, measured: bool) -> Event:
     if bar.shape is not None:
         rows, row_tokens = bar.shape
         event["args"] = {"microbatch": bar.microbatch, "rows": rows, "row_tokens": row_tokens}
+        if bar.shares is not None:
+            event["args"]["operations"] = bar.shares._asdict()
     return event
 
 
@@ -189,7 +192,18 @@ def _to_bar(event: Event, start_us: float) -> Bar:
         shape=(_count(args["rows"]), _count(args["row_tokens"])) if args else None,
         start_ms=start_ms,
         end_ms=start_ms + _time(event["dur"]) / 1e3,
+        shares=_shares(args["operations"]) if args and "operations" in args else None,
     )
+
+
+def _shares(values: dict[str, Any]) -> WorkShares:
+    return WorkShares(*(_share(values[name]) for name in WorkShares._fields))
+
+
+def _share(value: object) -> float:
+    if not 0 <= (share := _time(value)) <= 1:
+        raise ValueError(f"{quoted(value)} is not a share")
+    return share
 
 
 def _count(value: object) -> int:

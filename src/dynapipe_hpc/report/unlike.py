@@ -1,28 +1,60 @@
-"""Settings in which compared runs differ although they should be equal: data, model, machine."""
+"""Settings in which compared runs differ: those that should be equal, and those compared."""
 
-import tomllib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.settings import settings_of
 
-# Runs are compared to judge layouts and planners, so these may differ.
-_TABLES = ("data", "model")
-_KEYS = ("training.dtype", "training.threads", "training.loss_weighting")
-_LEFT_OUT = {"data.verify", "model.layers_per_stage"}
+# Runs are compared to judge layouts and planners, so other settings of these tables may differ.
+_EQUAL_TABLES = ("data.", "model.")
+_EQUAL_KEYS = ("training.dtype", "training.threads", "training.loss_weighting")
+_CHOSEN_TABLES = ("planner.", "cluster.", "executor.", "training.")
+_CHOSEN_KEYS = ("model.layers_per_stage",)
+_LEFT_OUT = {"data.verify", *_CHOSEN_KEYS}
 _FACTS = ("ranks", "device", "processor")
 
 
 def differences(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, ...]:
-    """Lines about facts in which runs differ: data, model, dtype, ranks, devices.
+    """Lines about facts that should be equal but are not: data, model, dtype, ranks, devices.
 
     Args:
         runs: The runs.
         names: Names of the runs, in the same order.
     """
-    facts = [dict(_facts(run)) for run in runs]
-    keys = dict.fromkeys(key for of_run in facts for key in of_run)
-    lines = (_line(key, [of_run.get(key, "not known") for of_run in facts], names) for key in keys)
+    return _lines([dict(_facts(run)) for run in runs], names, "not known")
+
+
+def choices(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, ...]:
+    """Lines about other settings in which runs differ: how they are planned, placed and trained.
+
+    Args:
+        runs: The runs.
+        names: Names of the runs, in the same order.
+    """
+    return _lines([dict(_choices(run)) for run in runs], names, "not set")
+
+
+def _facts(run: RunFolder) -> Iterator[tuple[str, str]]:
+    for name, value in settings_of(run).items():
+        if (name.startswith(_EQUAL_TABLES) and name not in _LEFT_OUT) or name in _EQUAL_KEYS:
+            yield name, str(value)
+    for name in _FACTS:
+        if name in run.machine:
+            yield name, str(run.machine[name])
+
+
+def _choices(run: RunFolder) -> Iterator[tuple[str, str]]:
+    for name, value in settings_of(run).items():
+        is_chosen = name.startswith(_CHOSEN_TABLES) or name in _CHOSEN_KEYS
+        if is_chosen and name not in _EQUAL_KEYS:
+            yield name, str(value)
+
+
+def _lines(
+    runs: Sequence[Mapping[str, str]], names: Sequence[str], missing: str
+) -> tuple[str, ...]:
+    keys = dict.fromkeys(key for run in runs for key in run)
+    lines = (_line(key, [run.get(key, missing) for run in runs], names) for key in keys)
     return tuple(line for line in lines if line)
 
 
@@ -34,23 +66,3 @@ def _line(key: str, values: Sequence[str], names: Sequence[str]) -> str:
     if len(named) == 1:
         return ""
     return f"{key}: " + "; ".join(f"{value} in {', '.join(n)}" for value, n in named.items())
-
-
-def _facts(run: RunFolder) -> Iterator[tuple[str, str]]:
-    config = tomllib.loads(run.config)
-    for table in _TABLES:
-        for key, value in _table(config, table).items():
-            if (name := f"{table}.{key}") not in _LEFT_OUT:
-                yield name, str(value)
-    for name in _KEYS:
-        table, key = name.split(".")
-        if key in _table(config, table):
-            yield name, str(_table(config, table)[key])
-    for name in _FACTS:
-        if name in run.machine:
-            yield name, str(run.machine[name])
-
-
-def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
-    found = config.get(name, {})
-    return found if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.run.record import Execution
 from dynapipe_hpc.experiment.run.run_lock import RunLock
@@ -17,6 +18,7 @@ from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.report.run_folder import RunFolder
 
 PLACEMENT = Placement((4,))
+SAMPLES = [Sample(i, 7, 5) for i in (2, 4, 7)]
 Output = pytest.CaptureFixture[str]
 
 
@@ -56,7 +58,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
     lock = RunLock(folder, "")
     lock.acquire()
     try:
-        yield RunLog(trained_for(10), PLACEMENT, folder, 1, 0, lock)
+        yield RunLog(trained_for(10), Placement((2, 2)), folder, 1, 0, lock)
     finally:
         lock.release()
 
@@ -64,18 +66,20 @@ def log_of(folder: Path) -> Iterator[RunLog]:
 def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         for iteration in range(5):
-            log.add(record(iteration), executions(iteration))
+            log.add(record(iteration), executions(iteration), SAMPLES)
         log.close()
     run = RunFolder.open(tmp_path / "run")
     assert [timeline.iteration for timeline in run.timelines()] == list(range(5))
+    padding = {bar.shares.padding for t in run.timelines() for bar in t.measured if bar.shares}
+    assert all(0 < share < 1 for share in padding)
     assert len(list(run.records())) == len(list((tmp_path / "run" / "plans").iterdir())) == 5
 
 
 def test_a_trace_that_cannot_be_written_ends_the_run_at_the_next(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         (tmp_path / "run" / "plans").write_text("in the way")
-        log.add(record(0), executions(0))
+        log.add(record(0), executions(0), SAMPLES)
         with pytest.raises(RunError, match="plans"):
-            log.add(record(1), executions(1))
+            log.add(record(1), executions(1), SAMPLES)
         with pytest.raises(RunError, match="plans"):
             log.close()

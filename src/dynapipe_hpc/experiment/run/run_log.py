@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
@@ -16,6 +17,7 @@ from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.work_shares import PassWork
 from dynapipe_hpc.training.learning_rate import describe_change
 
 
@@ -36,6 +38,7 @@ class RunLog:
     ) -> None:
         """Creates a run folder, or continues one in which `n_done` iterations are done."""
         self._lock = lock
+        self._work = PassWork(config.model.architecture, placement)
         self._tracer = ThreadPoolExecutor(1, "traces")
         self._tracing: Future[None] = Future()
         self._tracing.set_result(None)
@@ -51,8 +54,15 @@ class RunLog:
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
 
-    def add(self, record: IterationRecord, traced: Sequence[Execution]) -> None:
-        """Adds an iteration; `traced` holds the executions of the first shard's ranks, or none.
+    def add(
+        self, record: IterationRecord, traced: Sequence[Execution], samples: Sequence[Sample]
+    ) -> None:
+        """Adds an iteration.
+
+        Args:
+            record: Record of the iteration.
+            traced: Executions of the first shard's ranks if they are to be written, or none.
+            samples: Global batch.
 
         Raises:
             RunError: The file system refuses, now or when the trace before this one was written;
@@ -64,8 +74,11 @@ class RunLog:
         print(f"{line_of(record)}\n", end="", flush=True)
         if traced:
             self._tracing.result()
-            plans, traces = [e.plan for e in traced], [e.trace for e in traced]
-            self._tracing = self._tracer.submit(self._folder.add_trace, plans, traces)
+            self._tracing = self._tracer.submit(self._trace, traced, samples)
+
+    def _trace(self, traced: Sequence[Execution], samples: Sequence[Sample]) -> None:
+        plans, traces = [e.plan for e in traced], [e.trace for e in traced]
+        self._folder.add_trace(plans, traces, [self._work.shares(p, samples) for p in plans])
 
     def close(self) -> None:
         """Closes the run folder when the last trace is written.

@@ -97,7 +97,8 @@ def train(
         n_shards = rank.config.cluster.n_shards
         if log is not None:
             # The shards of a stage execute the same plan in step, so one represents all.
-            log.add(record_of(reports, n_shards, samples, measured_ms), traced[::n_shards])
+            record = record_of(reports, n_shards, samples, measured_ms)
+            log.add(record, traced[::n_shards], samples)
         checkpoints.after_iteration(iteration + 1)
         rank.position.enter(Phase.REPORTS, iteration)
         # Ranks may receive the signal at different times, or only one of them: all stop together.

@@ -1,0 +1,101 @@
+"""Where the time of ranks went in an iteration, from its timeline.
+
+See docs/formats.md, "Where the time of ranks went".
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+
+from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
+
+STEP = "step"
+
+
+class Use(StrEnum):
+    """What a rank spends time on."""
+
+    REAL = "real work"
+    PADDING = "padding"
+    ACROSS_DOCUMENTS = "attention across documents"
+    RECOMPUTED = "recomputation"
+    BUBBLE = "bubble"
+    TRANSFER = "transfers"
+    PLAN = "waiting for plans"
+    UPDATE = "update"
+    REST = "rest"
+
+
+UseTimes = Mapping[Use, float]
+"""Milliseconds by use, of the average rank in an iteration."""
+
+
+def rank_time(
+    timeline: IterationTimeline, measured_ms: float, waited_ms: float, n_stages: int
+) -> UseTimes | None:
+    """The time of the average rank by use; the sum is the time of the iteration.
+
+    Args:
+        timeline: Timeline of the iteration.
+        measured_ms: Time of the iteration, waiting for plans included.
+        waited_ms: Longest time for which a rank waited for its plan: no rank starts before.
+        n_stages: Number of pipeline stages; rank r executes stage r modulo this number.
+
+    Returns:
+        Milliseconds by use; None if the trace does not tell what passes computed.
+    """
+    bars = timeline.measured
+    if not bars or any(bar.shares is None for bar in bars if bar.kind in _PASSES):
+        return None
+    iteration_ms = max(measured_ms, waited_ms + timeline.measured_ms)
+    times_ms = dict.fromkeys(Use, 0.0)
+    n_ranks = len({bar.rank for bar in bars})
+    for use, time_ms in _uses(bars, timeline.measured_ms, n_stages):
+        times_ms[use] += time_ms / n_ranks
+    times_ms[Use.PLAN] = waited_ms
+    times_ms[Use.REST] = iteration_ms - sum(times_ms.values())
+    return times_ms
+
+
+_PASSES = (Kind.FORWARD, Kind.BACKWARD)
+
+
+def _uses(bars: Sequence[Bar], until_ms: float, n_stages: int) -> Iterator[tuple[Use, float]]:
+    """Times of all ranks, by parts of bars and what follows the last one."""
+    sends = {bar.label: bar.start_ms for bar in bars if bar.kind is Kind.TRANSFER}
+    reached: dict[tuple[str, int], float] = {}
+    for bar in bars:
+        if bar.kind is Kind.UPDATE:
+            group = _update_group(bar, n_stages)
+            reached[group] = max(bar.start_ms, reached.get(group, 0.0))
+    for bar in bars:
+        match bar.kind:
+            case Kind.FORWARD | Kind.BACKWARD:
+                took_ms = bar.end_ms - bar.start_ms
+                # In the order of WorkShares.
+                uses = (Use.REAL, Use.PADDING, Use.ACROSS_DOCUMENTS, Use.RECOMPUTED)
+                for use, share in zip(uses, bar.shares or (), strict=True):
+                    yield use, share * took_ms
+            case Kind.TRANSFER:
+                yield Use.TRANSFER, bar.end_ms - bar.start_ms
+            case Kind.WAIT:
+                # A wait for a send, `a0>!`, is one for the transfer; no label is that of its start.
+                sent_ms = sends.get(f"{bar.label.removesuffix('<!')}>{bar.rank}", bar.start_ms)
+                yield from _divided(bar, sent_ms, Use.TRANSFER)
+            case Kind.UPDATE:
+                yield from _divided(bar, reached[_update_group(bar, n_stages)], Use.UPDATE)
+    ends_ms: dict[int, float] = {}
+    for bar in bars:
+        ends_ms[bar.rank] = max(bar.end_ms, ends_ms.get(bar.rank, 0.0))
+    yield from ((Use.BUBBLE, until_ms - end_ms) for end_ms in ends_ms.values())
+
+
+def _divided(bar: Bar, ready_ms: float, use: Use) -> Iterator[tuple[Use, float]]:
+    """A bubble until another rank is ready, then a use."""
+    idle_until_ms = min(max(bar.start_ms, ready_ms), bar.end_ms)
+    yield Use.BUBBLE, idle_until_ms - bar.start_ms
+    yield use, bar.end_ms - idle_until_ms
+
+
+def _update_group(bar: Bar, n_stages: int) -> tuple[str, int]:
+    """Ranks that an update needs: all for the step, those of the same stage for the reduction."""
+    return bar.label, 0 if bar.label == STEP else bar.rank % n_stages

@@ -1,0 +1,70 @@
+"""Where the time of a run's ranks went, over its traced iterations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.rank_time import Use, rank_time
+from dynapipe_hpc.report.timeline import IterationTimeline
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUse:
+    """Time of the average rank by use, in the mean of some iterations.
+
+    Attributes:
+        times_ms: Time per iteration by use; the sum is the iteration's time.
+        real_tokens: Real tokens per iteration.
+        n_iterations: Number of iterations.
+    """
+
+    times_ms: Mapping[Use, float]
+    real_tokens: float
+    n_iterations: int
+
+    @property
+    def iteration_ms(self) -> float:
+        """Time of an iteration."""
+        return sum(self.times_ms.values())
+
+    def share(self, use: Use) -> float:
+        """Fraction of all time."""
+        return self.times_ms[use] / self.iteration_ms
+
+
+def time_use(
+    records: Sequence[IterationRecord],
+    n_warm_up: int,
+    timelines: Mapping[int, IterationTimeline],
+    n_stages: int,
+) -> TimeUse | None:
+    """The use of time in the traced iterations after the warm-up; if there is none, in all traced.
+
+    Args:
+        records: Iterations of the run.
+        n_warm_up: Number of iterations at the start that are not counted as steady.
+        timelines: Timelines of the traced iterations, by number.
+        n_stages: Number of pipeline stages.
+
+    Returns:
+        None if no iteration was traced, or the trace does not tell what passes computed.
+    """
+    traced = [k for k, record in enumerate(records) if record.iteration in timelines]
+    steady = [k for k in traced if k >= n_warm_up] or traced
+    found = [
+        (record, rank_time(timelines[record.iteration], *_measured(record), n_stages))
+        for record in (records[k] for k in steady)
+    ]
+    known = [(record, times_ms) for record, times_ms in found if times_ms is not None]
+    if not known:
+        return None
+    return TimeUse(
+        times_ms={use: fmean(times_ms[use] for _, times_ms in known) for use in Use},
+        real_tokens=fmean(record.real_tokens for record, _ in known),
+        n_iterations=len(known),
+    )
+
+
+def _measured(record: IterationRecord) -> tuple[float, float]:
+    return record.measured_ms, record.waited_ms

@@ -1,0 +1,37 @@
+"""Mistakes in reports and in what they are made from."""
+
+from tests.mutants.mutant import Mutant
+
+SHARES = ("tests/report/test_work_shares.py",)
+TIMES = ("tests/report/test_time_use.py",)
+GAIN = ("tests/report/test_gain.py",)
+
+REPORTS = (
+    Mutant("report/work_shares.py", "float(in_rows.pairs - alone.pairs)", "float(in_rows.pairs)",
+           "attention within documents counts as across them", SHARES),
+    Mutant("report/work_shares.py", "if microbatch.layout is Layout.PACKED:", "if False:",
+           "packed rows attend across documents", SHARES),
+    Mutant("report/work_shares.py", "(BACKWARD_WORK * forward + recomputed)",
+           "(forward + recomputed)", "a backward pass is as long as a forward pass", SHARES),
+    Mutant("report/work_shares.py", "rest = 1 - again", "rest = 1",
+           "shares of a recomputed pass are more than the whole", SHARES),
+    Mutant("report/work_shares.py", "work, count = part.work.forward, held[kind]",
+           "work, count = part.work.forward, 1", "parts count on stages without them", SHARES),
+    Mutant("report/rank_time.py", "min(max(bar.start_ms, ready_ms), bar.end_ms)", "bar.start_ms",
+           "waiting for a busy rank counts as a transfer", TIMES),
+    Mutant("report/rank_time.py", "0 if bar.label == STEP else bar.rank % n_stages",
+           "bar.rank % n_stages", "the step waits for one stage only", TIMES),
+    Mutant("report/rank_time.py", "0 if bar.label == STEP else bar.rank % n_stages", "0",
+           "the reduction waits for all stages", TIMES),
+    Mutant("report/rank_time.py", "(Use.BUBBLE, until_ms - end_ms)", "(Use.BUBBLE, 0.0)",
+           "idling at the end is no bubble", TIMES),
+    Mutant("report/rank_time.py", "max(measured_ms, waited_ms + timeline.measured_ms)",
+           "timeline.measured_ms", "waiting for plans takes no time", TIMES),
+    Mutant("report/time_use.py", "[k for k in traced if k >= n_warm_up] or traced", "traced",
+           "the warm-up counts", TIMES),
+    Mutant("report/time_bars.py", "100 * time_ms / longest_ms", "100 * times.share(use)",
+           "every bar has a scale of its own", TIMES),
+    Mutant("report/gain.py", "if i != subject", "", "a run is compared with itself", GAIN),
+    Mutant("report/gain.py", "other.real_tokens / own.real_tokens / other.iteration_ms",
+           "1 / other.iteration_ms", "times are compared whatever the tokens", GAIN),
+)  # fmt: skip

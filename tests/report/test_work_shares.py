@@ -1,0 +1,102 @@
+"""Shares of operations, against counting tokens and pairs one by one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.examples.example_runs import example_plans
+
+from dynapipe_hpc.architecture.gpt import Gpt
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.t5 import T5
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.report.work_shares import PassShares, PassWork
+
+WIDTH, INNER = 8, 32
+LINEAR = 8 * WIDTH**2 + 4 * WIDTH * INNER  # operations of a layer per token
+PER_PAIR = 4 * WIDTH
+GPT = ModelShape(
+    n_layers=3, hidden_size=WIDTH, n_heads=2, ffn_size=INNER, vocab_size=11, max_tokens=64
+)
+LENGTHS = {0: 5, 1: 9, 2: 3, 3: 2}
+SAMPLES = [Sample(i, n - 1, 1) for i, n in LENGTHS.items()]
+
+
+def in_the_middle(microbatch: MicroBatch) -> PassShares:
+    """Shares on a stage that holds one layer of a GPT and nothing else."""
+    return shares(PassWork(Gpt(GPT), Placement((1, 1, 1))), microbatch, 1, SAMPLES)
+
+
+def shares(
+    work: PassWork, microbatch: MicroBatch, stage: int, samples: Sequence[Sample]
+) -> PassShares:
+    plan = replace(example_plans()[0], microbatches=(microbatch,), stage=stage)
+    (found,) = work.shares(plan, samples)
+    assert sum(found.forward) == pytest.approx(1)
+    assert sum(found.backward) == pytest.approx(1)
+    return found
+
+
+def counted(rows: Sequence[Sequence[int]], row_tokens: int) -> tuple[float, float, float]:
+    """Operations of a layer that are real, padding and across documents, position by position."""
+    real = padding = across = 0
+    for row in rows:
+        owners = [sample for sample in row for _ in range(LENGTHS[sample])]
+        owners += [-1] * (row_tokens - len(owners))
+        for own in owners:
+            real, padding = (real + LINEAR, padding) if own >= 0 else (real, padding + LINEAR)
+            for other in owners:
+                if own < 0 or other < 0:
+                    padding += PER_PAIR
+                elif own == other:
+                    real += PER_PAIR
+                else:
+                    across += PER_PAIR
+    total = real + padding + across
+    return real / total, padding / total, across / total
+
+
+@pytest.mark.parametrize("layout", [Layout.PADDED, Layout.DENSE])
+def test_shares_are_those_of_counting_every_pair(layout: Layout) -> None:
+    rows = ((0,), (1,), (2,)) if layout is Layout.PADDED else ((0, 1), (2, 3))
+    found = in_the_middle(MicroBatch(rows, 16, layout=layout))
+    assert found.forward == pytest.approx((*counted(rows, 16), 0))
+    assert found.backward == pytest.approx(found.forward)
+
+
+def test_packed_rows_have_no_attention_across_documents_and_little_padding() -> None:
+    packed = MicroBatch(((0, 1, 2),), 24, layout=Layout.PACKED, offsets=(0, 5, 14, 17))
+    pairs = 25 + 81 + 9
+    total = 24 * LINEAR + pairs * PER_PAIR
+    expected = ((17 * LINEAR + pairs * PER_PAIR) / total, 7 * LINEAR / total, 0, 0)
+    assert in_the_middle(packed).forward == pytest.approx(expected)
+
+
+def test_a_recomputed_layer_is_a_third_of_its_backward_pass() -> None:
+    found = in_the_middle(MicroBatch(((0,), (1,)), 16, recompute=Recompute.FULL))
+    assert found.forward.recomputed == 0
+    assert found.backward.recomputed == pytest.approx(1 / 3)
+    assert found.backward.padding == pytest.approx(found.forward.padding * 2 / 3)
+
+
+def test_the_head_counts_on_the_stage_that_holds_it() -> None:
+    work = PassWork(Gpt(GPT), Placement((1, 1, 1)))
+    last = shares(work, MicroBatch(((1,),), 16), 2, SAMPLES)
+    head = 2 * WIDTH * 11
+    total = 16 * (LINEAR + head) + 256 * PER_PAIR
+    assert last.forward.real == pytest.approx((9 * (LINEAR + head) + 81 * PER_PAIR) / total)
+    assert last.backward.recomputed == pytest.approx(16 * head / (2 * total + 16 * head))
+
+
+def test_a_decoder_attends_to_both_sides() -> None:
+    shape = GPT.model_copy(update={"family": "t5", "head_size": WIDTH // 2})
+    samples = [Sample(0, 6, 2), Sample(1, 4, 3)]
+    microbatch = MicroBatch(((0,), (1,)), 8, target_tokens=4)
+    found = shares(PassWork(T5(shape), Placement((3, 1, 1, 1))), microbatch, 2, samples)
+    # Its own maps, cross-attention's for queries and output, and those for keys and values.
+    own, source = LINEAR + 4 * WIDTH**2, 4 * WIDTH**2
+    real = 5 * own + 10 * source + (2 * 8 + 3 * 7) * PER_PAIR
+    total = 8 * own + 16 * source + 2 * 4 * 12 * PER_PAIR
+    assert found.forward == pytest.approx((real / total, 1 - real / total, 0, 0))
