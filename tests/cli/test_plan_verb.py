@@ -321,6 +321,7 @@ def test_an_explanation_lists_the_candidates_and_marks_the_best(
     assert float(won_ms) <= min(map(float, constructed))
     assert re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", rules)
     assert "\nthe same micro-batches in 1F1B: " in text
+    assert "\noutliers: " in text
 
 
 def test_an_iteration_below_zero_is_refused(

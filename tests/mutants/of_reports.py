@@ -5,6 +5,8 @@ from tests.mutants.mutant import Mutant
 SHARES = ("tests/report/test_work_shares.py",)
 TIMES = ("tests/report/test_time_use.py",)
 GAIN = ("tests/report/test_gain.py",)
+OUTLIER = ("tests/planner/schedule/test_outlier.py",)
+RECORD = ("tests/experiment/run/test_record.py",)
 
 REPORTS = (
     Mutant("report/work_shares.py", "float(in_rows.pairs - alone.pairs)", "float(in_rows.pairs)",
@@ -34,4 +36,17 @@ REPORTS = (
     Mutant("report/gain.py", "if i != subject", "", "a run is compared with itself", GAIN),
     Mutant("report/gain.py", "other.real_tokens / own.real_tokens / other.iteration_ms",
            "1 / other.iteration_ms", "times are compared whatever the tokens", GAIN),
+    # outliers
+    Mutant("planner/schedule/outlier.py", "self.with_ms - self.without_ms - self.share_ms",
+           "self.with_ms - self.without_ms", "its share of the work counts as added", OUTLIER),
+    Mutant("planner/schedule/outlier.py", "self.work_ms / self.n_ranks", "self.work_ms",
+           "its work counts as if one rank did it all", OUTLIER),
+    Mutant("planner/schedule/outlier.py", "len(ids) > 1 or len(samples) == 1", "len(samples) == 1",
+           "two samples of a micro-batch are taken for one", OUTLIER),
+    Mutant("planner/schedule/outlier.py", "kept // n_kinds > index", "kept // n_kinds >= 0",
+           "micro-batches before it are renumbered, too", OUTLIER),
+    Mutant("planner/schedule/outlier.py", "int(np.argmax([work_ms.max() for work_ms in works_ms]))",
+           "0", "only the first replica has outliers", OUTLIER),
+    Mutant("experiment/run/record.py", "max(reports, key=lambda report: report.outlier_sample)",
+           "reports[0]", "only the first rank's plans have outliers", RECORD),
 )  # fmt: skip

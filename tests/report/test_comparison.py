@@ -74,6 +74,22 @@ def test_an_unknown_baseline_is_named(tmp_path: Path) -> None:
         compare(runs, baseline="c")
 
 
+def test_iterations_that_one_sample_lengthens_are_counted_and_the_worst_is_named(
+    tmp_path: Path,
+) -> None:
+    run = write_run(tmp_path / "x", 2)
+    for k, added_ms in ((2, 30.0), (3, 120.0)):
+        run.add(record(k, outlier_sample=k, outlier_tokens=1000 * k, outlier_ms=added_ms))
+    *_, lines = text_table(compare([run])).split("\n\n")
+    assert lines.splitlines() == [
+        "one sample alone lengthens iterations of:",
+        "  x: in 2 of 4 iterations, by 75.0 ms on average; most by sample 3 (3,000 tokens) in "
+        "iteration 3: 120 of 450 ms predicted",
+    ]
+    write_page([run], compare([run]), tmp_path / "r.html")
+    assert "<li>x: in 2 of 4 iterations" in (tmp_path / "r.html").read_text()
+
+
 def unlike_runs(path: Path) -> list[RunFolder]:
     """Runs of other data, model and machine; they may differ in layers, planner and seed."""
     runs = []

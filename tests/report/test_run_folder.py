@@ -193,8 +193,22 @@ def test_iterations_are_read_one_after_the_other(tmp_path: Path) -> None:
     os.truncate(tmp_path / "x" / "iterations.csv", 1 << 40)
     records = RunFolder.open(tmp_path / "x").records()
     assert [next(records).iteration for _ in range(2)] == [0, 1]
-    with pytest.raises(InputError, match=r"csv:4: has 1 values, not 15"):
+    with pytest.raises(InputError, match=r"csv:4: has 1 values, not 18"):
         next(records)
+
+
+def test_a_file_of_an_earlier_version_has_no_outliers_and_gets_columns_for_them(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path / "x", 3, outlier_sample=4, outlier_tokens=90, outlier_ms=7.5)
+    file = tmp_path / "x" / "iterations.csv"
+    lines = file.read_text().splitlines()
+    file.write_text("".join(line.rsplit(",", 3)[0] + "\n" for line in lines))
+    assert list(RunFolder.open(tmp_path / "x").records()) == [record(k) for k in range(3)]
+    RunFolder.resume(tmp_path / "x", "", {}, 2).add(record(2, outlier_sample=1))
+    assert file.read_text().splitlines()[0] == lines[0]
+    found = [r.outlier_sample for r in RunFolder.open(tmp_path / "x").records()]
+    assert found == [-1, -1, 1]
 
 
 def test_other_columns_are_named(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 from dynapipe_hpc.planner.from_config import chooser, schedule_rules
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 from dynapipe_hpc.planner.schedule.may_split import may_split
+from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,15 @@ class Planner:
         )
         check_plans(plans)
         return plans
+
+    def outlier(self, choice: Choice, samples: Sequence[Sample]) -> Outlier | None:
+        """The sample that alone lengthens the chosen plan, if there is one; see `find_outlier`.
+
+        Args:
+            choice: A choice of this planner for the samples.
+            samples: Global batch, in any order.
+        """
+        return find_outlier(choice.pipelines, samples, self.cost, self.cluster.link)
 
     def lower_bound_ms(self, choice: Choice, samples: Sequence[Sample]) -> float:
         """Lower bound of the time of plans like the chosen one, see `lower_bound.lower_bound_ms`.

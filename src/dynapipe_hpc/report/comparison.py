@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.gain import Gain, gain
@@ -21,6 +22,7 @@ MIB = 2**20
 NOTHING = "–"
 UNLIKE = "warning: these runs differ in more than how they train:"
 CHOICES = "these runs differ in:"
+OUTLIERS = "one sample alone lengthens iterations of:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,12 @@ def text_table(comparison: Comparison) -> str:
 
     parts = [line("", comparison.names, "")]
     parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
-    for title, lines in ((UNLIKE, comparison.differences), (CHOICES, comparison.choices)):
+    told = (
+        (OUTLIERS, outliers(comparison)),
+        (UNLIKE, comparison.differences),
+        (CHOICES, comparison.choices),
+    )
+    for title, lines in told:
         if lines:
             parts.append("\n".join([title, *(f"  {each}" for each in lines)]))
     if comparison.gain:
@@ -224,6 +231,23 @@ def _number(value: float) -> str:
 
 def _mib(n_bytes: int) -> str:
     return _number(n_bytes / MIB)
+
+
+def outliers(comparison: Comparison) -> list[str]:
+    """A line per run in which single samples alone lengthen iterations."""
+    lines = []
+    for name, records in zip(comparison.names, comparison.records, strict=True):
+        found = [record for record in records if record.has_outlier]
+        if found:
+            worst = max(found, key=lambda record: record.outlier_ms)
+            lines.append(
+                f"{name}: in {len(found):,} of {len(records):,} iterations, by "
+                f"{_number(fmean(r.outlier_ms for r in found))} ms on average; most by sample "
+                f"{worst.outlier_sample} ({worst.outlier_tokens:,} tokens) in iteration "
+                f"{worst.iteration}: {_number(worst.outlier_ms)} of "
+                f"{_number(worst.predicted_ms)} ms predicted"
+            )
+    return lines
 
 
 def _percent(share: float) -> str:

@@ -1,5 +1,6 @@
 """Record of an iteration: one line of iterations.csv."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -26,6 +27,9 @@ class IterationRecord:
         planning_ms: Time that one core spent planning this iteration.
         waited_ms: Longest time that a rank waited for its plan.
         plans_ahead: Number of later plans that were ready when this one was taken.
+        outlier_sample: Index of the sample that alone lengthens the iteration; -1 if none does.
+        outlier_tokens: Number of its tokens; 0 without one.
+        outlier_ms: Predicted time that it adds beyond its share of the work; 0 without one.
     """
 
     iteration: int
@@ -43,29 +47,40 @@ class IterationRecord:
     planning_ms: float
     waited_ms: float
     plans_ahead: int
+    outlier_sample: int = -1
+    outlier_tokens: int = 0
+    outlier_ms: float = 0.0
+
+    @property
+    def has_outlier(self) -> bool:
+        """Whether one sample alone lengthens the iteration."""
+        return self.outlier_sample >= 0
 
 
 COLUMNS = tuple(field.name for field in fields(IterationRecord))
+EARLIER_COLUMNS = COLUMNS[: COLUMNS.index("outlier_sample")]
+"""Columns of files written before there were outliers."""
 INTEGERS = {field.name for field in fields(IterationRecord) if field.type is int}
 POSITIVE = ("real_tokens", "padded_tokens", "predicted_ms", "measured_ms")
 LARGEST = 1e18
 
 
-def parse_line(line: str, where: str) -> IterationRecord:
+def parse_line(line: str, where: str, columns: Sequence[str] = COLUMNS) -> IterationRecord:
     """Parses a line of iterations.csv.
 
     Args:
         line: Comma-separated values.
         where: File and line number, for the message.
+        columns: Columns of the file; fields without one have their defaults.
 
     Raises:
         InputError: A value is missing, not a number, or impossible.
     """
     row = line.strip().split(",")
-    if len(row) != len(COLUMNS):
-        raise InputError(f"{where}: has {len(row)} values, not {len(COLUMNS)}; remove the line")
+    if len(row) != len(columns):
+        raise InputError(f"{where}: has {len(row)} values, not {len(columns)}; remove the line")
     values: dict[str, Any] = {
-        column: _value(column, cell, where) for column, cell in zip(COLUMNS, row, strict=True)
+        column: _value(column, cell, where) for column, cell in zip(columns, row, strict=True)
     }
     for column in POSITIVE:
         if not 0 < values[column] <= LARGEST:

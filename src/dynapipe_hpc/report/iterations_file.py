@@ -7,7 +7,12 @@ from pathlib import Path
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.replacing import replacing, writing
-from dynapipe_hpc.report.iteration_record import COLUMNS, IterationRecord, parse_line
+from dynapipe_hpc.report.iteration_record import (
+    COLUMNS,
+    EARLIER_COLUMNS,
+    IterationRecord,
+    parse_line,
+)
 
 MOST_LINE_CHARACTERS = 1 << 16
 _HEADER = ",".join(COLUMNS) + "\n"
@@ -56,10 +61,11 @@ class IterationsFile:
         if reason := why_unreadable(self.path):
             raise InputError(f"{self.path}: cannot be read: {reason}")
         lines, last = self._lines(), -1
-        if next(lines, "") != _HEADER:
+        columns = next(lines, "").rstrip("\n").split(",")
+        if columns not in (list(COLUMNS), list(EARLIER_COLUMNS)):
             raise InputError(f"{self.path}:1: the columns must be {','.join(COLUMNS)}")
         for number, line in enumerate(lines, start=2):
-            record = parse_line(line, where := f"{self.path}:{number}")
+            record = parse_line(line, where := f"{self.path}:{number}", columns)
             if record.iteration <= last:
                 raise InputError(
                     f"{where}: iteration {record.iteration} comes after iteration {last}: two runs "

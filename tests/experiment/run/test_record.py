@@ -7,6 +7,7 @@ from tests.examples.example_runs import PREDICTED_MS, example_plans, example_tra
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.run.record import Execution, RankReport, line_of, record_of
+from dynapipe_hpc.planner.schedule.outlier import Outlier
 
 SAMPLES = [Sample(4, 9, 1), Sample(2, 8, 8), Sample(7, 3, 3)]
 
@@ -45,6 +46,15 @@ def test_shards_of_a_stage_count_once_and_the_fullest_rank_tells_the_peak() -> N
 def test_a_report_is_a_few_numbers() -> None:
     [first, _] = executions()
     assert all(isinstance(value, int | float) for value in astuple(RankReport.of(first)))
+
+
+def test_the_log_names_the_sample_that_alone_lengthens_the_iteration() -> None:
+    first, second = executions()
+    outlier = Outlier(2, 1600, with_ms=500.0, without_ms=100.0, work_ms=440.0, n_ranks=2)
+    planned = [first, replace(second, outlier=outlier)]
+    record = record_of([RankReport.of(one) for one in planned], 1, SAMPLES, measured_ms=80.0)
+    assert (record.outlier_sample, record.outlier_tokens, record.outlier_ms) == (2, 1600, 180)
+    assert line_of(record).endswith("plans ahead, sample 2 (1,600 tokens) adds 180 ms")
 
 
 def test_the_log_says_when_an_update_was_left_out() -> None:

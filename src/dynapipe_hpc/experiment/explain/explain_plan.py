@@ -14,6 +14,7 @@ from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import name_of
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 
@@ -52,6 +53,18 @@ def explain_gain(choice: Choice, cost: CostModel, cluster: Cluster) -> str:
     return (
         f"the same micro-batches in 1F1B: {plain_ms:,.1f} ms, "
         f"{100 * (plain_ms / chosen_ms - 1):z.1f} % more than the {chosen_ms:,.1f} ms of the plan"
+    )
+
+
+def explain_outlier(outlier: Outlier | None) -> str:
+    """The sample that alone lengthens the iteration, with the time that it takes and adds."""
+    if outlier is None:
+        return "outliers: no sample alone lengthens the iteration"
+    return (
+        f"outliers: sample {outlier.sample_id} ({outlier.tokens:,} tokens): without its "
+        f"micro-batch the plan takes {outlier.without_ms:,.1f} ms instead of "
+        f"{outlier.with_ms:,.1f} ms, {outlier.added_ms:,.1f} ms more than its share of the work, "
+        f"{outlier.share_ms:,.1f} ms"
     )
 
 

@@ -10,7 +10,12 @@ from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.explain.explain_plan import explain_choice, explain_gain, explain_split
+from dynapipe_hpc.experiment.explain.explain_plan import (
+    explain_choice,
+    explain_gain,
+    explain_outlier,
+    explain_split,
+)
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
@@ -58,6 +63,7 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
 
 def _explanation(planner: Planner, choice: Choice, samples: Sequence[Sample]) -> Iterator[str]:
     yield from explain_choice(choice)
+    yield explain_outlier(planner.outlier(choice, samples))
     yield explain_gain(choice, planner.cost, planner.cluster)
     yield from explain_split(samples, planner.cost, planner.cluster)
 

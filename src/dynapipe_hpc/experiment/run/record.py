@@ -9,6 +9,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.report.iteration_record import IterationRecord
 
 
@@ -22,6 +23,7 @@ class Execution:
         waited_ms: Time the rank waited for the plan.
         planning_ms: CPU time of planning the iteration; 0 if another rank planned it.
         plans_ahead: Number of later plans that were ready.
+        outlier: Outlier of the iteration; None if there is none or another rank planned it.
     """
 
     plan: RankPlan
@@ -29,6 +31,7 @@ class Execution:
     waited_ms: float
     planning_ms: float
     plans_ahead: int
+    outlier: Outlier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class RankReport:
         waited_ms: Time the rank waited for the plan.
         planning_ms: CPU time of planning the iteration; 0 if another rank planned it.
         plans_ahead: Number of later plans that were ready.
+        outlier_sample: Sample that alone lengthens the iteration; -1 if none does, or another rank
+            planned it.
+        outlier_tokens: Number of its tokens, or 0.
+        outlier_ms: Time that it adds, or 0.
     """
 
     iteration: int
@@ -63,11 +70,14 @@ class RankReport:
     waited_ms: float
     planning_ms: float
     plans_ahead: int
+    outlier_sample: int
+    outlier_tokens: int
+    outlier_ms: float
 
     @classmethod
     def of(cls, execution: Execution) -> Self:
         """The numbers of an execution."""
-        plan, trace = execution.plan, execution.trace
+        plan, trace, outlier = execution.plan, execution.trace, execution.outlier
         own = plan.microbatches if plan.stage == 0 else ()
         return cls(
             iteration=trace.iteration,
@@ -82,6 +92,9 @@ class RankReport:
             waited_ms=execution.waited_ms,
             planning_ms=execution.planning_ms,
             plans_ahead=execution.plans_ahead,
+            outlier_sample=outlier.sample_id if outlier else -1,
+            outlier_tokens=outlier.tokens if outlier else 0,
+            outlier_ms=outlier.added_ms if outlier else 0.0,
         )
 
 
@@ -101,6 +114,7 @@ def record_of(
         measured_ms: Measured time of the iteration, update included.
     """
     first, per_plan = reports[0], reports[::n_shards]
+    planned = max(reports, key=lambda report: report.outlier_sample)
     return IterationRecord(
         iteration=first.iteration,
         loss=sum(report.loss for report in per_plan),
@@ -117,6 +131,9 @@ def record_of(
         planning_ms=sum(report.planning_ms for report in reports),
         waited_ms=max(report.waited_ms for report in reports),
         plans_ahead=min(report.plans_ahead for report in reports),
+        outlier_sample=planned.outlier_sample,
+        outlier_tokens=planned.outlier_tokens,
+        outlier_ms=planned.outlier_ms,
     )
 
 
@@ -125,10 +142,16 @@ def line_of(record: IterationRecord) -> str:
     tokens_per_s = 1e3 * record.real_tokens / record.measured_ms
     is_finite = math.isfinite(record.gradient_norm)
     skipped = "" if is_finite else ", update skipped: a gradient is not finite"
+    outlier = (
+        f", sample {record.outlier_sample} ({record.outlier_tokens:,} tokens) adds "
+        f"{record.outlier_ms:,.0f} ms"
+        if record.has_outlier
+        else ""
+    )
     return (
         f"iteration {record.iteration}: loss {record.loss:.4f}, "
         f"{tokens_per_s:,.0f} real tokens/s, "
         f"padding efficiency {100 * record.real_tokens / record.padded_tokens:.1f} %, "
         f"predicted {record.predicted_ms:,.0f} ms, measured {record.measured_ms:,.0f} ms, "
-        f"{record.plans_ahead} plans ahead{skipped}"
+        f"{record.plans_ahead} plans ahead{outlier}{skipped}"
     )

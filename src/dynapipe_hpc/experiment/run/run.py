@@ -28,6 +28,7 @@ from dynapipe_hpc.job.end_stopped import end_stopped
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import warn
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlanStore
@@ -98,16 +99,17 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     checkpoints = Checkpoints(
         job, config.checkpoint, folder, worker.state, facts, position, lock.check
     )
+    outliers: dict[int, Outlier] = {}
     with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
-            _planning(experiment, store, job, n_done) as planning,
+            _planning(experiment, store, job, n_done, outliers) as planning,
             closing(log) if log is not None else nullcontext(),
             _checking(job, experiment),
             watchdog,
             _progress(worker, position) as progress,
         ):
             feed = PlanFeed(store, job.rank, experiment.sampler, worker, config.store.timeout_s)
-            rank = RankAtWork(job, config, worker, feed, planning, position, progress)
+            rank = RankAtWork(job, config, worker, feed, planning, outliers, position, progress)
             asked = train(rank, checkpoints, log, n_done)
         # Not after an error: closing is collective, and other ranks may never reach it.
         watchdog.close()
@@ -156,11 +158,23 @@ def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanS
     return store
 
 
-def _planning(experiment: Experiment, store: PlanStore, job: Job, n_done: int) -> PlanAhead:
+def _planning(
+    experiment: Experiment,
+    store: PlanStore,
+    job: Job,
+    n_done: int,
+    outliers: dict[int, Outlier],
+) -> PlanAhead:
+    """Planning of this rank's iterations; their outliers are entered by iteration."""
     config, planner, sampler = experiment.config, experiment.planner, experiment.sampler
 
     def make_plans(iteration: int) -> list[RankPlan]:
-        return planner.make_plans(iteration, sampler.iteration(iteration))
+        samples = sampler.iteration(iteration)
+        choice = planner.choose(samples)
+        plans = planner.write(iteration, choice)
+        if outlier := planner.outlier(choice, samples):
+            outliers[iteration] = outlier
+        return plans
 
     iterations = range(n_done, config.training.iterations)
     mine = [k for k in iterations if store.planner_of(k) == job.rank]

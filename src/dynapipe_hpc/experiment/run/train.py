@@ -21,6 +21,7 @@ from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import plans_hash
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 
@@ -29,6 +30,7 @@ class RankAtWork:
     """A rank with everything it needs to take plans and execute them.
 
     Attributes:
+        outliers: Outliers of the iterations that this rank has planned.
         position: Position of the rank, in which its phases are recorded.
         progress: Record of its instructions, in the same position.
     """
@@ -38,6 +40,7 @@ class RankAtWork:
     worker: Worker
     feed: PlanFeed
     planning: PlanAhead
+    outliers: dict[int, Outlier]
     position: Position
     progress: Progress
 
@@ -51,7 +54,10 @@ class RankAtWork:
         trace = self._execute(taken.plan)
         self.position.enter(Phase.REPORTS, iteration)
         planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
-        execution = Execution(taken.plan, trace, taken.waited_ms, planning_ms, taken.plans_ahead)
+        outlier = self.outliers.pop(iteration, None)
+        execution = Execution(
+            taken.plan, trace, taken.waited_ms, planning_ms, taken.plans_ahead, outlier
+        )
         return execution, taken.samples
 
     def _execute(self, plan: RankPlan) -> IterationTrace:
