@@ -25,6 +25,7 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms
+from dynapipe_hpc.planner.schedule.row_cells import RowCells
 
 LINEAR = LinearCost((1.0, 2.0), (0.25, 0.25), token_bytes=2.0, recomputes=True)
 
@@ -105,6 +106,48 @@ def test_no_plan_in_any_schedule_within_memory_is_shorter(
     )
     best_ms = least_of_all_plans_ms(samples, cost, cluster, split=split)
     assert packed_bound_ms(samples, cost, cluster, may_split=split) <= best_ms * (1 + 1e-12)
+
+
+def cluster_of(memory_bytes: int, n_replicas: int = 1) -> Cluster:
+    return Cluster(
+        n_replicas=n_replicas,
+        n_stages=2,
+        device_memory_bytes=memory_bytes,
+        link=Link(latency_ms=0, bytes_per_ms=np.inf),
+    )
+
+
+def test_samples_that_memory_holds_one_by_one_wait_for_each_other() -> None:
+    cost = LinearCost((1.0, 1.0), (0.25, 0.25), token_bytes=2.0)
+    samples, cluster = samples_of([40] * 3), cluster_of(120)
+    best_ms = least_of_all_plans_ms(samples, cost, cluster, split=False)
+    assert best_ms == pytest.approx(3 * 22)
+    # 80 of 120 bytes are kept for 22 ms, and there are up to 40 more for half of it.
+    area_ms = (80 * 22 + 20 * 5.5 + 40 * 5.5) / 120
+    bound_ms = packed_bound_ms(samples, cost, cluster, may_split=False)
+    assert 0.95 * 3 * area_ms < bound_ms < best_ms
+    assert bound_ms > 1.1 * (11 + 3 * 11)  # head and tail, and the work of a stage
+
+
+def test_memory_is_kept_until_deferred_weight_gradients_are_there() -> None:
+    # F takes 1 ms, B and W half of that each; W is the last to need what is kept.
+    cost = LinearCost((0.0,), (0.05,), token_bytes=2.0)
+    cluster = Cluster(n_stages=1, device_memory_bytes=121)
+    cells = RowCells.of(np.array([40]), cost, cluster, may_split=True)
+    work_ms, area_ms = 2.0, 80 * 2.0 + 20 * 1.0 + 40 * 0.5
+    alone = np.flatnonzero((cells.n_rows == 1) & (cells.costs.work_ms[:, 0] >= 0.999 * work_ms))
+    assert cells.area_ms[alone[0]] == pytest.approx(area_ms / 121, rel=2e-3)
+
+
+def test_every_replica_has_a_first_and_a_last_micro_batch_of_its_own() -> None:
+    # One short sample for two replicas: the other one begins and ends with a long one.
+    cost = LinearCost((1.0, 1.0), (0.25, 0.25))
+    samples, cluster = samples_of([8, 80, 80, 80]), cluster_of(10**6, n_replicas=2)
+    best_ms = least_of_all_plans_ms(samples, cost, cluster, split=False)
+    # All in one micro-batch, but for the ends.
+    with_shortest_ends_ms = (1 + 2 + (1 + 60)) / 2 + (1 + 2)
+    bound_ms = packed_bound_ms(samples, cost, cluster, may_split=False)
+    assert with_shortest_ends_ms < bound_ms < best_ms
 
 
 def works_ms(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[FloatArray]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -12,12 +12,30 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.ways import Ways
 
 GOLDEN = (5**0.5 - 1) / 2
 N_TRIES = 10  # evaluations of a multiplier, which locate it to about 1 %
 LARGEST_LOG2_PRICE = 8.0  # of heads and tails, in multiples of the least
+
+
+class MicroBatches(Protocol):
+    """Micro-batches among which any partition of the samples is found, or less costly ones."""
+
+    @property
+    def can_run(self) -> BoolArray:
+        """Whether each micro-batch fits, shape (n_microbatches,)."""
+        ...
+
+    @property
+    def area_ms(self) -> FloatArray:
+        """Bytes kept on the first stage x time, over its memory, shape (n_microbatches,)."""
+        ...
+
+    def least(self, entries: FloatArray) -> float:
+        """Lower bound on the sum over any partition of the entries of its micro-batches."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +63,7 @@ class LengthWindows:
         can_run = np.isfinite(windows.ratings.memory_share)
         costs = windows.costs
         area = np.zeros(len(can_run))
-        area[can_run] = (
-            costs.stored_bytes[:, 0] * ways.in_flight_ms
-            + costs.forward_transient_bytes[:, 0] * ways.forward_ms[:, 0]
-            + costs.backward_transient_bytes[:, 0] * ways.gradient_ms[:, 0]
-        )[can_run]
+        area[can_run] = area_of(costs, ways)[can_run]
         return cls(windows, can_run, ways, area / activation_room_bytes(cost, cluster)[0])
 
     def least(self, entries: FloatArray) -> float:
@@ -69,14 +83,14 @@ class StageBound:
     """A bound by a stage that is busy from its head to its tail. Arrays of shape (n_microbatches,).
 
     Attributes:
-        windows: Windows of the samples by length.
+        microbatches: Micro-batches that partitions are made of.
         load_ms: Work of a micro-batch on the stage.
         head_ms: Least time until a micro-batch has reached the stage.
         tail_ms: Least time after the work of the last micro-batch.
         n_replicas: Number of replicas that share the work.
     """
 
-    windows: LengthWindows
+    microbatches: MicroBatches
     load_ms: FloatArray
     head_ms: FloatArray
     tail_ms: FloatArray
@@ -97,13 +111,13 @@ class StageBound:
             price: Price of a head as a multiple of the least head, likewise of a tail; at least 1.
             work_weight: Weight of work, in [0, 1]; memory has the rest.
         """
-        load_ms = work_weight * self.load_ms + (1 - work_weight) * self.windows.area_ms
+        load_ms = work_weight * self.load_ms + (1 - work_weight) * self.microbatches.area_ms
         prices_ms = 0.0
         for end_ms in (self.head_ms, self.tail_ms):
-            price_ms = work_weight * price * float(end_ms[self.windows.can_run].min())
+            price_ms = work_weight * price * float(end_ms[self.microbatches.can_run].min())
             load_ms = load_ms + np.minimum(work_weight * end_ms - price_ms, 0.0)
             prices_ms += price_ms
-        return self.windows.least(load_ms) / self.n_replicas + prices_ms
+        return self.microbatches.least(load_ms) / self.n_replicas + prices_ms
 
     def best_bound_ms(self) -> float:
         """The largest bound found over prices and weights."""
@@ -120,6 +134,15 @@ class StageBound:
             weight, weighed_ms = greatest(of_weight, 0.0, 1.0)
             found_ms = max(found_ms, priced_ms, weighed_ms)
         return found_ms
+
+
+def area_of(costs: StageCosts, ways: Ways) -> FloatArray:
+    """Bytes that micro-batches keep on the first stage x time in ms, shape (n_microbatches,)."""
+    return np.asarray(
+        costs.stored_bytes[:, 0] * ways.in_flight_ms
+        + costs.forward_transient_bytes[:, 0] * ways.forward_ms[:, 0]
+        + costs.backward_transient_bytes[:, 0] * ways.gradient_ms[:, 0]
+    )
 
 
 def greatest(f: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
