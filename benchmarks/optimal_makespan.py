@@ -99,5 +99,6 @@ def _takes_ms(costs: StageCosts, split: bool) -> list[IntArray]:
     """Of each kind of pass, shape (n_microbatches, n_stages)."""
     parts = [costs.forward_ms, costs.backward_ms]
     if split:
-        parts = [costs.forward_ms, costs.backward_ms - costs.weight_ms, costs.weight_ms]
+        gradient_ms = costs.backward_ms - costs.weight_ms + costs.splitting_ms
+        parts = [costs.forward_ms, gradient_ms, costs.weight_ms]
     return [part.round().astype("int64") for part in parts]

@@ -77,6 +77,7 @@ def drawn_case(
         "forward_ms": 100 * factor,
         "backward_ms": backward,
         "weight_ms": 0.45 * backward,
+        "splitting_ms": np.zeros(shape),
         "boundary_bytes": np.zeros(shape),
         "stored_bytes": 100 * factor,
         "forward_transient_bytes": 10 * factor,

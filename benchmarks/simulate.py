@@ -36,6 +36,7 @@ def drawn_costs(n_microbatches: int, n_stages: int) -> StageCosts:
         forward_ms=forward_ms,
         backward_ms=2 * forward_ms,
         weight_ms=forward_ms,
+        splitting_ms=none,
         boundary_bytes=stream.uniform(1e6, 3e6, forward_ms.shape),
         stored_bytes=np.ones_like(forward_ms),
         forward_transient_bytes=none,

@@ -11,6 +11,7 @@ void bind_stage_costs(py::module_& m) {
         .value("FORWARD_MS", Cost::forward_ms)
         .value("BACKWARD_MS", Cost::backward_ms)
         .value("WEIGHT_MS", Cost::weight_ms)
+        .value("SPLITTING_MS", Cost::splitting_ms)
         .value("BOUNDARY_BYTES", Cost::boundary_bytes)
         .value("STORED_BYTES", Cost::stored_bytes)
         .value("FORWARD_TRANSIENT_BYTES", Cost::forward_transient_bytes)

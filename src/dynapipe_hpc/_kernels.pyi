@@ -12,10 +12,11 @@ class Cost(IntEnum):
     FORWARD_MS = 0
     BACKWARD_MS = 1
     WEIGHT_MS = 2
-    BOUNDARY_BYTES = 3
-    STORED_BYTES = 4
-    FORWARD_TRANSIENT_BYTES = 5
-    BACKWARD_TRANSIENT_BYTES = 6
+    SPLITTING_MS = 3
+    BOUNDARY_BYTES = 4
+    STORED_BYTES = 5
+    FORWARD_TRANSIENT_BYTES = 6
+    BACKWARD_TRANSIENT_BYTES = 7
 
 class Link:
     def __init__(self, latency_ms: float, bytes_per_ms: float, full_duplex: bool) -> None: ...

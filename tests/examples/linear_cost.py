@@ -84,6 +84,7 @@ class LinearCost:
             forward_ms=pass_ms,
             backward_ms=2 * pass_ms if is_full else pass_ms,
             weight_ms=pass_ms / 2,
+            splitting_ms=np.where(np.isinf(pass_ms), np.inf, 0.0),
             boundary_bytes=np.where(np.arange(pass_ms.shape[1]) < pass_ms.shape[1] - 1, tokens, 0),
             stored_bytes=stored_bytes / 4 if is_full else stored_bytes,
             forward_transient_bytes=stored_bytes / 4,

@@ -14,6 +14,8 @@ def equal_stages(
 ) -> StageCosts:
     """Micro-batches that cost the same on every stage, with backward twice as long as forward.
 
+    Half of the backward pass is of weights; splitting it takes nothing.
+
     Args:
         forward_ms: Per micro-batch.
         n_stages: Number of stages.
@@ -27,6 +29,7 @@ def equal_stages(
         forward_ms=forward,
         backward_ms=2 * forward,
         weight_ms=forward,
+        splitting_ms=none,
         boundary_bytes=none,
         stored_bytes=stored_everywhere,
         forward_transient_bytes=none,

@@ -34,6 +34,7 @@ MEMORY = ("tests/plan/test_memory.py",)
 WEIGHTS = ("tests/planner/cost/test_weight_gradients.py",)
 COLUMNS = ("tests/planner/cost/test_cost_model.py",)
 MICROBATCHES = ("tests/planner/batch/test_microbatch_costs.py",)
+FINER = ("tests/planner/cost/test_finer_lengths.py",)
 PROFILED = ("tests/planner/cost/test_profiled.py",)
 SIMULATE = ("tests/planner/schedule/test_simulate.py",)
 CHOICE = ("tests/planner/test_choice.py",)
@@ -247,6 +248,20 @@ PLAN = (
            "copied += n_bytes * uses", "a copy counts for each use", HELD),
     Mutant("planner/cost/weight_gradients.py", "part.deferred_work(recompute)",
            "part.deferred_work(Recompute.NONE)", "weights of what is recomputed wait", WEIGHTS),
+    Mutant("planner/cost/weight_gradients.py", "if measured_ms is None:", "if True:",
+           "a share although halves were measured", WEIGHTS),
+    Mutant("planner/cost/weight_gradients.py",
+           "np.maximum(layer.input_ms + measured_ms - whole_ms, 0.0)", "np.zeros_like(whole_ms)",
+           "splitting is free", WEIGHTS),
+    Mutant("planner/cost/weight_gradients.py",
+           "np.maximum(layer.input_ms + measured_ms - whole_ms, 0.0)",
+           "layer.input_ms + measured_ms - whole_ms", "noise makes splitting a gain", WEIGHTS),
+    Mutant("planner/cost/weight_gradients.py", "np.maximum(layer.input_ms + measured_ms",
+           "np.maximum(layer.input_ms + weight_ms", "weights take no more than a pass", WEIGHTS),
+    Mutant("planner/cost/measured_axes.py", "names = (*QUANTITIES, *HALVES)",
+           "names = QUANTITIES", "measured halves are left out", WEIGHTS),
+    Mutant("planner/cost/finer_lengths.py", "parts = [Cost.WEIGHT_MS, Cost.SPLITTING_MS]",
+           "parts = [Cost.WEIGHT_MS]", "noise of short rows makes splitting long rows slow", FINER),
     Mutant("planner/cost/analytic.py", "+ self._held.copied * factor", "+ 0 * factor",
            "copies take no memory", HELD),
 )  # fmt: skip

@@ -118,7 +118,8 @@ class EventSimulation:
             case PassKind.FORWARD:
                 return float(self.costs.forward_ms[cell])
             case PassKind.BACKWARD if self.stages[s].splits_backward:
-                return float(self.costs.backward_ms[cell]) - weight_ms
+                whole_ms, more_ms = self.costs.backward_ms[cell], self.costs.splitting_ms[cell]
+                return float(whole_ms) - weight_ms + float(more_ms)
             case PassKind.BACKWARD:
                 return float(self.costs.backward_ms[cell])
             case PassKind.WEIGHT:

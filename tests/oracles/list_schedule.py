@@ -19,8 +19,11 @@ class ListSchedule:
     ) -> None:
         self.alternates = alternates
         self.costs, self.limit_bytes, self.link = costs, limit_bytes, link
-        weight_ms = costs.weight_ms if split_backward else 0 * costs.weight_ms
-        self.pass_ms = (costs.forward_ms, costs.backward_ms - weight_ms, weight_ms)
+        gradient_ms, weight_ms = costs.backward_ms, 0 * costs.weight_ms
+        if split_backward:
+            gradient_ms = gradient_ms - costs.weight_ms + costs.splitting_ms
+            weight_ms = costs.weight_ms
+        self.pass_ms = (costs.forward_ms, gradient_ms, weight_ms)
         self.last_kind = PassKind.WEIGHT if split_backward else PassKind.BACKWARD
         stages = range(costs.n_stages)
         self.done: list[list[Pass]] = [[] for _ in stages]

@@ -71,7 +71,7 @@ double Simulator::pass_ms(PassKind kind, const PassCosts& cost) const {
         case PassKind::kForward:
             return cost.forward_ms;
         case PassKind::kBackward:
-            return splits_backward_ ? cost.backward_ms - cost.weight_ms : cost.backward_ms;
+            return splits_backward_ ? cost.gradient_ms() : cost.backward_ms;
         default:
             return cost.weight_ms;
     }

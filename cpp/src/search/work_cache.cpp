@@ -38,9 +38,10 @@ void WorkCache::add(std::uint32_t microbatch) {
             return link_.latency_ms +
                    costs_.at(microbatch, from).boundary_bytes / link_.bytes_per_ms;
         };
-        // Both are infinite if it cannot run, and their difference would be no number.
+        const double whole_ms = cost.backward_ms;
+        // All are infinite if it cannot run, and a difference would be no number.
         const double gradient_ms =
-            cost.backward_ms == kNever ? kNever : cost.backward_ms - weight_ms;
+            split_backward_ && whole_ms != kNever ? cost.gradient_ms() : whole_ms;
         known_.push_back({{cost.forward_ms, gradient_ms, weight_ms},
                           {send_ms(s), s > 0 ? send_ms(s - 1) : 0.0},
                           cost.stored_bytes,

@@ -114,7 +114,7 @@ void costs_may_be_no_numbers() {
 /// Windows that all cost the same: the fewest are best, if an end could hold them.
 void an_end_is_short() {
     constexpr std::uint32_t n = 30;
-    const std::vector<PassCosts> costs{{1, 1, 0, 0, 0, 0, 0}};
+    const std::vector<PassCosts> costs{{1, 1, 0, 0, 0, 0, 0, 0}};
     const std::vector<double> limits{kNever};
     std::vector<std::int32_t> row_of_sample(n), cells(n, 0);
     const std::vector<std::int64_t> spans{0, n};

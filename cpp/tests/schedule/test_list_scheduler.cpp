@@ -23,7 +23,7 @@ std::vector<PassCosts> random_costs(Random& random, std::size_t n_stages) {
     std::vector<PassCosts> costs;
     for (std::size_t i = 0; i < kMicrobatches * n_stages; ++i) {
         const double ms = 1.0 + random.share();
-        costs.push_back({ms, 2 * ms, ms, 10.0, 50.0 + 50 * random.share(), 5.0, 10.0});
+        costs.push_back({ms, 2 * ms, ms, 0.1 * ms, 10.0, 50.0 + 50 * random.share(), 5.0, 10.0});
     }
     return costs;
 }

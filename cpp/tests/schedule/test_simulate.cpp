@@ -19,6 +19,7 @@ Timeline run(const std::vector<PassCode>& order, std::size_t n_stages, const Lin
     const dynapipe::PassCosts each{.forward_ms = 1,
                                    .backward_ms = 2,
                                    .weight_ms = 1,
+                                   .splitting_ms = 0.5,
                                    .boundary_bytes = boundary_bytes,
                                    .stored_bytes = 10,
                                    .forward_transient_bytes = 1,
@@ -58,9 +59,9 @@ int main() {
     CHECK(std::isnan(stuck.end_ms[1]));
 
     const Timeline split = run({F0, F1, B0, W0, B1, W1, F0, B0, F1, B1, W0, W1}, 2, kInstant, 0);
-    CHECK((split.start_ms == Doubles{0, 1, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}));
+    CHECK((split.start_ms == Doubles{0, 1, 3.5, 5, 6, 7.5, 1, 2, 3.5, 4.5, 6, 7}));
     CHECK((split.peak_bytes == Doubles{125, 125}));
-    CHECK((split.busy_ms == Doubles{6, 6}));
-    CHECK(split.makespan_ms == 7);
+    CHECK((split.busy_ms == Doubles{7, 7}));
+    CHECK(split.makespan_ms == 8.5);
     return check::finish();
 }

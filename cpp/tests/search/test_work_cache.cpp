@@ -16,12 +16,12 @@ constexpr dynapipe::Link kLink{0.5, 10.0, true};
 
 /// Two micro-batches that run, and one that does not.
 const std::vector<PassCosts> kCosts{
-    {1, 2, 0.5, 10, 7, 8, 9},
-    {2, 4, 1, 0, 17, 18, 19},
-    {3, 6, 1.5, 20, 27, 28, 29},
-    {4, 8, 2, 0, 37, 38, 39},
-    {kNever, kNever, kNever, 0, kNever, kNever, kNever},
-    {kNever, kNever, kNever, 0, kNever, kNever, kNever},
+    {1, 2, 0.5, 0.25, 10, 7, 8, 9},
+    {2, 4, 1, 0.25, 0, 17, 18, 19},
+    {3, 6, 1.5, 0.25, 20, 27, 28, 29},
+    {4, 8, 2, 0.25, 0, 37, 38, 39},
+    {kNever, kNever, kNever, kNever, 0, kNever, kNever, kNever},
+    {kNever, kNever, kNever, kNever, 0, kNever, kNever, kNever},
 };
 
 void a_list_is_found_in_its_order() {
@@ -40,7 +40,7 @@ void backward_is_whole_or_split() {
     const auto backward = whole.look_up(List{1})[0][0].pass_ms;
     CHECK(backward[1] == 6 && backward[2] == 0);
     const auto parts = split.look_up(List{1})[0][0].pass_ms;
-    CHECK(parts[1] == 4.5 && parts[2] == 1.5);
+    CHECK(parts[1] == 4.75 && parts[2] == 1.5);
     const auto never = split.look_up(List{2})[0][0].pass_ms;
     CHECK(never[1] == kNever);
 }

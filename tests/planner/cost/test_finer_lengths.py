@@ -16,7 +16,7 @@ def costs(axes: Axes) -> FloatArray:
     """A constant, linear maps of both sides, attention to either; weights take a third."""
     rows, inputs, targets = np.meshgrid(*(axis.astype(float) for axis in axes), indexing="ij")
     time_ms = 7 + rows * (3 * inputs + 2 * targets + inputs**2 + targets * (inputs + targets))
-    table: FloatArray = time_ms[..., np.newaxis, np.newaxis] * [1, 3, 1, 0, 10, 5, 5.0]
+    table: FloatArray = time_ms[..., np.newaxis, np.newaxis] * [1, 3, 1, 0.25, 0, 10, 5, 5]
     return table
 
 
@@ -62,6 +62,14 @@ def test_noise_leaves_costs_growing_and_weights_a_part(noise: FloatArray) -> Non
     axes, points = with_finer_lengths(AXES, measured)
     every = [np.searchsorted(finer, axis) for finer, axis in zip(axes, AXES, strict=True)]
     np.testing.assert_allclose(points[np.ix_(*every)], measured, rtol=1e-9)
-    growing = np.delete(points, 2, axis=-1)
+    growing = np.delete(points, [Cost.WEIGHT_MS, Cost.SPLITTING_MS], axis=-1)
     assert all((np.diff(growing, axis=k) >= -1e-9).all() for k in range(3))
     assert (points[..., Cost.WEIGHT_MS] <= points[..., Cost.BACKWARD_MS] + 1e-9).all()
+
+
+def test_what_splitting_takes_may_fall_with_length() -> None:
+    measured = costs(AXES)
+    measured[:, 0, :, :, Cost.SPLITTING_MS] = 1e6  # a disturbance
+    axes, points = with_finer_lengths(AXES, measured)
+    every = [np.searchsorted(finer, axis) for finer, axis in zip(axes, AXES, strict=True)]
+    np.testing.assert_allclose(points[np.ix_(*every)], measured, rtol=1e-12)

@@ -63,7 +63,7 @@ def test_many_points_at_once_equal_the_definition(
     found = interpolator(points)(Shapes(*np.array(drawn).T)).table
     for size, of_stages in zip(drawn, found, strict=True):
         expected = by_hand(points, size)[KIND_OF_STAGE]
-        expected[:, 3] = size[0] * (BOUNDARY @ size[1:])
+        expected[:, Cost.BOUNDARY_BYTES] = size[0] * (BOUNDARY @ size[1:])
         np.testing.assert_allclose(of_stages, expected, rtol=1e-12, atol=1e-9)
 
 
@@ -80,7 +80,7 @@ def test_the_order_of_shapes_does_not_matter(seed: int, size: Size, n: int) -> N
     ("change", "message"),
     [
         ({"axes": (AXES[0][::-1].copy(), *AXES[1:])}, "rows must be ascending"),
-        ({"points": np.zeros((3, 3, 3, 2, 7))}, r"points must have shape \(3, 3, 2, 2, 7\)"),
+        ({"points": np.zeros((3, 3, 3, 2, 8))}, r"points must have shape \(3, 3, 2, 2, 8\)"),
         ({"kind_of_stage": np.array([2], np.int32)}, "must name kinds 0 to 1, got 2 to 2"),
         ({"boundary_bytes_per_token": np.zeros((1, 2))}, r"must have shape \(3, 2\)"),
     ],

@@ -18,12 +18,14 @@ from tests.examples.measured_layers import (
 )
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, at_points, on_three_axes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
-from dynapipe_hpc.planner.cost.weight_gradients import weight_ms
+from dynapipe_hpc.planner.cost.weight_gradients import split_times
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.text import parse_schedule
 
 AXES: Axes = (ROWS, ROW_TOKENS, NO_TARGET)
 LAYER = on_three_axes({"layer": linear_layer(1.0)})["layer"]
@@ -32,7 +34,7 @@ UNKNOWN = np.full((1, 1, 1), np.nan)
 
 @pytest.mark.parametrize("kind", ["head", "embedding", "stage"])
 def test_only_layers_defer(kind: str) -> None:
-    found = weight_ms(kind, LAYER, LAYER.backward_ms, SHAPE, AXES, Recompute.NONE)
+    found = split_times(kind, LAYER, LAYER.backward_ms, SHAPE, AXES, Recompute.NONE).weight_ms
     np.testing.assert_array_equal(found, 0 * LAYER.backward_ms)
 
 
@@ -43,7 +45,7 @@ def test_only_layers_defer(kind: str) -> None:
 def test_a_layer_takes_the_share_of_its_maps_that_are_not_recomputed(
     mode: Recompute, deferred: int
 ) -> None:
-    found = weight_ms("layer", LAYER, LAYER.backward_ms, SHAPE, AXES, mode)
+    found = split_times("layer", LAYER, LAYER.backward_ms, SHAPE, AXES, mode).weight_ms
     # Per token 8 x 8 x 8 + 4 x 8 x 32 FLOPs in maps, and 4 x 8 per token of its row.
     for place, tokens in enumerate(ROW_TOKENS):
         share = deferred / (2 * (1536 + 32 * tokens))
@@ -53,7 +55,9 @@ def test_a_layer_takes_the_share_of_its_maps_that_are_not_recomputed(
 def test_a_decoder_layer_also_maps_and_attends_to_the_inputs() -> None:
     decoder = on_three_axes({"decoder": linear_decoder(1.0)})["decoder"]
     axes = (ROWS, ROW_TOKENS, ROW_TOKENS)
-    found = weight_ms("decoder", decoder, decoder.backward_ms, T5_SHAPE, axes, Recompute.NONE)
+    found = split_times(
+        "decoder", decoder, decoder.backward_ms, T5_SHAPE, axes, Recompute.NONE
+    ).weight_ms
     inputs, targets = 32, 16
     maps = targets * (12 * 8 * 32 + 4 * 8 * 32) + inputs * 4 * 8 * 32
     attention = 4 * 32 * targets * (targets + inputs)
@@ -65,18 +69,53 @@ def test_a_decoder_layer_also_maps_and_attends_to_the_inputs() -> None:
 def test_what_is_recomputed_is_no_gradient_of_weights() -> None:
     longer, mode = replace(LAYER, backward_ms=1.5 * LAYER.backward_ms), Recompute.SELECTIVE
     share = (512 / (1536 + 32 * ROW_TOKENS))[np.newaxis, :, np.newaxis]
-    known = weight_ms("layer", longer, LAYER.backward_ms, SHAPE, AXES, mode)
+    known = split_times("layer", longer, LAYER.backward_ms, SHAPE, AXES, mode).weight_ms
     np.testing.assert_allclose(known, share * LAYER.backward_ms, rtol=1e-15)
     # Where the pass without recomputation is not known, a forward pass is taken off.
-    guessed = weight_ms("layer", longer, UNKNOWN, SHAPE, AXES, mode)
+    guessed = split_times("layer", longer, UNKNOWN, SHAPE, AXES, mode).weight_ms
     unrepeated_ms = longer.backward_ms - longer.forward_ms
     np.testing.assert_allclose(guessed, share * unrepeated_ms, rtol=1e-15)
 
 
 def test_a_measured_part_wins_but_for_what_exceeds_the_pass() -> None:
     measured = replace(LAYER, weight_ms=np.full_like(LAYER.backward_ms, 100.0))
-    found = weight_ms("layer", measured, LAYER.backward_ms, SHAPE, AXES, Recompute.FULL)
-    np.testing.assert_array_equal(found, np.minimum(100.0, LAYER.backward_ms))
+    found = split_times("layer", measured, LAYER.backward_ms, SHAPE, AXES, Recompute.FULL)
+    np.testing.assert_array_equal(found.weight_ms, np.minimum(100.0, LAYER.backward_ms))
+    assert not found.splitting_ms.any()
+
+
+def test_what_halves_take_longer_than_the_whole_is_what_splitting_takes() -> None:
+    whole_ms = LAYER.backward_ms
+    for input_ms, weight_ms, splitting_ms in (
+        (0.75 * whole_ms, 0.5 * whole_ms, 0.25 * whole_ms),
+        (0.25 * whole_ms, 1.5 * whole_ms, 0.75 * whole_ms),  # even if weights alone take longer
+        (0.5 * whole_ms, 0.25 * whole_ms, 0 * whole_ms),  # by noise
+    ):
+        halves = replace(LAYER, input_ms=input_ms, weight_ms=weight_ms)
+        found = split_times("layer", halves, whole_ms, SHAPE, AXES, Recompute.NONE)
+        np.testing.assert_array_equal(found.weight_ms, np.minimum(weight_ms, whole_ms))
+        np.testing.assert_array_equal(found.splitting_ms, splitting_ms)
+
+
+def test_a_table_with_halves_is_believed_and_one_without_is_estimated() -> None:
+    layer, stage = linear_layer(1.0), linear_layer(0.0)
+    halves = replace(layer, input_ms=1.25 * layer.forward_ms, weight_ms=layer.forward_ms)
+    ones = np.ones_like(stage.forward_ms)
+    pop = replace(stage, backward_ms=4 * ones, input_ms=3 * ones, weight_ms=2 * ones)
+    table = linear_table(layer=halves, stage=pop)
+    cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
+    placement = equal_shares(SHAPE, cluster)
+    cost = ProfiledCost(table, SHAPE, placement, cluster, ProfiledConfig(path=Path("c.h5")))
+    costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])))
+    tokens, n_layers = 64, 2
+    np.testing.assert_allclose(costs.weight_ms[0], n_layers * tokens + 2)
+    np.testing.assert_allclose(costs.splitting_ms[0], n_layers * tokens / 4 + 1)
+    np.testing.assert_allclose(costs.backward_ms[0], 2 * tokens * (2 + np.array([0.5, 0, 3])) + 4)
+    # Where the schedule splits, B takes what it was measured to take, of each part.
+    whole = parse_schedule("F0 B0\nF0 B0\nF0 B0")
+    split = parse_schedule("F0 B0 W0\nF0 B0 W0\nF0 B0 W0")
+    busy_ms = [simulate(each, costs, Link(), np.zeros(3)).busy_ms for each in (whole, split)]
+    np.testing.assert_allclose(busy_ms[1] - busy_ms[0], n_layers * tokens / 4 + 1)
 
 
 def test_points_of_another_grid_are_unknown() -> None:

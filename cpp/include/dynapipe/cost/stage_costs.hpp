@@ -12,10 +12,14 @@ struct PassCosts {
     double forward_ms = 0;
     double backward_ms = 0;     ///< gradients of inputs and of weights
     double weight_ms = 0;       ///< the part of this for gradients of weights
+    double splitting_ms = 0;    ///< what the backward pass takes longer if it is split
     double boundary_bytes = 0;  ///< sent to the next stage; its gradient comes back
     double stored_bytes = 0;    ///< kept from the start of forward to the end of the last pass
     double forward_transient_bytes = 0;   ///< needed in addition while forward runs
     double backward_transient_bytes = 0;  ///< likewise for backward, and each part if split
+
+    /// Time of a split backward pass until the gradient for the previous stage is there.
+    [[nodiscard]] double gradient_ms() const { return backward_ms - weight_ms + splitting_ms; }
 };
 
 /// Columns of a table of costs: the fields of PassCosts, in their order. Python has the same
@@ -24,12 +28,13 @@ enum class Cost : std::uint8_t {
     forward_ms,
     backward_ms,
     weight_ms,
+    splitting_ms,
     boundary_bytes,
     stored_bytes,
     forward_transient_bytes,
     backward_transient_bytes,
 };
-inline constexpr std::size_t kCosts = 7;  ///< number of columns
+inline constexpr std::size_t kCosts = 8;  ///< number of columns
 
 constexpr bool is_column(std::size_t offset, Cost cost) {
     return offset == static_cast<std::size_t>(cost) * sizeof(double);
@@ -37,6 +42,7 @@ constexpr bool is_column(std::size_t offset, Cost cost) {
 static_assert(is_column(offsetof(PassCosts, forward_ms), Cost::forward_ms));
 static_assert(is_column(offsetof(PassCosts, backward_ms), Cost::backward_ms));
 static_assert(is_column(offsetof(PassCosts, weight_ms), Cost::weight_ms));
+static_assert(is_column(offsetof(PassCosts, splitting_ms), Cost::splitting_ms));
 static_assert(is_column(offsetof(PassCosts, boundary_bytes), Cost::boundary_bytes));
 static_assert(is_column(offsetof(PassCosts, stored_bytes), Cost::stored_bytes));
 static_assert(is_column(offsetof(PassCosts, forward_transient_bytes),

@@ -29,9 +29,9 @@ struct Timeline {
 /// direction unless the link is full duplex). The last stage's forward pass sends nothing, and
 /// neither does the first stage's backward pass. A stage's memory starts at static_bytes.
 ///
-/// If the schedule splits backward passes, kBackward takes backward_ms - weight_ms and sends the
-/// gradient; kWeight takes weight_ms and may run at any later time. Both need
-/// backward_transient_bytes, and only the end of kWeight releases what the forward pass stored.
+/// If the schedule splits backward passes, kBackward takes gradient_ms() and sends the gradient;
+/// kWeight takes weight_ms and may run at any later time. Both need backward_transient_bytes, and
+/// only the end of kWeight releases what the forward pass stored.
 ///
 /// If every stage waits for a pass that comes later in the order of another stage, the schedule is
 /// deadlocked: entries of passes that never start are NaN.

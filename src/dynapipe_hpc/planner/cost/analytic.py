@@ -27,9 +27,9 @@ class AnalyticCost:
 
     One direction of a layer takes `launch_ms` plus the longer of computing,
     FLOPs / `flops_per_ms`, and moving weights and activations, bytes / `memory_bytes_per_ms`;
-    backward is two forwards, and what it repeats of one. Where layers are cut over shards, each
-    direction of a layer adds up two tensors over them on top (of a decoder three), and of an
-    embedding or head one.
+    backward is two forwards, and what it repeats of one; splitting it takes nothing. Where layers
+    are cut over shards, each direction of a layer adds up two tensors over them on top (of a
+    decoder three), and of an embedding or head one.
 
     Args:
         shape: The model.
@@ -125,6 +125,7 @@ class AnalyticCost:
             forward_ms=added.forward_ms,
             backward_ms=added.backward_ms,
             weight_ms=added.weight_ms,
+            splitting_ms=np.zeros(()),
             stored_bytes=added.stored_bytes,
             forward_transient_bytes=largest.forward_transient_bytes,
             backward_transient_bytes=largest.backward_transient_bytes + added.sum_bytes,

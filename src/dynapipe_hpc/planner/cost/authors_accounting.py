@@ -70,7 +70,7 @@ def _without_memory(layer: LayerProfile) -> LayerProfile:
 
 def _without_time(layer: LayerProfile) -> LayerProfile:
     nothing = _nothing(layer.forward_ms)
-    return replace(layer, forward_ms=nothing, backward_ms=nothing)
+    return replace(layer, forward_ms=nothing, backward_ms=nothing, input_ms=None, weight_ms=None)
 
 
 def _nothing(like: FloatArray) -> FloatArray:

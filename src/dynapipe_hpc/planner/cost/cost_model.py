@@ -22,6 +22,7 @@ class Cost(IntEnum):
         FORWARD_MS: Time of the forward pass.
         BACKWARD_MS: Time of the backward pass, for gradients of inputs and of weights.
         WEIGHT_MS: Weight-gradient part of the backward pass, which may be deferred.
+        SPLITTING_MS: Time by which a backward pass takes longer if that part is deferred.
         BOUNDARY_BYTES: Activations sent to the next stage, which returns as many bytes of
             gradients; 0 on the last stage.
         STORED_BYTES: Activations stored from the forward pass to the backward pass.
@@ -32,10 +33,11 @@ class Cost(IntEnum):
     FORWARD_MS = 0
     BACKWARD_MS = 1
     WEIGHT_MS = 2
-    BOUNDARY_BYTES = 3
-    STORED_BYTES = 4
-    FORWARD_TRANSIENT_BYTES = 5
-    BACKWARD_TRANSIENT_BYTES = 6
+    SPLITTING_MS = 3
+    BOUNDARY_BYTES = 4
+    STORED_BYTES = 5
+    FORWARD_TRANSIENT_BYTES = 6
+    BACKWARD_TRANSIENT_BYTES = 7
 
 
 class KnownRows(NamedTuple):
@@ -134,6 +136,7 @@ class StageCosts:
         forward_ms: FloatArray,
         backward_ms: FloatArray,
         weight_ms: FloatArray,
+        splitting_ms: FloatArray,
         boundary_bytes: FloatArray,
         stored_bytes: FloatArray,
         forward_transient_bytes: FloatArray,
@@ -145,6 +148,7 @@ class StageCosts:
             Cost.FORWARD_MS: forward_ms,
             Cost.BACKWARD_MS: backward_ms,
             Cost.WEIGHT_MS: weight_ms,
+            Cost.SPLITTING_MS: splitting_ms,
             Cost.BOUNDARY_BYTES: boundary_bytes,
             Cost.STORED_BYTES: stored_bytes,
             Cost.FORWARD_TRANSIENT_BYTES: forward_transient_bytes,
@@ -169,6 +173,11 @@ class StageCosts:
     def weight_ms(self) -> FloatArray:
         """Weight-gradient part of the backward pass; it may be deferred."""
         return self.table[..., Cost.WEIGHT_MS]
+
+    @property
+    def splitting_ms(self) -> FloatArray:
+        """Time by which a backward pass takes longer if that part is deferred."""
+        return self.table[..., Cost.SPLITTING_MS]
 
     @property
     def boundary_bytes(self) -> FloatArray:

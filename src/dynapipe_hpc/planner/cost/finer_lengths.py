@@ -20,7 +20,8 @@ def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray
 
     Returns:
         Axes and points with more lengths. A point between feasible ones is feasible, more rows or
-        longer rows never cost less, and `weight_ms` stays within `backward_ms` if it did so before.
+        longer rows never cost less, `weight_ms` stays within `backward_ms` if it did so before, and
+        that and `splitting_ms` may fall as they did.
     """
     rows, row_tokens, target_tokens = axes
     lengths = row_tokens, target_tokens
@@ -31,10 +32,11 @@ def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray
             points = np.moveaxis(_with_middles(axis, np.moveaxis(points, place, 0)), 0, place)
         points[..., Cost.BACKWARD_MS] += points[..., Cost.WEIGHT_MS]
     points = np.where(np.isnan(points), np.inf, points)
-    weight_ms = points[..., Cost.WEIGHT_MS].copy()
+    parts = [Cost.WEIGHT_MS, Cost.SPLITTING_MS]
+    parts_ms = points[..., parts]
     for place in range(len(axes)):
         points = np.maximum.accumulate(points, axis=place)
-    points[..., Cost.WEIGHT_MS] = weight_ms
+    points[..., parts] = parts_ms
     finer = rows, _with_middle_lengths(row_tokens), _with_middle_lengths(target_tokens)
     return finer, np.ascontiguousarray(points)
 

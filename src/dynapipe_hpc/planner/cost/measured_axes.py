@@ -11,7 +11,7 @@ from dynapipe_hpc.architecture.part import HEAD
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
-from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
+from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerProfile
 
 Axes = tuple[IntArray, IntArray, IntArray]
 ROWS, ROW_TOKENS, TARGET_TOKENS = range(3)
@@ -54,8 +54,9 @@ def _places(kind: str, layers: Mapping[str, LayerProfile]) -> tuple[int, ...]:
 
 def _spread(layer: LayerProfile, places: tuple[int, ...]) -> LayerProfile:
     missing = tuple({ROWS, ROW_TOKENS, TARGET_TOKENS}.difference(places))
-    names = [*QUANTITIES, *(["weight_ms"] if layer.weight_ms is not None else [])]
-    grids: dict[str, Any] = {name: np.expand_dims(layer.grid(name), missing) for name in names}
+    names = (*QUANTITIES, *HALVES)
+    known = {name: grid for name, grid in layer.grids.items() if name in names}
+    grids: dict[str, Any] = {name: np.expand_dims(grid, missing) for name, grid in known.items()}
     return replace(layer, **grids)
 
 

@@ -43,7 +43,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     UpdateProfile,
     check_model,
 )
-from dynapipe_hpc.planner.cost.weight_gradients import weight_ms
+from dynapipe_hpc.planner.cost.weight_gradients import split_times
 
 
 class ProfiledCost:
@@ -102,11 +102,11 @@ class ProfiledCost:
         for way, each in layers_of_way.items():
             plain = plain_ms[way.layout]
             axes, spread = common_axes(each, config.path), on_three_axes(each)
-            weights = {
-                kind: weight_ms(kind, layer, plain.at(kind, axes), shape, axes, way.recompute)
+            splits = {
+                kind: split_times(kind, layer, plain.at(kind, axes), shape, axes, way.recompute)
                 for kind, layer in spread.items()
             }
-            grid = stage_grids(spread, weights, stages.counts, repair)
+            grid = stage_grids(spread, splits, stages.counts, repair)
             grids[way] = finer(axes, grid.points)
             repaired.append(grid.repaired)
         self._repaired = float(np.mean(repaired))

@@ -8,6 +8,7 @@ import numpy as np
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
+from dynapipe_hpc.planner.cost.weight_gradients import SplitTimes
 
 # Layers of a stage run one after the other and share what is only needed while they run.
 SHARED = ("forward_transient_bytes", "backward_transient_bytes")
@@ -28,7 +29,7 @@ class StageGrids(NamedTuple):
 
 def stage_grids(
     layers: Mapping[str, LayerProfile],
-    weight_ms: Mapping[str, FloatArray],
+    splits: Mapping[str, SplitTimes],
     counts: Mapping[str, FloatArray],
     repair: Callable[[FloatArray], Repaired] = make_monotone,
 ) -> StageGrids:
@@ -36,7 +37,7 @@ def stage_grids(
 
     Args:
         layers: Measured layers by kind, on three axes.
-        weight_ms: Times of weight gradients by kind, on the same axes.
+        splits: Times of split backward passes by kind, on the same axes.
         counts: Numbers of layers on every stage by kind, shape (n_stages,).
         repair: Function that removes the noise from the measurements of one kind and quantity.
     """
@@ -46,12 +47,14 @@ def stage_grids(
         for quantity in QUANTITIES
     }
     grids = {at: found.grid for at, found in repaired.items()}
-    for kind, weights in weight_ms.items():
+    for kind, split in splits.items():
         backward = grids[kind, "backward_ms"]
-        grids[kind, "weight_ms"] = np.where(np.isinf(backward), np.inf, np.fmin(weights, backward))
+        weights = np.fmin(split.weight_ms, backward)
+        for quantity, times in (("weight_ms", weights), ("splitting_ms", split.splitting_ms)):
+            grids[kind, quantity] = np.where(np.isinf(backward), np.inf, times)
     columns = {
         quantity: _on_stages({kind: grids[kind, quantity] for kind in layers}, counts, quantity)
-        for quantity in (*QUANTITIES, "weight_ms")
+        for quantity in (*QUANTITIES, *SplitTimes._fields)
     }
     n_changed = sum(found.n_changed for found in repaired.values())
     n_feasible = sum(int(np.isfinite(found.grid).sum()) for found in repaired.values())

@@ -1,4 +1,6 @@
-"""Which part of a backward pass is left to a pass for gradients of weights."""
+"""What a backward pass takes in two: gradients of inputs first, those of weights later."""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,19 +13,30 @@ from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
 from dynapipe_hpc.planner.cost.tokens import Tokens
 
 
-def weight_ms(
+class SplitTimes(NamedTuple):
+    """Times of a layer's split backward pass, on the grid of the layer; see `StageCosts`."""
+
+    weight_ms: FloatArray
+    splitting_ms: FloatArray
+
+
+def split_times(
     kind: str,
     layer: LayerProfile,
     plain_ms: FloatArray,
     shape: ModelShape,
     axes: Axes,
     recompute: Recompute,
-) -> FloatArray:
-    """Time of the weight gradients that a layer's backward pass may defer: measured, or a share.
+) -> SplitTimes:
+    """Times of the two halves of a layer's backward pass: measured, or a share of it.
 
-    Gradients of the inputs of a linear map cost as much as its forward pass, and so do those of
-    its weights; attention has no weights, and its gradients cost twice its forward pass. So of
-    a backward pass in the mode that recomputes nothing, what waits takes the share
+    Halves that were measured take as long together as the whole pass or longer; what noise had made
+    less is set to that, so that splitting never seems to save work.
+
+    Where they were not measured, splitting takes nothing, and weights a share. Gradients of the
+    inputs of a linear map cost as much as its forward pass, and so do those of its weights;
+    attention has no weights, and its gradients cost twice its forward pass. So of a backward pass
+    in the mode that recomputes nothing, what waits takes the share
 
         FLOPs of maps that defer / (2 * (linear FLOPs + attention FLOPs) + FLOPs repeated even so).
 
@@ -40,13 +53,28 @@ def weight_ms(
         recompute: Mode of the pass.
 
     Returns:
-        On the grid of the layer, never more than its backward_ms; NaN where that is.
+        Weights take no more than its backward_ms; NaN where that is.
     """
-    if layer.weight_ms is not None:
-        return np.minimum(layer.weight_ms, layer.backward_ms)
+    whole_ms, measured_ms = layer.backward_ms, layer.weight_ms
+    if measured_ms is None:
+        measured_ms = _estimated_ms(kind, layer, plain_ms, shape, axes, recompute)
+    weight_ms = np.minimum(measured_ms, whole_ms)
+    if layer.input_ms is None:
+        return SplitTimes(weight_ms, np.zeros_like(whole_ms))
+    return SplitTimes(weight_ms, np.maximum(layer.input_ms + measured_ms - whole_ms, 0.0))
+
+
+def _estimated_ms(
+    kind: str,
+    layer: LayerProfile,
+    plain_ms: FloatArray,
+    shape: ModelShape,
+    axes: Axes,
+    recompute: Recompute,
+) -> FloatArray:
     not_forward_ms = np.maximum(layer.backward_ms - layer.forward_ms, 0.0)
     unrepeated_ms = np.where(np.isnan(plain_ms), not_forward_ms, plain_ms)
-    return np.minimum(_share(kind, shape, axes, recompute) * unrepeated_ms, layer.backward_ms)
+    return _share(kind, shape, axes, recompute) * unrepeated_ms
 
 
 def _share(kind: str, shape: ModelShape, axes: Axes, recompute: Recompute) -> float | FloatArray:

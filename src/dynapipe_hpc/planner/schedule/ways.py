@@ -13,11 +13,13 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 class Ways:
     """Least times of micro-batches on their way through the stages.
 
+    What splitting a backward pass takes is left out: a plan may keep passes whole.
+
     Arrays have shape (n_microbatches, n_stages) unless stated otherwise.
 
     Attributes:
         forward_ms: Time of F.
-        gradient_ms: Time of B.
+        gradient_ms: Time of B, without what splitting takes.
         weight_ms: Time of W; 0 if backward passes are not split.
         transfer_ms: Time of a transfer between a stage and the next, in either direction.
     """

@@ -10,7 +10,7 @@ from tests.examples.tokenized import write_samples
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
-from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey
+from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey
 
 
 def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -63,13 +63,32 @@ def test_a_table_of_version_1_is_of_padded_rows(tmp_path: Path) -> None:
     assert checksum_of(table) == "7c2c661ad1eed7fb"  # as version 1 computed it
 
 
-def test_a_measured_part_of_the_backward_pass_is_kept(tmp_path: Path) -> None:
+def test_the_halves_of_a_backward_pass_are_kept(tmp_path: Path) -> None:
     layer = linear_layer(1.0)
-    table = linear_table(layer=replace(layer, weight_ms=layer.forward_ms))
-    write_table(table, tmp_path / "c.h5")
+    halves = replace(layer, input_ms=1.5 * layer.forward_ms, weight_ms=layer.forward_ms)
+    write_table(linear_table(layer=halves), tmp_path / "c.h5")
     layers = read_table(tmp_path / "c.h5").layers
-    np.testing.assert_array_equal(layers[LayerKey(1, "none", "layer")].weight_ms, layer.forward_ms)
+    for name in HALVES:
+        found = layers[LayerKey(1, "none", "layer")].grid(name)
+        np.testing.assert_array_equal(found, halves.grid(name))
+    assert layers[LayerKey(1, "none", "head")].input_ms is None
     assert layers[LayerKey(1, "none", "head")].weight_ms is None
+
+
+def test_a_half_that_is_missing_where_a_pass_was_measured_is_named(tmp_path: Path) -> None:
+    layer = linear_layer(1.0)
+    table = linear_table(layer=replace(layer, weight_ms=np.full_like(layer.forward_ms, np.nan)))
+    write_table(table, tmp_path / "c.h5")
+    with pytest.raises(InputError, match=r"weight_ms\[0, 0\] is missing, forward_ms is not"):
+        read_table(tmp_path / "c.h5")
+
+
+def test_a_table_of_version_2_has_no_halves(tmp_path: Path) -> None:
+    table, path = linear_table(), tmp_path / "c.h5"
+    write_table(table, path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["schema_version"] = 2
+    assert all(layer.input_ms is None for layer in read_table(path).layers.values())
 
 
 def test_a_table_replaces_another_whole(tmp_path: Path) -> None:
@@ -100,8 +119,8 @@ def test_a_text_file_is_no_table(tmp_path: Path) -> None:
     [
         ({}, "an HDF5 file, but not a cost table"),
         (
-            {"format": "dynapipe-hpc cost table", "schema_version": 3},
-            "is a cost table of version 3, but this dynapipe-hpc reads 1 and 2",
+            {"format": "dynapipe-hpc cost table", "schema_version": 4},
+            "is a cost table of version 4, but this dynapipe-hpc reads 1 to 3",
         ),
     ],
 )

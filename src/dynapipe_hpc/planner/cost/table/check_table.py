@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.planner.cost.table.profile_table import (
+    HALVES,
     LayerKey,
     LayerProfile,
     ProfileTable,
@@ -59,7 +60,7 @@ def _check_grid(key: LayerKey, layer: LayerProfile, quantity: str) -> None:
         place = _first(wrong)
         raise InputError(f"{key}: {quantity}{list(place)} is {grid[place]:g}, not a number >= 0")
     missing = np.isnan(grid) & ~np.isnan(layer.forward_ms)
-    if missing.any() and quantity == "backward_ms":
+    if missing.any() and quantity in ("backward_ms", *HALVES):
         raise InputError(f"{key}: {quantity}{list(_first(missing))} is missing, forward_ms is not")
     if np.isnan(grid).all() and quantity == "forward_ms":
         raise InputError(f"{key}: holds no measurement of the layer")

@@ -40,9 +40,11 @@ def _describe(key: LayerKey, layer: LayerProfile) -> str:
     repaired = [make_monotone(layer.grid(quantity)).n_changed for quantity in QUANTITIES]
     ranges = " x ".join(f"{axis[0]}..{axis[-1]}" for axis in layer.axes)
     work_ms = layer.forward_ms + layer.backward_ms
+    halves = "" if layer.input_ms is None else ", backward passes in halves, too"
     return (
         f"  {key}: {points} points of {ranges}, {np.nanmin(work_ms):.3g} to "
-        f"{np.nanmax(work_ms):.3g} ms; {sum(repaired) / len(QUANTITIES) / points:.1%} repaired"
+        f"{np.nanmax(work_ms):.3g} ms{halves}; "
+        f"{sum(repaired) / len(QUANTITIES) / points:.1%} repaired"
     )
 
 
@@ -52,6 +54,8 @@ def _rest(table: ProfileTable) -> list[str]:
         f"  update: {1e6 * update.optimizer_ms_per_byte:.3g} ms per MB of weights, "
         f"{1e6 * update.reduce_ms_per_byte:.3g} ms to add it up over replicas"
     ]
+    if not any(layer.input_ms is not None for layer in table.layers.values()):
+        lines.append("  halves of backward passes: not measured, so estimated where plans split")
     if table.link is not None:
         lines.append(
             f"  link: {table.link.latency_ms:.3g} ms + {table.link.bytes_per_ms / 1e6:.3g} GB/s"

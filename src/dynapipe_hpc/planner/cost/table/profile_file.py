@@ -38,8 +38,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 FORMAT = "dynapipe-hpc cost table"
 ROUNDS_FORMAT = "dynapipe-hpc rounds of a profile"
 """Format of the file beside a table whose profile was interrupted."""
-SCHEMA_VERSION = 2
-WITHOUT_LAYOUTS = 1  # version of tables of padded rows
+SCHEMA_VERSION = 3  # 1 has no layouts, 2 no split backward passes
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
 AXES = ("rows", "row_tokens", "target_tokens")
@@ -142,10 +141,10 @@ def _check_format(file: h5py.File, path: Path) -> None:
         raise NotATableError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
     if name != FORMAT:
         raise NotATableError(f"{path}: is a {name}, not a cost table; {_AGAIN}")
-    if np.ndim(version) or version not in (WITHOUT_LAYOUTS, SCHEMA_VERSION):
+    if np.ndim(version) or version not in range(1, SCHEMA_VERSION + 1):
         raise NotATableError(
             f"{path}: is a cost table of version {version}, but this dynapipe-hpc reads "
-            f"{WITHOUT_LAYOUTS} and {SCHEMA_VERSION}; {_AGAIN}"
+            f"1 to {SCHEMA_VERSION}; {_AGAIN}"
         )
 
 

@@ -19,7 +19,9 @@ QUANTITIES = (
     "forward_transient_bytes",
     "backward_transient_bytes",
 )
-OPTIONAL_QUANTITIES = ("stack_peak_bytes", "weight_ms")
+HALVES = ("input_ms", "weight_ms")
+"""Times of the two passes that a split backward pass consists of."""
+OPTIONAL_QUANTITIES = ("stack_peak_bytes", *HALVES)
 UNFINISHED = (
     "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc profile' "
     "again, and it goes on"
@@ -89,8 +91,9 @@ class LayerProfile:
             tokens, and of its head the second is that.
         forward_ms: Time of the forward pass; this and the following are arrays with one dimension
             per axis.
-        weight_ms: The part of backward_ms that computes gradients of weights; None if it was not
-            measured apart.
+        input_ms: Time of a split backward pass until the gradient of the layer's input is there,
+            and what its forward pass takes longer; None if split passes were not measured.
+        weight_ms: Time of the gradients of weights that such a pass defers; None likewise.
         stack_peak_bytes: The most that a stack of such layers occupied, however many it had;
             None if that was not noted.
     """
@@ -103,6 +106,7 @@ class LayerProfile:
     forward_transient_bytes: FloatArray
     backward_transient_bytes: FloatArray
     stack_peak_bytes: FloatArray | None = None
+    input_ms: FloatArray | None = None
     weight_ms: FloatArray | None = None
 
     def grid(self, quantity: str) -> FloatArray:
