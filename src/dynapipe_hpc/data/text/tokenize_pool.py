@@ -9,7 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from typing import Protocol
 
 from dynapipe_hpc.data.errors import RunError
@@ -40,12 +40,17 @@ def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
         return
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
+    others = active_children()
     executor = ProcessPoolExecutor(n_workers, context, _prepare, (tokenizer,))
     with _undisturbed():
         executor.submit(int)  # the first task starts all workers
     try:
         yield _Workers(executor, most_waiting=2 * n_workers)
     except BrokenProcessPool:
+        # The executor sends the others SIGTERM, which is blocked in them, and waits for their end.
+        for worker in active_children():
+            if worker not in others:
+                worker.kill()
         raise RunError(
             "a worker process died, perhaps for lack of memory; try fewer workers: --workers N"
         ) from None
