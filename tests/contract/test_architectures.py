@@ -177,7 +177,7 @@ MODULES: dict[str, dict[str, Module]] = {
         ),
         DECODER_SIDE: Module(
             lambda shape, shards: RelativeBias(shape, shards, causal=True),
-            lambda m, _rows, _mode: m(TARGETS),
+            lambda m, _rows, _: m(TARGETS),
         ),
         EMBEDDING: Module(
             lambda shape, shards: TokenEmbedding(shape.vocab_size, shape.hidden_size, shards),

@@ -199,11 +199,12 @@ def test_what_long_rows_add_to_scores_is_planned_with_its_gradients(
     sizes: Sizes, n_added: int
 ) -> None:
     # To stop autograd from adding up in place, as the account does, takes one more of its size.
-    found = measured(T5_11B, Recompute.FULL, sizes=sizes)
-    plan = planned(T5_11B, Recompute.FULL, sizes=sizes)
-    added_bytes = ELEMENT_BYTES * T5_11B.n_heads * n_added
+    shape = T5_11B.model_copy(update={"ffn_size": 4096})  # so that attention needs the most
+    found = measured(shape, Recompute.FULL, sizes=sizes)
+    plan = planned(shape, Recompute.FULL, sizes=sizes)
+    added_bytes = ELEMENT_BYTES * shape.n_heads * n_added
     assert added_bytes < found.kept == pytest.approx(plan.kept, rel=0.02)
-    assert plan.peak == pytest.approx(found.peak - added_bytes, rel=0.06)
+    assert plan.peak == pytest.approx(found.peak - added_bytes, rel=0.08)
 
 
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
