@@ -15,6 +15,7 @@ VOCABULARY = ("tests/models/test_sharded_vocabulary.py",)
 ATTENTION = ("tests/models/test_attention.py",)
 LOSS = ("tests/models/test_linear_cross_entropy.py",)
 DRAWN = ("tests/models/test_initialize.py",)
+IN_PRODUCT = ("tests/models/test_weight_gradients.py",)
 DEFERRED = ("tests/models/test_deferred_weights.py",)
 WAITING = (
     "tests/contract/test_architectures.py::"
@@ -252,6 +253,14 @@ MODELS = (
            "hooks are called before there is a gradient", DEFERRED),
     Mutant("models/deferred_weights.py", "values.detach(), gradient)", "values, gradient)",
            "what was received keeps its gradient", DEFERRED),
+    Mutant("models/weight_gradients.py", "    return None\n\n\ndef adds",
+           "    return torch.mm(*factors)\n\n\ndef adds",
+           "a product that was added is given to autograd", IN_PRODUCT),
+    Mutant("models/deferred_weights.py", "    if adds_in_product(weight):", "    if False:",
+           "only gradients that wait are added within the product", IN_PRODUCT),
+    Mutant("models/sharding/residual_stream.py", "in zip(context.weights, to_maps, strict=True)",
+           "in zip([w.detach() for w in context.weights], to_maps, strict=True)",
+           "weights of spread tokens lose their sums", IN_PRODUCT),
     Mutant("models/deferred_weights.py", "self._waiting.popleft()", "self._waiting.pop()",
            "the first layers come first", DEFERRED),
     Mutant("models/deferred_weights.py", "            del values, gradient  #", "            #",

@@ -16,6 +16,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from dynapipe_hpc.models.run_backward import run_backward
+from dynapipe_hpc.models.weight_gradients import adds_in_product, weight_gradient
 
 
 class DeferredWeights:
@@ -56,7 +57,7 @@ class DeferredWeights:
         """
         while self._waiting:
             weight, values, gradient = self._waiting.popleft()
-            product = gradient.flatten(0, -2).t() @ values.flatten(0, -2)
+            product = weight_gradient(weight, values, gradient)
             del values, gradient  # before the next is computed
             run_backward(weight, product)
 
@@ -86,32 +87,44 @@ def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     The backward pass then computes those of the input and the bias, by the same products as torch.
     """
     queue = _QUEUE.get()
-    if queue is None:
-        return functional.linear(values, weight, bias)
-    # Were the weight an input, autograd would call its hooks although there is no gradient yet.
-    split = _SplitLinear.apply(values, weight.detach(), bias, partial(queue.defer, weight))  # type: ignore[no-untyped-call]
-    output: Tensor = split
+    if queue is not None:
+        # Were the weight an input, autograd would call its hooks although there is no gradient yet.
+        return _own_linear(values, weight.detach(), bias, partial(queue.defer, weight))
+    if adds_in_product(weight):
+        return _own_linear(values, weight, bias, partial(weight_gradient, weight))
+    return functional.linear(values, weight, bias)
+
+
+def _own_linear(
+    values: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    of_weight: Callable[[Tensor, Tensor], Tensor | None],
+) -> Tensor:
+    """Linear map; `of_weight` takes input and output's gradient, and may return the weight's."""
+    output: Tensor = _OwnLinear.apply(values, weight, bias, of_weight)  # type: ignore[no-untyped-call]
     return output
 
 
-class _SplitLinear(Function):
+class _OwnLinear(Function):
     @staticmethod
     def forward(
         context: Any,
         values: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        defer: Callable[[Tensor, Tensor], None],
+        of_weight: Callable[[Tensor, Tensor], Tensor | None],
     ) -> Tensor:
         context.save_for_backward(values, weight)
-        context.has_bias, context.defer = bias is not None, defer
+        context.has_bias, context.of_weight = bias is not None, of_weight
         return functional.linear(values, weight, bias)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         values, weight = context.saved_tensors
         (gradient,) = gradients
-        context.defer(values.detach(), gradient)  # a leaf would keep its own gradient, too
+        # Detached, as a leaf would keep its own gradient, too.
+        to_weight = context.of_weight(values.detach(), gradient)
         rows = gradient.flatten(0, -2)
         to_bias = rows.sum(0) if context.has_bias else None
-        return (rows @ weight).view_as(values), None, to_bias, None
+        return (rows @ weight).view_as(values), to_weight, to_bias, None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.sharding.split import splits_of
+from dynapipe_hpc.models.weight_gradients import add_up_in
 
 # In numbers. No vector register spans two shares, so results do not depend on sharing.
 ALIGNMENT = 64
@@ -94,6 +95,8 @@ def _accumulate(parameter: nn.Parameter, view: Tensor) -> None:
     if view.dtype == parameter.dtype:
         parameter.grad = view
         return
+
+    add_up_in(parameter, view)
 
     def add(parameter: Tensor) -> None:
         if parameter.grad is not None:

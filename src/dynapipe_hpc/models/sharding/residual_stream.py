@@ -18,6 +18,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from dynapipe_hpc.models.sharding.shards import Shards, entered, summed
+from dynapipe_hpc.models.weight_gradients import weight_gradient
 
 
 class Map(Protocol):
@@ -214,7 +215,7 @@ class _Map(Function):
     ) -> tuple[Tensor, ...]:
         n_maps = len(parameters) // 2
         weights, biases = parameters[:n_maps], parameters[n_maps:]
-        context.stream = stream
+        context.stream, context.weights = stream, weights
         context.has_bias = [bias is not None for bias in biases]
         context.save_for_backward(hidden, *weights)
         whole = stream.all(hidden)
@@ -225,7 +226,10 @@ class _Map(Function):
         hidden, *weights = context.saved_tensors
         whole = context.stream.all(hidden).flatten(0, 1)
         to_maps = [gradient.flatten(0, 1) for gradient in gradients]
-        to_weights = [gradient.t() @ whole for gradient in to_maps]
+        to_weights = [
+            weight_gradient(weight, whole, gradient)
+            for weight, gradient in zip(context.weights, to_maps, strict=True)
+        ]
         to_biases = [
             gradient.sum(0) if has_bias else None
             for gradient, has_bias in zip(to_maps, context.has_bias, strict=True)
