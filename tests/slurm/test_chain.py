@@ -1,23 +1,29 @@
 """From text to a report, in jobs that wait for each other."""
 
 import os
+import re
 import subprocess
-import time
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from tests.slurm.cluster import Cluster
-from tests.slurm.jobs import SCRIPTS
+from tests.slurm.jobs import ENDED, SCRIPTS, BatchJob
+
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
+STEPS = ("preprocess", "profile", "run", "report")
 SIZE = "--nodes=4 --ntasks-per-node=1 --cpus-per-task=2 --time=10"
 
 
 def submit_chain(
     cluster: Cluster, folder: Path, environment: dict[str, str], text: str
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
+) -> dict[str, BatchJob]:
+    """The jobs of a chain that has ended, by step, as the chain's numbers tell them."""
+    told = subprocess.run(
         [SCRIPTS / "chain.sh", "chain.toml", "new.h5", "costs.h5", "run", text],
         cwd=folder,
         env={
@@ -32,7 +38,21 @@ def submit_chain(
         text=True,
         timeout=60,
         check=True,
-    )
+    ).stdout
+    numbers = {step: int(number) for step, number in re.findall(r"(\w+) (\d+)", told)}
+    assert tuple(numbers) == STEPS
+    jobs = {
+        step: BatchJob(cluster, number, folder / f"dynapipe-{step}-{number}.out")
+        for step, number in numbers.items()
+    }
+    for job in jobs.values():
+        job.wait_for(lambda job: job.state in ENDED)
+    return jobs
+
+
+def time_of(job: BatchJob, event: str) -> datetime:
+    """When a job began ("Start") or ended ("End"), in whole seconds."""
+    return datetime.fromisoformat(job.fact(f"{event}Time"))
 
 
 @pytest.fixture
@@ -42,26 +62,49 @@ def chain(folder: Path) -> Path:
     return folder
 
 
-def until_nothing_is_queued(cluster: Cluster) -> None:
-    while cluster.call("squeue", "--noheader"):
-        time.sleep(0.2)
-
-
-def test_text_becomes_a_report(cluster: Cluster, chain: Path, open_mpi: dict[str, str]) -> None:
-    told = submit_chain(cluster, chain, open_mpi, "corpus.jsonl").stdout
-    until_nothing_is_queued(cluster)
-    logs = "\n".join(path.read_text() for path in sorted(chain.glob("dynapipe-*.out")))
-    assert (chain / "costs.h5").exists(), logs
-    rows = (chain / "run" / "iterations.csv").read_text().splitlines()
-    assert len(rows) == 1 + 3, logs
-    report = told.split()[-1]
-    assert "real tokens per second" in (chain / f"dynapipe-report-{report}.out").read_text(), logs
-
-
-def test_what_waits_for_a_failed_job_leaves_the_queue(
+def test_text_becomes_a_report_one_step_after_the_other(
     cluster: Cluster, chain: Path, open_mpi: dict[str, str]
 ) -> None:
-    submit_chain(cluster, chain, open_mpi, "missing.jsonl")
-    until_nothing_is_queued(cluster)
+    jobs = submit_chain(cluster, chain, open_mpi, "corpus.jsonl")
+    logs = "\n".join(job.text() for job in jobs.values())
+    assert {step: job.state for step, job in jobs.items()} == dict.fromkeys(STEPS, "COMPLETED"), (
+        logs
+    )
+    for before, after in pairwise(jobs.values()):
+        assert time_of(before, "End") <= time_of(after, "Start")
+    assert (chain / "new.h5").exists()
+    assert read_table(chain / "costs.h5").provenance["ranks"] == "4"
+    rows = (chain / "run" / "iterations.csv").read_text().splitlines()
+    assert len(rows) == 1 + 3, logs
+    assert "real tokens per second" in jobs["report"].text(), logs
+
+
+@pytest.mark.parametrize(
+    ("failing", "text", "replaced", "says"),
+    [
+        ("preprocess", "missing.jsonl", "", "missing.jsonl"),
+        ("profile", "corpus.jsonl", "[model]\nn_heads = 5", "n_heads"),
+    ],
+)
+def test_a_failed_step_says_why_and_none_of_those_after_it_runs(
+    cluster: Cluster,
+    chain: Path,
+    open_mpi: dict[str, str],
+    failing: str,
+    text: str,
+    replaced: str,
+    says: str,
+) -> None:
+    with (chain / "chain.toml").open("a") as file:
+        file.write(f"\n{replaced}\n")
+    jobs = submit_chain(cluster, chain, open_mpi, text)
+    n_before = STEPS.index(failing)
+    states = [job.state for job in jobs.values()]
+    expected = ["COMPLETED"] * n_before + ["FAILED"] + ["CANCELLED"] * (3 - n_before)
+    assert states == expected, [job.text() for job in jobs.values()]
+    assert says in jobs[failing].text()
+    assert (chain / "new.h5").exists() == (n_before > 0)
+    for job in list(jobs.values())[n_before + 1 :]:
+        assert not job.log.exists()
     assert not (chain / "costs.h5").exists()
     assert not (chain / "run").exists()
