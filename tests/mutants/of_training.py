@@ -19,6 +19,8 @@ CHECKPOINT = ("tests/training/test_checkpoint.py",)
 FLOAT16 = "::test_a_narrower_type_trains_alike[whole-gpt-torch.float16]"
 PRECISION = (f"tests/end_to_end/test_precision.py{FLOAT16}",)
 PROFILE = ("tests/experiment/profile/test_profile.py",)
+HALVES = ("tests/experiment/profile/test_halves.py",)
+SPLIT_PASSES = ("tests/experiment/test_split_passes.py",)
 PROFILE_FILE = ("tests/planner/cost/table/test_profile_file.py",)
 
 TRAINING = (
@@ -134,6 +136,14 @@ TRAINING = (
            "sums wait for the first half of a split pass", SPLIT),
     Mutant("training/module_stage.py", "for tensor in self._deferred[index].kept:",
            "for tensor in ():", "what waits is not counted", SPLIT),
+    Mutant("training/module_stage.py", "self._deferred.pop(index).accumulate()",
+           "self._deferred.pop(next(iter(self._deferred))).accumulate()",
+           "W is always of the micro-batch that has waited longest", SPLIT),
+    Mutant("training/module_stage.py", "self._deferred.pop(index).accumulate()",
+           "self._deferred.pop(index)", "W does nothing", SPLIT),
+    Mutant("training/module_stage.py",
+           "self._deferred.pop(index).accumulate()\n        self._memory.release(index)",
+           "self._deferred.pop(index).accumulate()", "what W has used still counts", SPLIT),
     # memory that is counted
     Mutant("training/activation_memory.py", "if address in kept or address in self._weights:",
            "if address in self._weights:", "a storage counts twice", STAGE),
@@ -150,4 +160,38 @@ TRAINING = (
            "tables without layouts have another checksum", PROFILE_FILE),
     Mutant("planner/cost/table/profile_file.py", '{"layout": PADDED, **_plain(group)}',
            "_plain(group)", "tables without layouts cannot be read", PROFILE_FILE),
+    # profiles of split backward passes
+    Mutant("experiment/profile/stack.py", "if not self._shape.n_layers:", "if False:",
+           "embedding and head are run twice", HALVES),
+    Mutant("experiment/profile/stack.py", "stage.forward(0, activation, split_backward=split_b",
+           "stage.forward(0, activation, split_backward=False and split_b",
+           "the first half is a whole pass", HALVES),
+    Mutant("experiment/profile/rounds.py",
+           "        halves[..., :1] += by_rank[..., 2:3] - by_rank[..., :1]\n", "",
+           "what splitting adds to forward passes is lost", HALVES),
+    Mutant("experiment/profile/rounds.py", "repetition_s / len(measures)", "repetition_s",
+           "a profile of halves takes twice as long", HALVES),
+    Mutant("experiment/profile/rounds_file.py", "n_most, n_fields = n, times_ms.shape[3:]",
+           "n_most = n", "rounds with halves and rounds without are mixed", HALVES),
+    Mutant("experiment/profile/bench.py", "{group.kind}{halves}", "{group.kind}",
+           "rounds of whole passes are continued with halves", HALVES),
+    Mutant("experiment/profile/bench.py",
+           "SPLIT if kinds_with_halves(self.config, way.recompute) else WHOLE", "SPLIT",
+           "halves are measured that no plan has", HALVES),
+    Mutant("experiment/profile/begun_table.py",
+           " and not (needs_halves and known[key].input_ms is None)", "",
+           "a table never gets the halves that it lacks", HALVES),
+    Mutant("experiment/profile/layer_profiles.py", "MEASURED if kind in with_halves else QUANT",
+           "MEASURED if with_halves else QUANT",
+           "embedding and head have halves", HALVES),
+    Mutant("experiment/split_passes.py", "{*deferring, STAGE} if", "deferring if",
+           "what a stage takes besides has no halves", HALVES),
+    Mutant("planner/cost/table/profile_table.py", '("stack_peak_bytes", *HALVES)',
+           '("stack_peak_bytes", "weight_ms")', "the first half is not written", PROFILE_FILE),
+    Mutant("planner/cost/table/check_table.py", '("backward_ms", *HALVES)', '("backward_ms",)',
+           "a half may be missing", PROFILE_FILE),
+    Mutant("experiment/split_passes.py", "if layer.input_ms is None\n        and ", "if ",
+           "halves that were measured are said to be estimated", SPLIT_PASSES),
+    Mutant("experiment/split_passes.py", "key.recompute == mode.text and ", "",
+           "modes that plans do not use are said to be estimated", SPLIT_PASSES),
 )  # fmt: skip

@@ -82,6 +82,15 @@ def test_costs_of_other_circumstances_are_a_warning(folder: Path, capsys: Output
     assert f"warning: {folder}/{told}" in capsys.readouterr().out
 
 
+def test_it_is_said_whether_halves_of_backward_passes_were_measured(
+    folder: Path, capsys: Output
+) -> None:
+    ask(folder)
+    assert "split passes" not in capsys.readouterr().out
+    ask(folder, "planner.schedule.split_backward=true")
+    assert re.search("split passes +estimated by FLOPs, as all", capsys.readouterr().out)
+
+
 def test_a_sample_that_does_not_fit_is_a_problem(folder: Path, capsys: Output) -> None:
     assert not ask(folder, "cluster.device_memory_bytes=1000")
     (problem,) = problems(capsys)

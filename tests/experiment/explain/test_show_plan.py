@@ -14,6 +14,7 @@ from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 
 def on_samples(folder: Path) -> ExperimentConfig:
@@ -80,3 +81,22 @@ def test_costs_of_another_type_or_model_are_refused(
     write_table(replace(linear_table(), model=model, provenance=provenance), path)
     with pytest.raises(InputError, match=message):
         shown_plan(measured(config, path))
+
+
+def test_an_explanation_says_whether_halves_of_backward_passes_were_measured(
+    tmp_path: Path,
+) -> None:
+    config, path = on_samples(tmp_path), tmp_path / "costs.h5"
+    write_table(replace(linear_table(), model=fingerprint_of(config.model)), path)
+    whole = measured(config, path)
+    schedule = ScheduleConfig(split_backward=True)
+    planner = whole.planner.model_copy(update={"schedule": schedule})
+    split = whole.model_copy(update={"planner": planner})
+    line = "\nhalves of backward passes: gradients of weights are estimated by FLOPs"
+    for each, explain, is_said in (
+        (split, True, True),
+        (split, False, False),
+        (whole, True, False),
+    ):
+        shown = show_plan(open_experiment(ExperimentFiles(each)), 0, explain)
+        assert (line in shown) == is_said

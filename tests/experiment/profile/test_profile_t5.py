@@ -18,6 +18,7 @@ from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 CONFIG = tiny_t5_experiment(n_stages=2)
 GRID = ProfileGrid.of(CONFIG)
@@ -74,3 +75,19 @@ def test_a_table_that_was_begun_is_known_again(table: ProfileTable, tmp_path: Pa
     write_table(table, path)
     begun = begun_table(path, CONFIG, GRID, n_ranks=1)
     assert ways_to_measure(CONFIG, begun) == []
+
+
+def test_halves_are_of_the_layers_of_both_sides() -> None:
+    schedule = ScheduleConfig(split_backward=True)
+    planner = CONFIG.planner.model_copy(update={"schedule": schedule})
+    config = CONFIG.model_copy(update={"planner": planner})
+    grid = ProfileGrid((1,), (16, 32), 64, has_target_rows=True)
+    *_, table = profile(Job(MPI.COMM_SELF), config, grid, 0.0, lambda _: None)
+    assert table is not None
+    found = {key.kind: layer.grids for key, layer in table.layers.items()}
+    assert {kind for kind, grids in found.items() if "input_ms" in grids} == {
+        *("encoder", "decoder", "stage")
+    }
+    for kind in ("encoder", "decoder"):
+        assert np.nansum(found[kind]["input_ms"]) > 0
+        assert np.nansum(found[kind]["weight_ms"]) > 0

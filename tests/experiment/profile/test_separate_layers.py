@@ -88,3 +88,24 @@ def test_what_was_not_measured_is_infeasible_in_the_profile() -> None:
     assert [axis.tolist() for axis in layer.axes] == [[1, 2, 4], [16, 32]]
     assert np.isnan(layer.forward_ms).sum() == 6 - 4
     assert layer.parameter_bytes == 4 * (4 * 16 * 17 + 2 * 16 * 64 + 64 + 16 + 4 * 16)
+
+
+def test_halves_are_separated_as_whole_passes_are() -> None:
+    growing = TOKENS[:, np.newaxis] * [1.0, 3.0, 40.0, 0.0, 0.0, 2.25, 1.5]
+    stage = np.outer(np.ones_like(TOKENS), [1.0, 2.0, 0, 0, 0, 2.5, 0.5])
+    end = stage + growing
+    end[:, 5:] = np.nan  # an embedding or a head, whose passes are not split
+    encoder = np.stack([stage + growing, stage + 2 * growing, end, end], axis=1)
+    decoder = np.stack([stage + 3 * growing, stage + 6 * growing], axis=1)
+    for found, kinds in (
+        (separate_layers(encoder), {STAGE: stage, LAYER: growing}),
+        (
+            separate_sides(encoder, decoder, np.zeros_like(TOKENS)),
+            {STAGE: stage, ENCODER: growing, DECODER: 3 * growing},
+        ),
+    ):
+        for kind, costs in kinds.items():
+            times = [0, 1, 5, 6]
+            np.testing.assert_allclose(found[kind][:, times], costs[:, times], rtol=1e-12)
+        assert np.isnan(found[EMBEDDING][:, 5:]).all()
+        np.testing.assert_allclose(found[HEAD][:, :2], growing[:, :2], rtol=1e-12)

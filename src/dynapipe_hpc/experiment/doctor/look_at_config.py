@@ -14,6 +14,7 @@ from dynapipe_hpc.experiment.doctor.look_at_software import circumstances_here
 from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
 from dynapipe_hpc.experiment.explain.describe_room import describe_room
 from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, does_not_fit
 from dynapipe_hpc.planner.batch.row_length import RowLengths
@@ -34,6 +35,8 @@ def look_at_config(case: Case) -> Iterator[Finding]:
     yield from found.values()
     if not _is_problem(found["costs"]):
         yield from _circumstances(files, n_ranks)
+        if halves := describe_halves(files.costs, files.config):
+            yield Finding("split passes", halves)
     if _is_problem(found["dataset"]) or _is_problem(found["costs"]):
         return
     experiment = open_experiment(files)

@@ -14,6 +14,7 @@ from dynapipe_hpc.experiment.explain.describe_room import describe_room
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.table import profile_file
 from dynapipe_hpc.planner.cost.table.describe_table import describe_table
@@ -55,7 +56,13 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
     files = ExperimentFiles(with_cost_table(config, path))
     warning = check_costs(files.costs, configured(config))
     cost, _ = costs_of(files.costs, config.model, any_placement(config), config.cluster)
-    return "\n".join([f"can be used: costs {cost.description}", *([warning] if warning else ())])
+    halves = describe_halves(files.costs, config)
+    lines = [
+        f"can be used: costs {cost.description}",
+        *([f"halves of backward passes: {halves}"] if halves else ()),
+        *([warning] if warning else ()),
+    ]
+    return "\n".join(lines)
 
 
 def verify_file(path: Path) -> str:

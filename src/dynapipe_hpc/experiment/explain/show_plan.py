@@ -16,11 +16,11 @@ from dynapipe_hpc.experiment.explain.explain_plan import (
     explain_outlier,
     explain_split,
 )
+from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.choose.choice import Choice
-from dynapipe_hpc.planner.make_plans import Planner
 
 
 def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> str:
@@ -53,7 +53,7 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
             *describe_long(experiment.dataset, config.data),
             *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
-            *(_explanation(planner, choice, samples) if explain else ()),
+            *(_explanation(experiment, choice, samples) if explain else ()),
             *_microbatches(plans),
             *_ranks(plans, choice, config.cluster),
             grid(plans),
@@ -61,7 +61,12 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
     )
 
 
-def _explanation(planner: Planner, choice: Choice, samples: Sequence[Sample]) -> Iterator[str]:
+def _explanation(
+    experiment: Experiment, choice: Choice, samples: Sequence[Sample]
+) -> Iterator[str]:
+    planner = experiment.planner
+    if halves := describe_halves(experiment.costs, experiment.config):
+        yield f"halves of backward passes: {halves}"
     yield from explain_choice(choice)
     yield explain_outlier(planner.outlier(choice, samples))
     yield explain_gain(choice, planner.cost, planner.cluster)

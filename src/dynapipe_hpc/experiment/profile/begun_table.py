@@ -1,5 +1,6 @@
 """A cost table to which a profile adds."""
 
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
@@ -8,9 +9,15 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.profile_file import read_table
-from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable, check_model
+from dynapipe_hpc.planner.cost.table.profile_table import (
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    check_model,
+)
 
 # Measurements with different settings must not share a table.
 SETTINGS = (
@@ -50,18 +57,23 @@ def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> 
 def ways_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Way]:
     """Layouts with modes of recomputation that plans may use and that the table lacks.
 
+    It lacks those, too, that it has without the halves of backward passes which plans may split.
     Padded rows are among them always: other plans are compared with those.
     """
     cost = config.planner.cost
     modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
-    n_shards = config.cluster.n_shards
     architecture = config.model.architecture
     packs = config.planner.may_pack and not architecture.has_target_rows
     layouts = (Layout.PADDED, Layout.PACKED) if packs else (Layout.PADDED,)
-    kind = architecture.layer_kinds[-1]
-    return [
-        Way(layout, mode)
-        for layout, mode in product(layouts, modes)
-        if LayerKey(n_shards, mode.text, kind, layout.text) not in known
-    ]
+    ways = map(Way._make, product(layouts, modes))
+    return [way for way in ways if not _is_measured(way, config, known)]
+
+
+def _is_measured(
+    way: Way, config: ExperimentConfig, known: Mapping[LayerKey, LayerProfile]
+) -> bool:
+    kind = config.model.architecture.layer_kinds[-1]
+    key = LayerKey(config.cluster.n_shards, way.recompute.text, kind, way.layout.text)
+    needs_halves = kind in kinds_with_halves(config, way.recompute)
+    return key in known and not (needs_halves and known[key].input_ms is None)

@@ -10,6 +10,8 @@ from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.rounds import (
+    SPLIT,
+    WHOLE,
     OnProgress,
     StackRounds,
     measure_rounds,
@@ -25,6 +27,7 @@ from dynapipe_hpc.experiment.profile.stack import (
 )
 from dynapipe_hpc.experiment.rank.channels import Channels
 from dynapipe_hpc.experiment.rank.devices import RankDevice
+from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -93,11 +96,14 @@ class Bench:
             self.kept.clear()
 
     def _rounds(self, group: StackGroup, way: Way, on_progress: OnProgress) -> StackRounds:
-        name = f"{way.layout.text} {way.recompute.text} {group.kind}"
+        measures = SPLIT if kinds_with_halves(self.config, way.recompute) else WHOLE
+        halves = ", in halves" if measures is SPLIT else ""
+        name = f"{way.layout.text} {way.recompute.text} {group.kind}{halves}"
         begun = None if self.kept is None else self.kept.get(name)
         microbatches = [replace(m, recompute=way.recompute) for m in group.microbatches]
+        stacks, limit_s = self._stacks(group), self.repetition_s
         rounds = measure_rounds(
-            self.job, self._stacks(group), microbatches, self.repetition_s, on_progress, begun
+            self.job, stacks, microbatches, limit_s, on_progress, begun, measures
         )
         for known in rounds:
             with self.job.agreeing():

@@ -9,8 +9,13 @@ from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER
 from dynapipe_hpc.data.microbatch import Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
+from dynapipe_hpc.experiment.profile.separate_layers import (
+    MEASURED,
+    separate_layers,
+    separate_sides,
+)
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
+from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, LayerProfile
 
@@ -24,23 +29,26 @@ def layer_profiles(
     """Derives the costs of layers from those of stacks, and puts them on the grid.
 
     Args:
-        stacks: The `QUANTITIES` of the first micro-batches of the grid (for a decoder, of its
-            pairs), shape (n_points, n_stacks, 5), by kind of layer.
+        stacks: The columns `MEASURED` of the first micro-batches of the grid (for a decoder, of
+            its pairs), shape (n_points, n_stacks, 5 or 7), by kind of layer.
         grid: The grid on which they were measured.
         config: The model and its number of shards.
         way: Layout and activation checkpointing mode of the micro-batches.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
     parts = config.model.architecture.parts(n_shards)
+    with_halves = kinds_with_halves(config, way.recompute)
     profiles = {}
     for kind, costs in _separate(stacks, grid, config).items():
         of_pairs = kind in (DECODER, DECODER_SIDE)
         axes, places = _pairs_of(grid) if of_pairs else _rows_of(grid)
-        grids = np.full((len(QUANTITIES), *map(len, axes)), np.nan)
-        grids[:, *places[:, : len(costs)]] = costs.T
+        names = MEASURED if kind in with_halves else QUANTITIES
+        grids = {name: np.full([*map(len, axes)], np.nan) for name in names}
+        for name, column in zip(names, costs.T, strict=False):
+            grids[name][tuple(places[:, : len(costs)])] = column
         key = LayerKey(n_shards, way.recompute.text, kind, way.layout.text)
         parameters = parts[kind].parameters if kind in parts else 0
-        profiles[key] = LayerProfile(parameters * element_bytes, axes, *grids)
+        profiles[key] = LayerProfile(parameters * element_bytes, axes, **grids)
     return profiles
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -19,6 +20,12 @@ QUICKER_ROUNDS = 0.25
 OnProgress = Callable[[float], None]
 Measure = Callable[[Stack, MicroBatch], tuple[float, ...]]
 
+WHOLE: tuple[Measure, ...] = (Stack.times_ms,)
+"""What a round measures where plans keep backward passes whole."""
+
+SPLIT: tuple[Measure, ...] = (Stack.times_ms, Stack.halves_ms)
+"""What it measures where they may be split, of a micro-batch after each other."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StackRounds:
@@ -27,8 +34,9 @@ class StackRounds:
     Attributes:
         n_rounds: Total number of rounds of times to measure.
         memory: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3).
-        times_ms: Fields of `StackTimes` per round, shape (n_ranks, n_microbatches, n_stacks, 2).
-            A round that ran out of memory has fewer micro-batches, and so have later ones.
+        times_ms: Fields of `StackTimes` per round, shape (n_ranks, n_microbatches, n_stacks, 2), or
+            5 with those of `StackHalves`. A round that ran out of memory has fewer micro-batches,
+            and so have later ones.
     """
 
     n_rounds: int
@@ -46,14 +54,18 @@ class StackRounds:
         return replace(self, times_ms=(*self.times_ms, times_ms))
 
     def typical(self) -> FloatArray:
-        """Typical costs for `separate_layers`, shape (n_microbatches, n_stacks, 5).
+        """Typical costs for `separate_layers`, shape (n_microbatches, n_stacks, 5 or 7).
 
-        Disturbances only add time, so a low quantile over rounds is typical.
+        Disturbances only add time, so a low quantile over rounds is typical. What a forward pass
+        takes longer before a split backward pass counts with that.
         """
         n = self.n_microbatches
         times_ms = np.stack([of_round[:, :n] for of_round in self.times_ms])
         by_rank = np.quantile(times_ms, QUICKER_ROUNDS, axis=0)
-        costs: FloatArray = np.concatenate([by_rank, self.memory[:, :n]], axis=-1)
+        # The last three are of split passes, if these were measured.
+        whole, halves = by_rank[..., :2], by_rank[..., 3:]
+        halves[..., :1] += by_rank[..., 2:3] - by_rank[..., :1]
+        costs: FloatArray = np.concatenate([whole, self.memory[:, :n], halves], axis=-1)
         return np.median(costs, axis=0)
 
 
@@ -64,6 +76,7 @@ def measure_rounds(
     repetition_s: float,
     on_progress: OnProgress,
     begun: StackRounds | None = None,
+    measures: Sequence[Measure] = WHOLE,
 ) -> Iterator[StackRounds]:
     """Measures every micro-batch several times, the same on all ranks at a time (collective).
 
@@ -78,6 +91,7 @@ def measure_rounds(
         repetition_s: Time for the rounds after the first, which measures memory and warms up.
         on_progress: Callback that takes the share done, from 0 to 1.
         begun: Measurements yielded before, to continue from, on the first rank.
+        measures: What a round of times measures.
 
     Yields:
         All measurements so far, before the first round of times and after each.
@@ -87,14 +101,15 @@ def measure_rounds(
     """
     known = begun
     if not job.broadcast(begun is not None):
-        known = _begin(job, stacks, microbatches, repetition_s, on_progress)
+        round_s = repetition_s / len(measures)
+        known = _begin(job, stacks, microbatches, round_s, on_progress)
     known = known or StackRounds(0, np.zeros(0))
     yield known
     state = known.n_rounds, len(known.times_ms), known.n_microbatches
     n_rounds, n_done, n_feasible = job.broadcast(state)
     for k in range(n_done, n_rounds):
         part = share_of(on_progress, 1 + k, 1 + n_rounds)
-        times_ms = _round(job, stacks, Stack.times_ms, microbatches[:n_feasible], part)
+        times_ms = _round(job, stacks, measures, microbatches[:n_feasible], part)
         n_feasible = len(times_ms)
         known = known.with_round(np.array(job.gather(times_ms)))
         yield known
@@ -116,7 +131,7 @@ def _begin(
     start_s = time.perf_counter()
     # Assumes the largest number of rounds, so that progress never goes backwards.
     part = share_of(on_progress, 0, 1 + MAX_ROUNDS)
-    memory = _round(job, stacks, Stack.memory, microbatches, part)
+    memory = _round(job, stacks, (Stack.memory,), microbatches, part)
     if not len(memory):
         raise RunError(
             f"not even the smallest micro-batch, of {microbatches[0].padded_tokens} padded tokens, "
@@ -130,7 +145,7 @@ def _begin(
 def _round(
     job: Job,
     stacks: Sequence[Stack],
-    measure: Measure,
+    measures: Sequence[Measure],
     microbatches: Sequence[MicroBatch],
     on_progress: OnProgress,
 ) -> FloatArray:
@@ -138,7 +153,7 @@ def _round(
     n_tokens = sum(microbatch.padded_tokens for microbatch in microbatches)
     n_done = 0
     for microbatch in microbatches:
-        costs = _on_all(stacks, measure, microbatch)
+        costs = _on_all(stacks, measures, microbatch)
         # The all-reduce also keeps the ranks in step.
         if job.comm.allreduce(not costs):
             break
@@ -149,10 +164,11 @@ def _round(
 
 
 def _on_all(
-    stacks: Sequence[Stack], measure: Measure, microbatch: MicroBatch
+    stacks: Sequence[Stack], measures: Sequence[Measure], microbatch: MicroBatch
 ) -> list[tuple[float, ...]]:
     """Measurements of every stack; an empty list if one of them runs out of memory."""
     try:
-        return [measure(stack, microbatch) for stack in stacks]
+        found = [[measure(stack, microbatch) for stack in stacks] for measure in measures]
+        return [tuple(chain(*of_stack)) for of_stack in zip(*found, strict=True)]
     except OutOfMemoryError:
         return []

@@ -15,7 +15,7 @@ from dynapipe_hpc.experiment.profile.rounds import MAX_ROUNDS, StackRounds
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.table.profile_file import ROUNDS_FORMAT
 
-_N_MEMORY, _N_TIMES = 3, 2
+_N_MEMORY, _N_TIMES = (3,), (2, 5)  # times of whole backward passes, and of split ones
 
 
 class RoundsFile:
@@ -90,19 +90,20 @@ def _read_rounds(group: h5py.Group) -> StackRounds:
 def _read_times(group: h5py.Group, memory: FloatArray) -> Iterator[FloatArray]:
     """Rounds of times, each with at most as many micro-batches as the one before."""
     n_ranks, n_most, n_stacks, _ = memory.shape
+    n_fields = _N_TIMES
     every = stored_group(group, "times_ms") if holds(group, "times_ms") else {}
     for name in sorted(every):
-        times_ms = _array(group, f"times_ms/{name}", _N_TIMES)
+        times_ms = _array(group, f"times_ms/{name}", n_fields)
         n = times_ms.shape[1]
         if n > n_most or (times_ms.shape[0], times_ms.shape[2]) != (n_ranks, n_stacks):
             raise InputError(f"'times_ms/{name}' has shape {times_ms.shape}")
-        n_most = n
+        n_most, n_fields = n, times_ms.shape[3:]
         yield times_ms
 
 
-def _array(group: h5py.Group, name: str, n_fields: int) -> FloatArray:
+def _array(group: h5py.Group, name: str, n_fields: tuple[int, ...]) -> FloatArray:
     found = stored_array(group, name)
-    if found.dtype.kind not in "iuf" or found.ndim != 4 or found.shape[3] != n_fields:
+    if found.dtype.kind not in "iuf" or found.ndim != 4 or found.shape[3] not in n_fields:
         raise InputError(f"'{name}' has shape {found.shape} and type {found.dtype}")
     values: FloatArray = found[:]
     return values

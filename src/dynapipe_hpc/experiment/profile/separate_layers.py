@@ -8,9 +8,11 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
-from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES
+from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES
 
-TIMES = [QUANTITIES.index(name) for name in ("forward_ms", "backward_ms")]
+MEASURED = (*QUANTITIES, *HALVES)
+"""Columns of the costs of stacks; the last ones only where split passes were measured."""
+TIMES = [MEASURED.index(name) for name in ("forward_ms", "backward_ms", *HALVES)]
 STORED = QUANTITIES.index("stored_bytes")
 TRANSIENT = [
     QUANTITIES.index(name) for name in ("forward_transient_bytes", "backward_transient_bytes")
@@ -28,15 +30,15 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
     up: a stage needs as much as the largest of its parts.
 
     Args:
-        stacks: The `QUANTITIES` of the `STACKS`, shape (n_points, 4, 5), smallest micro-batches
+        stacks: `MEASURED` of the `STACKS`, shape (n_points, 4, 5 or 7), smallest micro-batches
             first.
 
     Returns:
-        Arrays by kind, shape (n_points, 5), nowhere negative.
+        Arrays by kind, shape (n_points, 5 or 7), nowhere negative.
     """
     one, two, embedding, head = np.moveaxis(stacks, 1, 0)
     stage = 2 * one - two
-    stage[:, TIMES] = _stage_ms(one, two)
+    stage[:, _times_of(stacks)] = _stage_ms(one, two)
     stage = np.maximum(stage, 0)
     layer = ((one - stage) + 2 * (two - stage)) / 5
     layer[:, TRANSIENT] = np.maximum(one, two)[:, TRANSIENT]
@@ -54,16 +56,16 @@ def separate_sides(
     layer. The activations received from the previous stage count with the side.
 
     Args:
-        encoder: Costs of the `ENCODER_STACKS`, shape (n_points, 4, 5).
-        decoder: Costs of the `DECODER_STACKS`, shape (n_pairs, 2, 5).
+        encoder: Costs of the `ENCODER_STACKS`, shape (n_points, 4, 5 or 7).
+        decoder: Costs of the `DECODER_STACKS`, shape (n_pairs, 2, 5 or 7).
         boundary_bytes: Bytes that a stage of the encoder receives, shape (n_points,).
 
     Returns:
-        Arrays by kind, shape (n_points, 5), or (n_pairs, 5) for the decoder.
+        Arrays by kind, of the shapes of a stack's.
     """
     one, two, embedding, head = np.moveaxis(encoder, 1, 0)
     stage = np.zeros_like(one)
-    stage[:, TIMES] = np.maximum(_stage_ms(one, two), 0)
+    stage[:, _times_of(encoder)] = np.maximum(_stage_ms(one, two), 0)
     parts = {STAGE: stage, EMBEDDING: embedding - stage, HEAD: head - stage}
     parts[EMBEDDING][:, STORED] -= boundary_bytes
     parts[HEAD][:, STORED] -= 2 * boundary_bytes  # both sides, of equal length
@@ -79,10 +81,15 @@ def separate_sides(
     return _with_transient(parts, {**nothing, EMBEDDING: embedding, HEAD: head})
 
 
+def _times_of(costs: FloatArray) -> list[int]:
+    """Columns that are times, among those that were measured."""
+    return [column for column in TIMES if column < costs.shape[-1]]
+
+
 def _stage_ms(one: FloatArray, two: FloatArray) -> FloatArray:
-    """Times of a stage without its layers, from stacks of one and two layers; shape (2,)."""
+    """Times of a stage without its layers, from stacks of one and two layers; a number for each."""
     n_small = 1 + len(one) // SMALL_SHARE
-    typical: FloatArray = np.median((2 * one - two)[:n_small, TIMES], axis=0)
+    typical: FloatArray = np.median((2 * one - two)[:n_small, _times_of(one)], axis=0)
     return typical
 
 

@@ -72,6 +72,20 @@ class StackTimes(NamedTuple):
     backward_ms: float
 
 
+class StackHalves(NamedTuple):
+    """Times of one micro-batch whose backward pass is split; NaN of a stack without layers.
+
+    Attributes:
+        forward_ms: Time of the forward pass, which notes what is to be split.
+        input_ms: Time of the backward pass but for what waits.
+        weight_ms: Time of what has waited, gradients of weights.
+    """
+
+    forward_ms: float
+    input_ms: float
+    weight_ms: float
+
+
 class StackMemory(NamedTuple):
     """Memory of one micro-batch; see `StageCosts`."""
 
@@ -125,15 +139,17 @@ class Stack:
             OutOfMemoryError: The micro-batch is too large; smaller ones can still run.
             RunError: The micro-batch is too large, and other shards may be waiting for this one.
         """
-        with self._shards.not_waiting(), _naming_out_of_memory():
-            stage, activation, gradient = self._prepared(microbatch)
-            start_s = self._moment_s()
-            stage.load(0, microbatch)
-            stage.forward(0, activation)
-            turn_s = self._moment_s()
-            stage.backward(0, gradient)
-            end_s = self._moment_s()
+        start_s, turn_s, end_s, _ = self._moments_s(microbatch, split_backward=False)
         return StackTimes(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s))
+
+    def halves_ms(self, microbatch: MicroBatch) -> StackHalves:
+        """Times the passes of a micro-batch whose backward pass is split; raises as `times_ms`.
+
+        Only layers defer gradients, so that stacks without layers are not run.
+        """
+        if not self._shape.n_layers:
+            return StackHalves(np.nan, np.nan, np.nan)
+        return StackHalves(*1e3 * np.diff(self._moments_s(microbatch, split_backward=True)))
 
     def memory(self, microbatch: MicroBatch) -> StackMemory:
         """Measures the memory of a forward and a backward pass of a micro-batch.
@@ -155,6 +171,22 @@ class Stack:
             forward_bytes - kept_bytes,
             live.peak_bytes - kept_bytes,
         )
+
+    def _moments_s(
+        self, microbatch: MicroBatch, *, split_backward: bool
+    ) -> tuple[float, float, float, float]:
+        """When the passes of a micro-batch began and ended: forward, backward, and the rest."""
+        with self._shards.not_waiting(), _naming_out_of_memory():
+            stage, activation, gradient = self._prepared(microbatch)
+            start_s = self._moment_s()
+            stage.load(0, microbatch)
+            stage.forward(0, activation, split_backward=split_backward)
+            turn_s = self._moment_s()
+            stage.backward(0, gradient)
+            back_s = self._moment_s()
+            if split_backward:
+                stage.backward_weight(0)
+            return start_s, turn_s, back_s, self._moment_s()
 
     def _moment_s(self) -> float:
         wait_for(self._device)

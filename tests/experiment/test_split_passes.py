@@ -1,0 +1,83 @@
+"""Whether the times of split backward passes were measured, and who says so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for
+from dynapipe_hpc.experiment.split_passes import describe_halves, kinds_with_halves
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, LayerProfile, ProfileTable
+
+COSTS = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))
+LAYER = linear_layer(1.0)
+HALVES = replace(LAYER, input_ms=1.5 * LAYER.forward_ms, weight_ms=LAYER.forward_ms)
+
+
+def config_of(*, split: bool, rules: tuple[str, ...] = ()) -> ExperimentConfig:
+    tables = tiny_experiment(n_stages=2).model_dump()
+    tables["model"] = SHAPE.model_dump()
+    tables["planner"]["schedule"] = {"split_backward": split, "rules": rules}
+    return ExperimentConfig.model_validate(tables)
+
+
+SPLIT, WHOLE = config_of(split=True), config_of(split=False)
+
+
+def table_of(**halves: bool) -> ProfileTable:
+    """Layers of some modes, with halves or without."""
+    layers: dict[LayerKey, LayerProfile] = {}
+    for mode, has_halves in halves.items():
+        layers |= linear_table(mode, **({"layer": HALVES} if has_halves else {})).layers
+    return replace(linear_table(), layers=layers)
+
+
+def test_layers_that_defer_have_halves_where_plans_may_split() -> None:
+    assert kinds_with_halves(SPLIT, Recompute.NONE) == {"layer", "stage"}
+    assert kinds_with_halves(SPLIT, Recompute.SELECTIVE) == {"layer", "stage"}
+    assert not kinds_with_halves(SPLIT, Recompute.FULL)
+    assert not kinds_with_halves(WHOLE, Recompute.NONE)
+    assert not kinds_with_halves(config_of(split=True, rules=("1f1b",)), Recompute.NONE)
+
+
+def test_what_was_measured_is_not_estimated() -> None:
+    measured = MeasuredCosts(COSTS, table_of(none=True, full=False))
+    assert describe_halves(measured, SPLIT) == "measured"  # with full, nothing is deferred
+    assert describe_halves(measured, WHOLE) == ""
+
+
+def test_what_was_not_measured_is_named_with_the_way_to_measure_it() -> None:
+    both = ProfiledConfig(path=Path("c.h5"), recompute=("none", "selective"))
+    costs = MeasuredCosts(both, table_of(none=True, selective=False))
+    assert describe_halves(costs, SPLIT) == (
+        "gradients of weights are estimated by FLOPs, and splitting takes no time, of "
+        "tensor_parallel=1/recompute=selective/layer; 'dynapipe-hpc profile CONFIG -o TABLE.h5' "
+        "measures both"
+    )
+    assert describe_halves(replace(costs, config=COSTS), SPLIT) == "measured"
+
+
+def test_estimates_say_so() -> None:
+    cost = SPLIT.planner.cost
+    assert not isinstance(cost, ProfiledConfig)
+    assert describe_halves(cost, SPLIT).startswith("estimated by FLOPs, as all costs;")
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_a_table_says_it_by_itself_and_for_an_experiment(tmp_path: Path, is_measured: bool) -> None:
+    path = tmp_path / "c.h5"
+    write_table(table_of(none=is_measured), path)
+    text = describe_file(path)
+    assert ("ms, backward passes in halves, too; " in text) == is_measured
+    assert ("\n  halves of backward passes: not measured" in text) != is_measured
+    suits = describe_for(SPLIT, path)
+    assert ("\nhalves of backward passes: measured" in suits) == is_measured
+    assert ("gradients of weights are estimated by FLOPs" in suits) != is_measured
+    assert "halves" not in describe_for(WHOLE, path)
