@@ -101,8 +101,8 @@ def measure_rounds(
     """
     known = begun
     if not job.broadcast(begun is not None):
-        round_s = repetition_s / len(measures)
-        known = _begin(job, stacks, microbatches, round_s, on_progress)
+        one_s = repetition_s / len(measures)
+        known = _begin(job, stacks, microbatches, one_s, on_progress)
     known = known or StackRounds(0, np.zeros(0))
     yield known
     state = known.n_rounds, len(known.times_ms), known.n_microbatches

@@ -1,0 +1,55 @@
+"""Split backward passes of packed rows from measurements to a run, as a user goes about it."""
+
+from pathlib import Path
+
+import pytest
+from tests.jobs.command_line import call, columns
+from tests.jobs.job_files import Tables, write_job_files
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+CHANGES: Tables = {
+    "data": {"max_tokens": 512, "tokens_per_batch": 4096},
+    "model": {"hidden_size": 64, "ffn_size": 256, "max_tokens": 512},
+    "cluster": {"n_replicas": 1},
+    "planner": {
+        "cost": {"kind": "profiled", "path": "costs.h5"},
+        "batch": {"rule": "dynamic", "layouts": ["padded", "packed"]},
+        "schedule": {"split_backward": True, "rules": ["zb_h1"]},
+    },
+    "training": {"iterations": 3, "dtype": "float64"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a configuration, its dataset, a table and a run."""
+    path = tmp_path_factory.mktemp("split")
+    write_job_files(path, CHANGES)
+    call(path, 2, "profile", "config.toml", "--microbatch-tokens", "1024", "-o", "costs.h5")
+    call(path, 2, "run", "config.toml", "-o", "split")
+    return path
+
+
+def test_the_plan_has_both_and_says_that_halves_were_measured(folder: Path) -> None:
+    plan = call(folder, None, "plan", "config.toml", "--explain")
+    assert "\nhalves of backward passes: measured\n" in plan
+    assert ":packed " in plan
+    assert " W0" in plan
+
+
+def test_the_run_has_the_losses_of_the_unsplit_model(folder: Path) -> None:
+    one = ["--set", "cluster.n_stages=1", "--set", "planner.cost={kind='analytic'}"]
+    naive = ["--set", "planner.batch={rule='naive_padding', rows_per_microbatch=100}"]
+    whole = ["--set", "planner.schedule={}", "--set", "cluster.device_memory_bytes=10_000_000_000"]
+    call(folder, None, "run", "config.toml", *one, *naive, *whole, "-o", "unsplit")
+    split, unsplit = (
+        columns(folder / run, "loss", "gradient_norm") for run in ("split", "unsplit")
+    )
+    for found, expected in zip(split, unsplit, strict=True):
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_memory_is_as_planned(folder: Path) -> None:
+    predicted, measured = columns(folder / "split", "predicted_peak_bytes", "measured_peak_bytes")
+    assert measured == pytest.approx(predicted, rel=0.05)
