@@ -21,6 +21,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, at_points, on_three_axes
+from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 from dynapipe_hpc.planner.cost.weight_gradients import split_times
@@ -95,6 +96,34 @@ def test_what_halves_take_longer_than_the_whole_is_what_splitting_takes() -> Non
         found = split_times("layer", halves, whole_ms, SHAPE, AXES, Recompute.NONE)
         np.testing.assert_array_equal(found.weight_ms, np.minimum(weight_ms, whole_ms))
         np.testing.assert_array_equal(found.splitting_ms, splitting_ms)
+
+
+def test_noise_in_whole_passes_is_no_gain_or_loss_of_halves() -> None:
+    slow = LAYER.backward_ms.copy()
+    slow[0, 0] *= 3  # more than with twice as many rows or tokens
+    halves = replace(LAYER, backward_ms=slow, input_ms=0.75 * slow, weight_ms=0.5 * slow)
+    found = split_times("layer", halves, slow, SHAPE, AXES, Recompute.NONE)
+    whole_ms = make_monotone(slow).grid
+    assert not np.array_equal(whole_ms[:2], slow[:2])
+    np.testing.assert_allclose(found.weight_ms[:2], 0.5 * whole_ms[:2])
+    np.testing.assert_allclose(found.splitting_ms[:2], 0.25 * whole_ms[:2])
+
+
+def test_what_is_infeasible_because_less_is_has_no_halves_either() -> None:
+    layer, stage = linear_layer(1.0), linear_layer(0.0)
+    hole = {}
+    for name, grid in layer.grids.items():
+        hole[name] = grid.copy()
+        hole[name][1, 1] = np.nan
+    forward_ms = hole["forward_ms"]
+    halves = replace(layer, **hole, input_ms=1.5 * forward_ms, weight_ms=forward_ms)  # type: ignore[arg-type]
+    cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
+    placement = equal_shares(SHAPE, cluster)
+    table = linear_table(layer=halves, stage=stage)
+    cost = ProfiledCost(table, SHAPE, placement, cluster, ProfiledConfig(path=Path("c.h5")))
+    costs = cost.stage_costs(decoder_shapes(np.array([1, 2, 4]), np.array([32, 32, 64])))
+    assert np.isfinite(costs.splitting_ms).all(axis=1).tolist() == [True, False, False]
+    assert np.isinf(costs.splitting_ms[1:]).all()
 
 
 def test_a_table_with_halves_is_believed_and_one_without_is_estimated() -> None:

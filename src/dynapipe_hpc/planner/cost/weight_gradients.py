@@ -9,6 +9,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.measured_axes import Axes
+from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
 from dynapipe_hpc.planner.cost.tokens import Tokens
 
@@ -30,8 +31,9 @@ def split_times(
 ) -> SplitTimes:
     """Times of the two halves of a layer's backward pass: measured, or a share of it.
 
-    Halves that were measured take as long together as the whole pass or longer; what noise had made
-    less is set to that, so that splitting never seems to save work.
+    Halves that were measured are repaired as the whole pass is, see `make_monotone`. They take as
+    long together as that or longer: what noise had made less is set to it, so that splitting never
+    seems to save work.
 
     Where they were not measured, splitting takes nothing, and weights a share. Gradients of the
     inputs of a linear map cost as much as its forward pass, and so do those of its weights;
@@ -55,13 +57,22 @@ def split_times(
     Returns:
         Weights take no more than its backward_ms; NaN where that is.
     """
-    whole_ms, measured_ms = layer.backward_ms, layer.weight_ms
-    if measured_ms is None:
-        measured_ms = _estimated_ms(kind, layer, plain_ms, shape, axes, recompute)
-    weight_ms = np.minimum(measured_ms, whole_ms)
-    if layer.input_ms is None:
-        return SplitTimes(weight_ms, np.zeros_like(whole_ms))
-    return SplitTimes(weight_ms, np.maximum(layer.input_ms + measured_ms - whole_ms, 0.0))
+    weight_ms = layer.weight_ms
+    if weight_ms is None:
+        weight_ms = _estimated_ms(kind, layer, plain_ms, shape, axes, recompute)
+    elif layer.input_ms is not None:
+        return _measured(layer.backward_ms, layer.input_ms, weight_ms)
+    return SplitTimes(np.minimum(weight_ms, layer.backward_ms), np.zeros_like(layer.backward_ms))
+
+
+def _measured(*measured: FloatArray) -> SplitTimes:
+    """From the times of the whole pass, of B and of W."""
+    whole_ms, input_ms, weight_ms = (
+        np.where(np.isnan(measured[0]), np.nan, make_monotone(times).grid) for times in measured
+    )
+    with np.errstate(invalid="ignore"):  # where all are infinite
+        more_ms = np.maximum(input_ms + weight_ms - whole_ms, 0.0)
+    return SplitTimes(np.minimum(weight_ms, whole_ms), more_ms)
 
 
 def _estimated_ms(
