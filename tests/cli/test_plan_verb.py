@@ -142,6 +142,29 @@ def test_a_t5_is_planned_by_inputs_and_targets(tmp_path: Path) -> None:
         assert 0 < batch["lower_bound_ms"] <= batch["predicted_iteration_ms"]
 
 
+def test_packed_pairs_are_written_with_both_sides(tmp_path: Path) -> None:
+    shared = shared_folder("lengths").parent
+    config = A100.with_name("authors_t5_11b_32gpu.toml")
+    path = shared / "lengths" / "t5_max2048_gbs65536.json"
+    profile = str(shared / "profiles" / "a100_40gb_t5_11b.csv")
+    more = ("--set=planner.search.effort=0", '--set=planner.batch.layouts=["padded", "packed"]')
+    lengths = json.loads(path.read_text())
+    batches = planned(tmp_path, str(config), str(path), "--profile", profile, *more)
+    sides = zip(lengths["batches"], lengths["dec_batches"], strict=True)
+    for batch, (inputs, targets) in zip(batches, sides, strict=True):
+        (replica,) = batch["replicas"]
+        found = replica["microbatches"]
+        assert sorted(i for m in found for i in m["samples"]) == list(range(len(inputs)))
+        packed = [m for m in found if m["layout"] == "packed"]
+        assert packed
+        for m in packed:
+            tokens = sum(max(inputs[i], 1) for i in m["samples"])
+            assert m["input_tokens"] == -(-tokens // 8) * 8
+            assert m["target_tokens"] == -(-sum(targets[i] for i in m["samples"]) // 8) * 8
+        assert max(replica["peak_bytes"]) <= 36_000_000_000
+        assert 0 < batch["lower_bound_ms"] <= batch["predicted_iteration_ms"]
+
+
 def test_a_line_is_printed_per_batch(
     tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,9 @@ MODELS: dict[str, Callable[[], CostModel]] = {
         CLUSTER,
         ProfiledConfig(path=Path("costs.h5")),
     ).of_layout(Layout.PACKED),
+    "profiled T5, packed": lambda: ProfiledCost(
+        linear_t5_table(), T5_SHAPE, EQUAL, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
+    ).of_layout(Layout.PACKED),
     "profiled T5": lambda: ProfiledCost(
         linear_t5_table(), T5_SHAPE, EQUAL, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
     ),
@@ -72,7 +75,7 @@ def shapes_of(cost: CostModel, sizes: list[Size]) -> Shapes:
     n_rows, row_tokens, target_tokens = np.array(sizes).T.copy()
     if not cost.is_encoder_decoder:
         return decoder_shapes(n_rows, row_tokens)
-    return Shapes(n_rows, row_tokens, target_tokens)
+    return Shapes.padded(n_rows, row_tokens, target_tokens)
 
 
 def everything(cost: CostModel, sizes: list[Size]) -> FloatArray:

@@ -7,4 +7,4 @@ from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
 
 def decoder_shapes(n_rows: IntArray, row_tokens: IntArray) -> Shapes:
     """Those without a target side."""
-    return Shapes(n_rows, row_tokens, np.zeros_like(row_tokens))
+    return Shapes.padded(n_rows, row_tokens, np.zeros_like(row_tokens))

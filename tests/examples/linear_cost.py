@@ -74,7 +74,7 @@ class LinearCost:
         recompute: Recompute = Recompute.NONE,
         out: FloatArray | None = None,
     ) -> StageCosts:
-        n_rows, row_tokens, target_tokens = shapes
+        n_rows, row_tokens, target_tokens, _ = shapes
         all_tokens = n_rows * (row_tokens + target_tokens)
         tokens = np.where(row_tokens <= self.longest_row, all_tokens, np.inf)[:, None]
         pass_ms = (np.array(self.launch_ms) + tokens * np.array(self.token_ms)) / 2

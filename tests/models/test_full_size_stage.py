@@ -173,7 +173,7 @@ def planned(
     placement = Placement.equal_shares(shape.n_all_layers, n_stages=1)
     model = AnalyticCost(shape, placement, cluster, config)
     of_rows = np.array(sizes or SIZES[shape.family])
-    costs = model.stage_costs(Shapes(*of_rows[:, np.newaxis]), mode)
+    costs = model.stage_costs(Shapes.padded(*of_rows[:, np.newaxis]), mode)
     stored = costs.stored_bytes.item()
     transient = (costs.forward_transient_bytes, costs.backward_transient_bytes)
     return Memory(stored, stored + max(each.item() for each in transient))

@@ -29,6 +29,8 @@ BUNDLES = tuple(
 )
 PACKED = ("tests/planner/batch/windows/test_packed_windows.py",)
 LAYOUTS = ("tests/planner/test_layouts.py",)
+PAIRS = ("tests/planner/batch/test_packed_pairs.py",)
+SIDES = ("tests/planner/cost/test_two_sides.py",)
 PACKED_BOUND = ("tests/planner/schedule/test_packed_bound.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 WEIGHTS = ("tests/planner/cost/test_weight_gradients.py",)
@@ -181,9 +183,9 @@ PLAN = (
     Mutant("planner/batch/windows/window_lookup.py", "memory_share[alone[alone >= 0]] = 0",
            "memory_share[:0] = 0", "a bundle alone keeps too much", BUNDLES),
     # packed micro-batches
-    Mutant("planner/cost/cost_model.py", "np.minimum(n_samples, known.most)", "known.most",
+    Mutant("planner/batch/packed_shapes.py", "np.minimum(n_samples, known.most)", "known.most",
            "more rows than samples", COLUMNS),
-    Mutant("planner/cost/cost_model.py", "known.most), tokens / known.least_tokens",
+    Mutant("planner/batch/packed_shapes.py", "known.most), tokens / known.least_tokens",
            "known.most), np.inf", "packed rows that cost as much as longer ones", COLUMNS),
     Mutant("planner/batch/windows/price_windows.py", "    cost = cost.of_layout(windows.layout)\n",
            "", "packed windows cost what padded ones do", PACKED),
@@ -203,10 +205,10 @@ PLAN = (
            "row_tokens=offsets[-1]", "packed rows of any length", LAYOUTS),
     Mutant("planner/batch/packed_row.py", "(0, *accumulate(lengths))",
            "(0, *accumulate(sorted(lengths)))", "boundaries of other samples", LAYOUTS),
-    Mutant("planner/batch/windows/packed_windows.py", "(lengths, lengths**2)",
-           "(lengths, lengths)", "pairs are not squares", PACKED),
-    Mutant("planner/batch/windows/packed_windows.py", "Shapes.packed(padded(tokens), ",
-           "Shapes.packed(tokens, ", "fill of packed rows costs nothing", PACKED),
+    Mutant("planner/batch/windows/packed_windows.py", "inputs, inputs**2]",
+           "inputs, inputs]", "pairs are not squares", PACKED),
+    Mutant("planner/batch/windows/packed_windows.py", "packed_shapes(padded(inputs), ",
+           "packed_shapes(inputs, ", "fill of packed rows costs nothing", PACKED),
     Mutant("planner/batch/windows/packed_windows.py", "if is_large else np.inf",
            "if True else np.inf", "windows of few samples are limited", PACKED),
     Mutant("planner/batch/windows/window_table.py", "table.cells + before", "table.cells + 0",
@@ -215,8 +217,28 @@ PLAN = (
            "table.spans[:, row]", "cells of one layout for another", PACKED),
     Mutant("planner/batch/windows/better_windows.py", "(1 - MARGIN) * of_other[others]",
            "of_other[others].max()", "windows that are no better are kept", PACKED),
-    Mutant("planner/from_config.py", "if cost.is_encoder_decoder and Layout.PACKED in layouts:",
-           "if False:", "pairs are packed", LAYOUTS),
+    Mutant("planner/batch/windows/packed_windows.py", "[targets, targets * both]",
+           "[targets, targets * targets]", "targets attend to no inputs", PAIRS),
+    Mutant("planner/batch/packed_shapes.py", "targets @ (inputs + targets)",
+           "targets @ targets", "targets of a plan attend to no inputs", PAIRS),
+    Mutant("planner/batch/packed_shapes.py", "np.inf, known)", "sums.n_samples, known)",
+           "as few rows of targets as samples", PAIRS),
+    Mutant("planner/batch/packed_shapes.py",
+           "return Shapes(n_rows, row_tokens / n_rows, target_tokens / n_rows, input_rows)",
+           "return Shapes(n_rows, row_tokens / n_rows, target_tokens / n_rows, n_rows)",
+           "inputs count as the rows of targets", PAIRS),
+    Mutant("planner/cost/interpolate.py", "together = np.maximum if cost in SHARED else np.add",
+           "together = np.add", "both sides need their transient memory at once", SIDES),
+    Mutant("planner/cost/stage_grids.py", "if not depends]", "if depends]",
+           "the decoder is looked up with the encoder's rows", SIDES),
+    Mutant("planner/cost/tokens.py", "pairs = shapes.input_rows * square", "pairs = rows * inputs**2",
+           "inputs of packed pairs attend as rows of targets do", PAIRS),
+    Mutant("planner/batch/packed_row.py", "max(sample.input_tokens, 1)", "sample.input_tokens",
+           "an empty input has no position", LAYOUTS),
+    Mutant("planner/batch/row_length.py", "RowLengths(np.maximum(row_positions, 1)",
+           "RowLengths(row_positions", "an empty input takes no row", PAIRS),
+    Mutant("planner/schedule/lower_bound.py", " and not cost.is_encoder_decoder", "",
+           "packed pairs have the bound of a decoder-only model", LAYOUTS),
     Mutant("planner/schedule/row_cells.py", "+ self.pairs * c", "+ 2 * self.pairs * c",
            "pairs count twice", PACKED_BOUND),
     Mutant("planner/schedule/row_cells.py", "fits(costs, room_bytes))[few])",

@@ -12,7 +12,6 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.oracles.every_split import every_cut
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
@@ -156,12 +155,50 @@ def test_a_layout_may_be_named_twice_and_in_any_order() -> None:
     assert plans[0] == plans[1]
 
 
-def test_packed_micro_batches_of_pairs_are_refused() -> None:
-    cost = LinearCost(has_targets=True)
-    planner_of(("padded",), cluster_of(), cost)
-    with pytest.raises(
-        InputError,
-        match=r"planner\.batch\.layouts is \['padded', 'packed'\], but for an encoder-decoder "
-        r"model only padded rows are planned; set it to \[\"padded\"\]",
-    ):
-        planner_of(BOTH, cluster_of(), cost)
+PAIR_COST = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True, has_targets=True)
+PAIRS = [
+    Sample(i, a, b)
+    for i, (a, b) in enumerate([(90, 3), (0, 9), (80, 41), (3, 90), (11, 11), (0, 60), (40, 7)] * 2)
+]
+
+
+@pytest.mark.parametrize("layouts", [("packed",), BOTH])
+@pytest.mark.parametrize("n_replicas", [1, 2])
+def test_packed_plans_of_pairs_hold_both_sides_of_every_sample(
+    layouts: tuple[LayoutName, ...], n_replicas: int
+) -> None:
+    cluster = cluster_of(n_replicas, 700)
+    planner = planner_of(layouts, cluster, PAIR_COST)
+    choice = planner.choose(PAIRS)
+    plans = planner.write(0, choice)
+    check_plans(plans)
+    for pipeline in choice.pipelines:
+        costs = microbatch_costs(pipeline.microbatches, PAIR_COST)
+        timeline = simulate(pipeline.schedule, costs, cluster.link, PAIR_COST.static_bytes)
+        assert timeline.makespan_ms == pytest.approx(pipeline.timeline.makespan_ms, rel=1e-12)
+        assert timeline.peak_bytes.max() <= 700
+    formed = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
+    assert sorted(i for m in formed for i in m.sample_ids) == list(range(len(PAIRS)))
+    packed = [m for m in formed if m.layout is Layout.PACKED]
+    assert packed
+    for m in packed:
+        inputs = [max(PAIRS[i].input_tokens, 1) for i in m.sample_ids]
+        targets = [PAIRS[i].target_tokens for i in m.sample_ids]
+        assert m.offsets == (0, *accumulate(inputs))
+        assert m.target_offsets == (0, *accumulate(targets))
+        assert m.row_tokens == -(-sum(inputs) // 8) * 8
+        assert m.target_tokens == -(-sum(targets) // 8) * 8
+    bound_ms = planner.lower_bound_ms(choice, PAIRS)
+    assert 0 < bound_ms <= choice.best.iteration_ms * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("n_bytes", [600, 10**6])
+def test_more_layouts_never_make_a_worse_plan_of_pairs(n_bytes: int) -> None:
+    times_ms = {
+        layouts: planner_of(layouts, cluster_of(1, n_bytes), PAIR_COST)
+        .choose(PAIRS)
+        .best.iteration_ms
+        for layouts in (BOTH, ("padded",), ("packed",))
+    }
+    assert times_ms[BOTH] == min(times_ms.values())
+    assert times_ms[("packed",)] < times_ms[("padded",)]

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
@@ -123,16 +121,8 @@ def dynamic_chooser(
         rules: Schedule rules to try.
         cost: Predicts time and memory.
         cluster: What plans are for.
-
-    Raises:
-        InputError: Packed micro-batches of an encoder-decoder model.
     """
     shares, layouts = dynamic_rules(batch, cluster.n_stages), layouts_of(batch)
-    if cost.is_encoder_decoder and Layout.PACKED in layouts:
-        raise InputError(
-            f"planner.batch.layouts is {list(batch.layouts)}, but for an encoder-decoder model "
-            'only padded rows are planned; set it to ["padded"]'
-        )
 
     def choose_with(cost: CostModel) -> Chooser:
         if search.effort == 0:

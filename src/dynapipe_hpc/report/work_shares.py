@@ -120,5 +120,5 @@ def _tokens(
 
 
 def _total(side: Side, n_rows: Sizes, row_tokens: Sizes, target_tokens: Sizes) -> Tokens:
-    found = Tokens.of(side, Shapes(n_rows, row_tokens, target_tokens))
+    found = Tokens.of(side, Shapes.padded(n_rows, row_tokens, target_tokens))
     return Tokens(*(np.asarray(np.sum(each)) for each in found))

@@ -50,12 +50,12 @@ def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
     cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, COST)
-    shapes = Shapes(np.array([1, 2, 2]), np.array([32, 16, 32]), np.array([32, 16, 32]))
+    shapes = Shapes.padded(np.array([1, 2, 2]), np.array([32, 16, 32]), np.array([32, 16, 32]))
     costs = cost.stage_costs(shapes)
     assert np.isfinite(costs.work_ms[:2]).all()
     assert (costs.work_ms[:2] > 0).all()
     assert np.isinf(costs.work_ms[2, 1])
-    longer = cost.stage_costs(Shapes(*np.array([[1, 1], [32, 32], [16, 32]])))
+    longer = cost.stage_costs(Shapes.padded(*np.array([[1, 1], [32, 32], [16, 32]])))
     assert longer.work_ms[1, 1] >= longer.work_ms[0, 1]  # equal where noise was repaired
 
 

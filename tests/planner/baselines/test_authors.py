@@ -94,7 +94,7 @@ def has_work(
     batch: Published, microbatches: Sequence[MicroBatch], replica: Mapping[str, Any]
 ) -> bool:
     """Whether micro-batches take as long as those of a published replica, in its mode."""
-    shapes = Shapes(*np.array(sizes(batch, microbatches)).T.copy())
+    shapes = Shapes.padded(*np.array(sizes(batch, microbatches)).T.copy())
     work_ms = bottleneck_ms(batch.cost.stage_costs(shapes, Recompute.of(replica["rc"])))
     sum_ms, max_ms = work_ms.sum(), work_ms.max()
     eq1_ms = (batch.cluster.n_stages - 1) * max_ms + sum_ms

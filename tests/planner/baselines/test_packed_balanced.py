@@ -35,7 +35,7 @@ class PairCost(LinearCost):
         recompute: Recompute = Recompute.NONE,
         out: FloatArray | None = None,
     ) -> StageCosts:
-        n_rows, row_tokens, _ = shapes
+        n_rows, row_tokens, *_ = shapes
         pass_ms = (n_rows * (row_tokens + self.pair_ms * row_tokens**2) / 2)[:, None]
         costs = LinearCost.stage_costs(self, shapes, recompute, out)
         return with_columns(costs, forward_ms=pass_ms, backward_ms=pass_ms)

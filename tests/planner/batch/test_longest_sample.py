@@ -15,7 +15,7 @@ CONFIG = AnalyticConfig(recompute=("none", "full"))
 
 
 def fits_alone(cost: AnalyticCost, cluster: Cluster, size: tuple[int, int]) -> bool:
-    costs = cost.stage_costs(Shapes(*np.array([[1], [size[0]], [size[1]]])), Recompute.NONE)
+    costs = cost.stage_costs(Shapes.padded(*np.array([[1], [size[0]], [size[1]]])), Recompute.NONE)
     return bool(fits(costs, activation_room_bytes(cost, cluster))[0])
 
 

@@ -116,7 +116,7 @@ def test_what_is_not_kept_is_computed_again() -> None:
 
 
 def test_a_decoder_attends_to_both_sides_and_makes_keys_of_the_inputs() -> None:
-    costs = of_modes(T5_SHAPE, Shapes(*np.array([[2], [24], [16]])))["none"]
+    costs = of_modes(T5_SHAPE, Shapes.padded(*np.array([[2], [24], [16]])))["none"]
     inputs, targets, h, heads, inner = 2 * 24, 2 * 16, 8, 32, 32
     encoder = inputs * (8 * h * heads + 4 * h * inner + 4 * heads * 24)
     decoder = targets * (12 * h * heads + 4 * h * inner + 4 * heads * (16 + 24))

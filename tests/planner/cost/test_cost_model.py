@@ -3,7 +3,8 @@ import pytest
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
-from dynapipe_hpc.planner.cost.cost_model import Cost, KnownRows, Shapes, StageCosts
+from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
+from dynapipe_hpc.planner.cost.cost_model import Cost, KnownRows, StageCosts
 
 
 def test_the_kernels_number_the_columns_of_costs_alike() -> None:
@@ -27,7 +28,7 @@ def packed(lengths: list[int], row_tokens: int) -> MicroBatch:
 
 def test_a_packed_row_counts_as_equal_rows_with_its_tokens_and_pairs() -> None:
     lengths = [7, 1, 100, 12]
-    (n_rows,), (row_tokens,), _ = Shapes.of([packed(lengths, sum(lengths))], KnownRows())
+    (n_rows,), (row_tokens,), *_ = shapes_of([packed(lengths, sum(lengths))], KnownRows())
     assert n_rows * row_tokens == pytest.approx(sum(lengths))
     assert n_rows * row_tokens**2 == pytest.approx(sum(n * n for n in lengths))
 
@@ -35,12 +36,12 @@ def test_a_packed_row_counts_as_equal_rows_with_its_tokens_and_pairs() -> None:
 def test_samples_of_one_length_cost_packed_what_they_cost_in_rows() -> None:
     in_rows = MicroBatch(((0,), (1,), (2,)), 24)
     np.testing.assert_array_equal(
-        Shapes.of([packed([24] * 3, 72)], KnownRows()), Shapes.of([in_rows], KnownRows())
+        shapes_of([packed([24] * 3, 72)], KnownRows()), shapes_of([in_rows], KnownRows())
     )
 
 
 def test_what_fills_up_a_packed_row_counts_as_tokens() -> None:
-    (n_rows,), (row_tokens,), _ = Shapes.of([packed([12, 1], 16)], KnownRows())
+    (n_rows,), (row_tokens,), *_ = shapes_of([packed([12, 1], 16)], KnownRows())
     assert n_rows * row_tokens == pytest.approx(16)
     assert n_rows * row_tokens**2 == pytest.approx(145)
 
@@ -58,12 +59,12 @@ def test_what_fills_up_a_packed_row_counts_as_tokens() -> None:
 def test_rows_that_are_too_many_or_too_short_are_fewer_and_longer(
     lengths: list[int], row_tokens: int, known: KnownRows, expected: tuple[float, float]
 ) -> None:
-    (n_rows,), (tokens,), (targets,) = Shapes.of([packed(lengths, row_tokens)], known)
+    (n_rows,), (tokens,), (targets,), _ = shapes_of([packed(lengths, row_tokens)], known)
     assert (n_rows, tokens, targets) == (*expected, 0)
 
 
 def test_padded_and_packed_micro_batches_keep_their_order() -> None:
     in_rows = MicroBatch(((0,), (1,), (2,)), 24)
-    n_rows, row_tokens, _ = Shapes.of([packed([16], 16), in_rows, packed([8], 8)], KnownRows())
+    n_rows, row_tokens, *_ = shapes_of([packed([16], 16), in_rows, packed([8], 8)], KnownRows())
     assert n_rows.tolist() == [1, 3, 1]
     assert row_tokens.tolist() == [16, 24, 8]

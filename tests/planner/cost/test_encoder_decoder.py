@@ -33,7 +33,7 @@ def t5_cost(n_stages: int) -> ProfiledCost:
 
 
 def one(n_rows: int, row_tokens: int, target_tokens: int) -> Shapes:
-    return Shapes(*np.array([[n_rows], [row_tokens], [target_tokens]]))
+    return Shapes.padded(*np.array([[n_rows], [row_tokens], [target_tokens]]))
 
 
 def test_encoder_layers_come_first_and_either_side_begins_with_an_embedding() -> None:
@@ -141,7 +141,7 @@ def test_measured_noise_is_repaired_on_three_axes(
     a100: ProfiledCost, size: tuple[int, ...], more: tuple[int, ...], mode: Recompute
 ) -> None:
     larger = tuple(np.add(size, more))
-    costs = a100.stage_costs(Shapes(*np.array([size, larger]).T.copy()), mode).table
+    costs = a100.stage_costs(Shapes.padded(*np.array([size, larger]).T.copy()), mode).table
     found = work_and_memory(costs)
     assert (found[1] >= found[0] * (1 - 1e-9)).all()
     assert 0 < a100.repaired < 0.25

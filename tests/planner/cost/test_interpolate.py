@@ -60,7 +60,7 @@ def test_many_points_at_once_equal_the_definition(
     seed: int, n_infeasible: int, drawn: list[Size]
 ) -> None:
     points = random_points(seed, n_infeasible)
-    found = interpolator(points)(Shapes(*np.array(drawn).T)).table
+    found = interpolator(points)(Shapes.padded(*np.array(drawn).T)).table
     for size, of_stages in zip(drawn, found, strict=True):
         expected = by_hand(points, size)[KIND_OF_STAGE]
         expected[:, Cost.BOUNDARY_BYTES] = size[0] * (BOUNDARY @ size[1:])
@@ -70,7 +70,7 @@ def test_many_points_at_once_equal_the_definition(
 @given(st.integers(0, 99), sizes, st.integers(2, 30))
 def test_the_order_of_shapes_does_not_matter(seed: int, size: Size, n: int) -> None:
     random = np.random.default_rng(seed)
-    shapes = Shapes(*(random.uniform(1, 1 + max(s, 1), n) for s in size))
+    shapes = Shapes.padded(*(random.uniform(1, 1 + max(s, 1), n) for s in size))
     order = random.permutation(n)
     find = interpolator(random_points(seed, 3))
     np.testing.assert_array_equal(find(shapes.take(order)).table, find(shapes).table[order])
@@ -87,10 +87,12 @@ def test_the_order_of_shapes_does_not_matter(seed: int, size: Size, n: int) -> N
 )
 def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        replace(interpolator(random_points(0, 0)), **change)(Shapes(*np.ones((3, 1), np.int64)))
+        replace(interpolator(random_points(0, 0)), **change)(
+            Shapes.padded(*np.ones((3, 1), np.int64))
+        )
 
 
 @pytest.mark.parametrize("size", [np.nan, np.inf, -1.0, 2.0**31 + 1])
 def test_what_is_no_size_is_refused(size: float) -> None:
     with pytest.raises(ValueError, match="n_rows must hold 0 to 2"):
-        interpolator(random_points(0, 0))(Shapes(np.array([size]), *np.ones((2, 1))))
+        interpolator(random_points(0, 0))(Shapes.padded(np.array([size]), *np.ones((2, 1))))

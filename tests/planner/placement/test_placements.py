@@ -77,7 +77,7 @@ def test_no_placement_is_better(found: tuple[FloatArray, FloatArray]) -> None:
 
 
 def one(n_rows: int, row_tokens: int, target_tokens: int = 0) -> Shapes:
-    return Shapes(*np.array([[n_rows], [row_tokens], [target_tokens]]))
+    return Shapes.padded(*np.array([[n_rows], [row_tokens], [target_tokens]]))
 
 
 def measured(table: ProfileTable) -> MeasuredCosts:

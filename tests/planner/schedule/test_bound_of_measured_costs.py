@@ -85,8 +85,10 @@ def test_costs_without_noise_grow_with_every_size_and_never_exceed_the_others(
         sizes[2] = 0
     more = sizes + random.integers(0, 30, sizes.shape) * (sizes > 0)
     for mode in Recompute:
-        small, large = (cost.monotone.stage_costs(Shapes(*s), mode).table for s in (sizes, more))
-        noisy = cost.stage_costs(Shapes(*sizes), mode).table
+        small, large = (
+            cost.monotone.stage_costs(Shapes.padded(*s), mode).table for s in (sizes, more)
+        )
+        noisy = cost.stage_costs(Shapes.padded(*sizes), mode).table
         known = np.isfinite(large).all(axis=(1, 2)) & np.isfinite(noisy).all(axis=(1, 2))
         assert known.sum() > 50
         assert (small[known] <= noisy[known] * (1 + 1e-12)).all()

@@ -88,7 +88,7 @@ def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
     yield _checked("longest", partial(_longest, experiment, rows))
     cost, cluster = experiment.planner.cost, experiment.config.cluster
     one = np.ones(1, np.int64)
-    shapes = Shapes(one, one * rows.row_tokens.max(), one * rows.target_tokens.max())
+    shapes = Shapes.padded(one, one * rows.row_tokens.max(), one * rows.target_tokens.max())
     # The last mode recomputes the most, and keeps the least.
     costs = cost.stage_costs(shapes, cost.recompute_modes[-1])
     sample_bytes = activation_bytes(costs)[0]

@@ -96,10 +96,10 @@ def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:
 def _shape(microbatch: MicroBatch) -> str:
     mode = microbatch.recompute
     recompute = "" if mode is Recompute.NONE else f" {mode.text}"
+    targets = f"+{microbatch.target_tokens}" if microbatch.target_tokens else ""
     if microbatch.layout is Layout.PACKED:
         n_samples = len(microbatch.sample_ids)
-        return f"packed {n_samples:,} samples, {microbatch.row_tokens:,} tokens{recompute}"
-    targets = f"+{microbatch.target_tokens}" if microbatch.target_tokens else ""
+        return f"packed {n_samples:,} samples, {microbatch.row_tokens:,}{targets} tokens{recompute}"
     return f"{microbatch.n_rows}x{microbatch.row_tokens}{targets}{recompute}"
 
 

@@ -20,9 +20,9 @@ class DynamicConfig(ConfigTable):
             fastest of the plans made with each is used. If empty, 1 / n_stages and its doubles
             up to 1.
         layouts: Layouts of micro-batches to choose from: padded, one sample per row, and packed,
-            samples laid end to end in one row with attention within each only. Each micro-batch
-            has the one with which the iteration is predicted shortest. An encoder-decoder model
-            has padded ones only.
+            samples laid end to end in one row (in an encoder-decoder model one of inputs and one
+            of targets) with attention within each only. Each micro-batch has the one with which the
+            iteration is predicted shortest.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
             each micro-batch its own. As baselines, per_iteration gives all of them the mode that
             is fastest, as in the paper, and first_feasible the first mode with a plan within

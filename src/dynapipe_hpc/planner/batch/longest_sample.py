@@ -38,7 +38,7 @@ def longest_row(
     tokens = np.arange(ROW_MULTIPLE, max_tokens + 1, ROW_MULTIPLE)
     other = np.full_like(tokens, other_tokens)
     sides = (tokens, other) if side == "row_tokens" else (other, tokens)
-    costs = cost.stage_costs(Shapes(np.ones_like(tokens), *sides), recompute)
+    costs = cost.stage_costs(Shapes.padded(np.ones_like(tokens), *sides), recompute)
     too_long = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))
     n_fitting = too_long[0] if too_long.size else len(tokens)
     return int(n_fitting * ROW_MULTIPLE)

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Way
-from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
+from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
+from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
 
 
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:
     """Costs of micro-batches, each in its own layout and mode, in the given order."""
-    shapes = Shapes.of(microbatches, cost.known_rows)
+    shapes = shapes_of(microbatches, cost.known_rows)
     places: dict[Way, list[int]] = {}
     for place, microbatch in enumerate(microbatches):
         places.setdefault(Way(microbatch.layout, microbatch.recompute), []).append(place)

@@ -8,14 +8,26 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.row_length import padded
 
 
-def packed_microbatch(samples: Sequence[Sample], recompute: Recompute) -> MicroBatch:
-    """One row of samples laid end to end, filled up to a multiple of 8 tokens; decoder-only."""
+def packed_microbatch(
+    samples: Sequence[Sample], recompute: Recompute, is_encoder_decoder: bool = False
+) -> MicroBatch:
+    """Samples laid end to end in one row, or in one of inputs and one of targets.
+
+    Rows are filled up to a multiple of 8 tokens.
+    """
     lengths = [sample.input_tokens + sample.target_tokens for sample in samples]
+    target_offsets: tuple[int, ...] = ()
+    if is_encoder_decoder:
+        # Without input there still is a position for the target to attend to.
+        lengths = [max(sample.input_tokens, 1) for sample in samples]
+        target_offsets = (0, *accumulate([sample.target_tokens for sample in samples]))
     offsets = (0, *accumulate(lengths))
     return MicroBatch(
         rows=(tuple([sample.sample_id for sample in samples]),),
         row_tokens=padded(offsets[-1]),
         recompute=recompute,
+        target_tokens=padded(target_offsets[-1]) if is_encoder_decoder else 0,
         layout=Layout.PACKED,
         offsets=offsets,
+        target_offsets=target_offsets,
     )

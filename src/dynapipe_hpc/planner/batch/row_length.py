@@ -44,9 +44,24 @@ def rows_of_tokens(
     inputs: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], is_encoder_decoder: bool
 ) -> RowLengths:
     """Lengths of the padded rows of samples with the given numbers of tokens."""
+    return RowLengths(*map(padded, documents_of_tokens(inputs, targets, is_encoder_decoder)))
+
+
+def document_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengths:
+    """Positions that samples take in packed rows, in their order, see `documents_of_tokens`."""
+    inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
+    return documents_of_tokens(inputs, targets, is_encoder_decoder)
+
+
+def documents_of_tokens(
+    inputs: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], is_encoder_decoder: bool
+) -> RowLengths:
+    """Positions of samples that attend to themselves only.
+
+    A sample without input has a position for its target to attend to.
+    """
     row_positions, target_positions = positions(inputs, targets, is_encoder_decoder)
-    # Without input the encoder still has a row, of padding.
-    return RowLengths(padded(np.maximum(row_positions, 1)), padded(target_positions))
+    return RowLengths(np.maximum(row_positions, 1), target_positions)
 
 
 def positions(

@@ -120,7 +120,8 @@ class AnalyticCost:
         added = _Layer(*np.einsum("kqm,ks->qms", layers, counts))
         held = (counts > 0)[:, np.newaxis, np.newaxis]
         largest = _Layer(*np.max(layers[..., np.newaxis] * held, axis=0))
-        tokens = np.stack([shapes.n_rows * side for side in shapes[1:]], axis=1)
+        sides = (shapes.row_tokens, shapes.target_tokens)
+        tokens = np.stack([shapes.n_rows * side for side in sides], axis=1)
         return StageCosts.of(
             forward_ms=added.forward_ms,
             backward_ms=added.backward_ms,

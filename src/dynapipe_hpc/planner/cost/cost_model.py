@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -40,6 +40,10 @@ class Cost(IntEnum):
     BACKWARD_TRANSIENT_BYTES = 7
 
 
+SHARED = (Cost.FORWARD_TRANSIENT_BYTES, Cost.BACKWARD_TRANSIENT_BYTES)
+"""What parts of a stage share, as they run one after the other; all else they add up."""
+
+
 class KnownRows(NamedTuple):
     """Rows whose costs a model knows.
 
@@ -60,60 +64,31 @@ class Shapes(NamedTuple):
     """Sizes of micro-batches. Arrays of shape (n_microbatches,).
 
     Attributes:
-        n_rows: Rows of each, >= 1; of packed micro-batches not always whole, see `packed`.
+        n_rows: Rows of each, >= 1; of packed micro-batches not always whole, see `packed_shapes`.
         row_tokens: Padded length of its rows, > 0; likewise.
         target_tokens: Padded length of its rows on the decoder side; 0 in decoder-only models.
+        input_rows: Rows by which parts are looked up that only inputs pass through: `n_rows`,
+            except in packed micro-batches of pairs, see `packed_pair_shapes`.
     """
 
     n_rows: Sizes
     row_tokens: Sizes
     target_tokens: Sizes
+    input_rows: Sizes
 
     @classmethod
-    def of(cls, microbatches: Sequence[MicroBatch], known: KnownRows) -> "Shapes":
-        """Sizes of the given micro-batches.
+    def padded(cls, n_rows: Sizes, row_tokens: Sizes, target_tokens: Sizes) -> "Shapes":
+        """Sizes of micro-batches whose rows have both sides, or only one."""
+        return cls(n_rows, row_tokens, target_tokens, n_rows)
 
-        Args:
-            microbatches: Micro-batches of any layout.
-            known: Rows that the cost model knows.
-        """
-        sizes = [
-            _sizes_of_packed(m, known)
-            if m.layout is Layout.PACKED
-            else (m.n_rows, m.row_tokens, m.target_tokens)
-            for m in microbatches
-        ]
-        return cls(*np.array(sizes).reshape(-1, 3).T)
-
-    @classmethod
-    def packed(cls, tokens: Sizes, pairs: Sizes, n_samples: Sizes, known: KnownRows) -> "Shapes":
-        """Equal rows by which packed micro-batches of a decoder-only model are looked up.
-
-        Times and bytes depend on tokens T and on pairs P of tokens of one sample, which is the sum
-        of squared lengths; T^2 / P rows of P / T tokens have as many of both. There are never more
-        rows than samples, or than are known, nor shorter ones: then rows are fewer and longer,
-        which have as many tokens but overestimate pairs.
-
-        Args:
-            tokens: Length of every packed row, fill included.
-            pairs: Sum of its squared lengths.
-            n_samples: Number of its samples.
-            known: Rows that the cost model knows.
-        """
-        most = np.minimum(np.minimum(n_samples, known.most), tokens / known.least_tokens)
-        n_rows = np.maximum(np.minimum(tokens * (tokens / pairs), most), 1.0)
-        return cls(n_rows, tokens / n_rows, np.zeros_like(n_rows))
+    @property
+    def input_row_tokens(self) -> Sizes:
+        """Length of `input_rows`, which have as many tokens as all rows."""
+        return self.row_tokens * (self.n_rows / self.input_rows)
 
     def take(self, microbatches: IntArray) -> "Shapes":
         """Sizes of some of the micro-batches, in the given order."""
         return Shapes(*(sizes[microbatches] for sizes in self))
-
-
-def _sizes_of_packed(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
-    lengths = np.diff(microbatch.offsets)
-    columns = ([microbatch.row_tokens], [lengths @ lengths], [len(lengths)])
-    tokens, pairs, n_samples = np.array(columns, np.float64)
-    return tuple(float(sizes[0]) for sizes in Shapes.packed(tokens, pairs, n_samples, known))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,7 +229,7 @@ class CostModel(Protocol):
         """The same model for rows whose samples lie in a layout; unasked, it is of padded rows.
 
         Where a layout is not known, costs are those of padded rows. Packed micro-batches are looked
-        up as equal rows, see `Shapes.packed`.
+        up as equal rows, see `packed_shapes`.
         """
         ...
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import (
+    SHARED,
     Cost,
     FloatArray,
     IntArray,
@@ -54,7 +55,8 @@ class Interpolator:
     def __call__(self, shapes: Shapes, out: FloatArray | None = None) -> StageCosts:
         """Costs of micro-batches, in `out` or a new table."""
         rows, row_tokens, target_tokens = self.axes
-        n_rows, lengths, target_lengths = (np.ascontiguousarray(s, np.float64) for s in shapes)
+        sizes = shapes[:3]
+        n_rows, lengths, target_lengths = (np.ascontiguousarray(s, np.float64) for s in sizes)
         size = (len(n_rows), len(self.kind_of_stage), len(Cost))
         table = np.empty(size) if out is None else out
         _kernels.interpolate_costs(
@@ -70,3 +72,37 @@ class Interpolator:
             table,
         )
         return StageCosts(table)
+
+
+@dataclass(frozen=True, eq=False)
+class TwoSides:
+    """Costs of packed micro-batches of pairs, whose two sides count as different rows.
+
+    Attributes:
+        inputs: Costs of the parts that only inputs pass through, without boundaries.
+        targets: Costs of all others, with boundaries.
+    """
+
+    inputs: Interpolator
+    targets: Interpolator
+
+    @property
+    def axes(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Ascending sizes, of both sides together."""
+        return self.targets.axes
+
+    @cached_property
+    def monotone(self) -> "TwoSides":
+        """The largest monotone costs of either side that nowhere exceed these."""
+        return TwoSides(self.inputs.monotone, self.targets.monotone)
+
+    def __call__(self, shapes: Shapes, out: FloatArray | None = None) -> StageCosts:
+        """Costs of micro-batches, in `out` or a new table."""
+        nothing = np.zeros_like(shapes.input_rows)
+        rows_of_inputs = Shapes.padded(shapes.input_rows, shapes.input_row_tokens, nothing)
+        found, added = self.targets(shapes, out), self.inputs(rows_of_inputs).table
+        for cost in Cost:
+            together = np.maximum if cost in SHARED else np.add
+            column = found.table[..., cost]
+            together(column, added[..., cost], out=column)
+        return found

@@ -45,6 +45,11 @@ def on_three_axes(layers: Mapping[str, LayerProfile]) -> dict[str, LayerProfile]
     return {kind: _spread(layer, _places(kind, layers)) for kind, layer in layers.items()}
 
 
+def depends_on_targets(kind: str, layers: Mapping[str, LayerProfile]) -> bool:
+    """Whether costs of a kind of layer depend on target tokens."""
+    return TARGET_TOKENS in _places(kind, layers)
+
+
 def _places(kind: str, layers: Mapping[str, LayerProfile]) -> tuple[int, ...]:
     """Indices of the axes of a kind of layer among the three axes."""
     if kind in OF_PAIRS:

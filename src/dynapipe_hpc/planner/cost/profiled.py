@@ -7,7 +7,6 @@ from itertools import product
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
@@ -18,7 +17,7 @@ from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, autho
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.finer_lengths import as_they_are, with_finer_lengths
-from dynapipe_hpc.planner.cost.interpolate import Interpolator
+from dynapipe_hpc.planner.cost.interpolate import Interpolator, TwoSides
 from dynapipe_hpc.planner.cost.measured_axes import (
     NO_POINTS,
     Axes,
@@ -33,8 +32,8 @@ from dynapipe_hpc.planner.cost.model_state import (
     untied_weights,
 )
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
-from dynapipe_hpc.planner.cost.stage_grids import stage_grids
-from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
+from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
+from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.table.profile_table import (
     UNFINISHED,
     LayerKey,
@@ -52,7 +51,9 @@ class ProfiledCost:
     A stage takes the sum of its layers' times and stored bytes, and the largest of their
     transient bytes. Nothing is extrapolated: beyond what was measured a micro-batch is
     infeasible, below the smallest one it costs as much as that. Packed rows are looked up among
-    packed ones if these were measured in every mode, otherwise among padded ones.
+    packed ones if these were measured in every mode, otherwise among padded ones; in an
+    encoder-decoder model parts that only inputs pass through apart from the others, as the two
+    sides of packed rows count as different numbers of rows.
 
     Args:
         table: The measurements.
@@ -96,9 +97,9 @@ class ProfiledCost:
         self._is_encoder_decoder = shape.architecture.has_target_rows
         self._path = config.path
         self._n_replicas = cluster.n_replicas
-        stages = _Stages.of(counts, boundary_sizes(shape, placement) * table.element_bytes)
+        stages = StageKinds.of(counts, boundary_sizes(shape, placement) * table.element_bytes)
         plain_ms = {layout: _PlainBackward.of(selection, layout, counts) for layout in layouts}
-        grids, repaired = {}, []
+        measured = {}
         for way, each in layers_of_way.items():
             plain = plain_ms[way.layout]
             axes, spread = common_axes(each, config.path), on_three_axes(each)
@@ -106,20 +107,24 @@ class ProfiledCost:
                 kind: split_times(kind, layer, plain.at(kind, axes), shape, axes, way.recompute)
                 for kind, layer in spread.items()
             }
-            grid = stage_grids(spread, splits, stages.counts, repair)
-            grids[way] = finer(axes, grid.points)
-            repaired.append(grid.repaired)
-        self._repaired = float(np.mean(repaired))
-        self._costs_of = {
-            way: Interpolator(axes, points, stages.kind_of_stage, stages.boundaries)
-            for way, (axes, points) in grids.items()
+            measured[way] = StageMeasurements(axes, spread, splits, stages, repair, finer)
+        self._repaired = float(np.mean([each.repaired for each in measured.values()]))
+        self._costs_of: dict[Way, Interpolator | TwoSides] = {
+            way: each.interpolator() for way, each in measured.items()
         }
+        self._layouts = layouts
+        if self._is_encoder_decoder:
+            layout = layouts[-1]
+            self._costs_of |= {
+                Way(Layout.PACKED, mode): measured[Way(layout, mode)].two_sides()
+                for mode in self._modes
+            }
         self._layout = Layout.PADDED
 
     @property
     def description(self) -> str:
         """The table, the layouts measured in it, and what noise there was, for people."""
-        layouts = " and ".join(sorted({way.layout.text for way in self._costs_of}, reverse=True))
+        layouts = " and ".join(layout.text for layout in self._layouts)
         noise = f"noise repaired in {100 * self.repaired:.1f} % of them"
         return f"measured in {layouts} rows, from {self._path}; {noise}"
 
@@ -155,10 +160,12 @@ class ProfiledCost:
     @cached_property
     def known_rows(self) -> KnownRows:
         """Rows that were measured, in every layout and mode up to `most`."""
-        every_rows, every_length, _ = zip(*(c.axes for c in self._costs_of.values()), strict=True)
+        every_axes = [costs.axes for costs in self._costs_of.values()]
+        every_rows, every_length, every_target_length = zip(*every_axes, strict=True)
         most = min(rows[-1] for rows in every_rows)
         n_rows = sorted({n for rows in every_rows for n in rows.tolist()})
-        return KnownRows(n_rows, most, max(int(lengths[0]) for lengths in every_length))
+        shortest = max(int(lengths[0]) for lengths in (*every_length, *every_target_length))
+        return KnownRows(n_rows, most, shortest)
 
     @cached_property
     def static_bytes(self) -> FloatArray:
@@ -257,24 +264,3 @@ class _PlainBackward(NamedTuple):
         if kind not in self.backward_ms:
             return np.full((1, 1, 1), np.nan)
         return at_points(self.backward_ms[kind], self.axes, axes)
-
-
-class _Stages(NamedTuple):
-    """The stages, of which many are alike.
-
-    Attributes:
-        counts: Per kind of stage, how many it holds of every kind of layer.
-        kind_of_stage: Shape (n_stages,).
-        boundaries: Shape (n_stages, 2), bytes per token that a stage hands over.
-    """
-
-    counts: Mapping[str, FloatArray]
-    kind_of_stage: npt.NDArray[np.int32]
-    boundaries: FloatArray
-
-    @classmethod
-    def of(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
-        """Finds those that hold the same."""
-        distinct, kinds = np.unique(np.stack(list(counts.values())), axis=1, return_inverse=True)
-        of_kind = dict(zip(counts, distinct, strict=True))
-        return cls(of_kind, kinds.reshape(-1).astype(np.int32), boundaries)

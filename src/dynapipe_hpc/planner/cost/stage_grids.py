@@ -1,17 +1,71 @@
 """Costs of stages, from measurements of single layers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.interpolate import Interpolator, TwoSides
+from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, depends_on_targets
 from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone
+from dynapipe_hpc.planner.cost.stage_parts import StageKinds
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
 from dynapipe_hpc.planner.cost.weight_gradients import SplitTimes
 
-# Layers of a stage run one after the other and share what is only needed while they run.
-SHARED = ("forward_transient_bytes", "backward_transient_bytes")
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageMeasurements:
+    """Measurements of the layers of all stages, in one layout and mode.
+
+    Attributes:
+        axes: Numbers of rows, tokens per row and target tokens, each ascending.
+        layers: Measured layers by kind, on three axes.
+        splits: Times of split backward passes by kind, on the same axes.
+        stages: The stages.
+        repair: Function that removes the noise from the measurements of one kind and quantity.
+        finer: Function that adds points to a grid where costs are curved.
+    """
+
+    axes: Axes
+    layers: Mapping[str, LayerProfile]
+    splits: Mapping[str, SplitTimes]
+    stages: StageKinds
+    repair: Callable[[FloatArray], Repaired]
+    finer: Callable[[Axes, FloatArray], tuple[Axes, FloatArray]]
+
+    @property
+    def repaired(self) -> float:
+        """Fraction of the measurements that are repaired."""
+        return self._grids(self.layers).repaired
+
+    def interpolator(self) -> Interpolator:
+        """Costs of stages between the measurements."""
+        return self._interpolated(self.layers, self.axes, self.stages.boundaries)
+
+    def two_sides(self) -> TwoSides:
+        """The same of an encoder-decoder model, its sides apart."""
+        of_targets = {kind: depends_on_targets(kind, self.layers) for kind in self.layers}
+        inputs = [kind for kind, depends in of_targets.items() if not depends]
+        targets = [kind for kind, depends in of_targets.items() if depends]
+        rows, row_tokens, _ = self.axes
+        no_boundaries = np.zeros_like(self.stages.boundaries)
+        return TwoSides(
+            self._interpolated(inputs, (rows, row_tokens, NO_TARGET), no_boundaries),
+            self._interpolated(targets, self.axes, self.stages.boundaries),
+        )
+
+    def _interpolated(
+        self, kinds: Iterable[str], axes: Axes, boundaries: FloatArray
+    ) -> Interpolator:
+        axes, points = self.finer(axes, self._grids(kinds).points)
+        return Interpolator(axes, points, self.stages.kind_of_stage, boundaries)
+
+    def _grids(self, kinds: Iterable[str]) -> "StageGrids":
+        layers = {kind: self.layers[kind] for kind in kinds}
+        splits = {kind: self.splits[kind] for kind in layers}
+        return stage_grids(layers, splits, self.stages.counts, self.repair)
 
 
 class StageGrids(NamedTuple):
@@ -67,7 +121,7 @@ def _on_stages(
 ) -> FloatArray:
     """All kinds of layers together, with the stages as last axis."""
     parts = [_part(grid, counts[kind], quantity) for kind, grid in grids.items()]
-    together = np.maximum if quantity in SHARED else np.add
+    together = np.maximum if _is_shared(quantity) else np.add
     total = parts[0]
     for part in parts[1:]:
         total = together(total, part)
@@ -76,8 +130,12 @@ def _on_stages(
 
 def _part(grid: FloatArray, count: FloatArray, quantity: str) -> FloatArray:
     """One kind of layer; zero on stages that hold none."""
-    factor = count.clip(max=1) if quantity in SHARED else count
+    factor = count.clip(max=1) if _is_shared(quantity) else count
     on_stages = np.zeros((*grid.shape, len(count)))
     held = count > 0
     on_stages[..., held] = grid[..., np.newaxis] * factor[held]
     return on_stages
+
+
+def _is_shared(quantity: str) -> bool:
+    return Cost[quantity.upper()] in SHARED

@@ -1,6 +1,10 @@
 """Parts of pipeline stages, and the sizes of the boundaries between them."""
 
+from collections.abc import Mapping
+from typing import NamedTuple, Self
+
 import numpy as np
+import numpy.typing as npt
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.placement import Placement
@@ -33,3 +37,24 @@ def boundary_sizes(shape: ModelShape, placement: Placement) -> FloatArray:
     sizes: FloatArray = shape.hidden_size * np.stack([np.ones(placement.n_stages), of_pairs], 1)
     sizes[-1] = 0
     return sizes
+
+
+class StageKinds(NamedTuple):
+    """The stages of a pipeline, of which many are alike.
+
+    Attributes:
+        counts: Per kind of stage, how many it holds of every kind of layer.
+        kind_of_stage: Shape (n_stages,).
+        boundaries: Shape (n_stages, 2), bytes per token that a stage hands over.
+    """
+
+    counts: Mapping[str, FloatArray]
+    kind_of_stage: npt.NDArray[np.int32]
+    boundaries: FloatArray
+
+    @classmethod
+    def of(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
+        """Finds those that hold the same."""
+        distinct, kinds = np.unique(np.stack(list(counts.values())), axis=1, return_inverse=True)
+        of_kind = dict(zip(counts, distinct, strict=True))
+        return cls(of_kind, kinds.reshape(-1).astype(np.int32), boundaries)

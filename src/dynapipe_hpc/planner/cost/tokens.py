@@ -29,12 +29,13 @@ class Tokens(NamedTuple):
     @classmethod
     def of(cls, side: Side, shapes: Shapes) -> "Tokens":
         """Tokens of a part on some side, shape (n_microbatches,)."""
-        rows, inputs, targets = (np.asarray(sizes, dtype=np.float64) for sizes in shapes)
+        rows, inputs, targets, _ = (np.asarray(sizes, dtype=np.float64) for sizes in shapes)
         nothing = np.zeros_like(rows)
         match side:
             case Side.INPUTS:
-                pairs = rows * inputs**2
-                return cls(rows * inputs, nothing, pairs, pairs, inputs**2)
+                square = np.asarray(shapes.input_row_tokens, np.float64) ** 2
+                pairs = shapes.input_rows * square
+                return cls(rows * inputs, nothing, pairs, pairs, square)
             case Side.TARGETS:
                 own, square = rows * targets, targets**2
                 return cls(own, rows * inputs, own * (targets + inputs), rows * square, square)

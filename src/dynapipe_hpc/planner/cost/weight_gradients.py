@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.architecture.part import BACKWARD_WORK, NO_WORK
+from dynapipe_hpc.architecture.amount import NOTHING
+from dynapipe_hpc.architecture.part import BACKWARD_WORK
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
@@ -90,9 +91,9 @@ def _estimated_ms(
 
 def _share(kind: str, shape: ModelShape, axes: Axes, recompute: Recompute) -> float | FloatArray:
     part = shape.architecture.parts().get(kind)
-    if part is None or part.work == NO_WORK:
+    if part is None or part.deferred_work(recompute) == NOTHING:
         return 0.0
-    one_row = Shapes(np.array(1), axes[1][:, np.newaxis], axes[2])
+    one_row = Shapes.padded(np.array(1), axes[1][:, np.newaxis], axes[2])
     tokens = Tokens.of(part.side, one_row)
     linear, attention = (tokens.times(flops) for flops in part.work)
     repeated = tokens.times(part.recomputed_work(Recompute.NONE))

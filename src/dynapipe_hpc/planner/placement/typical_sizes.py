@@ -49,4 +49,4 @@ def _of_half_the_tokens(tokens: IntArray) -> int:
 
 
 def _one(*sizes: int) -> Shapes:
-    return Shapes(*(np.array([size]) for size in sizes))
+    return Shapes.padded(*(np.array([size]) for size in sizes))

@@ -26,8 +26,8 @@ def lower_bound_ms(
     """Lower bound on the time of any plan of the same kind, the update at its end included.
 
     If the micro-batches of the plan are padded, all plans with padded micro-batches are of the same
-    kind; if some are packed, all with padded and packed ones; otherwise only those with the same
-    micro-batches on the same replicas.
+    kind; if some are packed, in a decoder-only model, all with padded and packed ones; otherwise
+    only those with the same micro-batches on the same replicas.
 
     Args:
         pipelines: Pipelines of the plan, one per replica.
@@ -40,7 +40,7 @@ def lower_bound_ms(
     layouts = {m.layout for pipeline in pipelines for m in pipeline.microbatches}
     if layouts <= {Layout.PADDED}:
         return padded_bound_ms(samples, cost, cluster, may_split=may_split) + update_ms
-    if layouts <= {Layout.PADDED, Layout.PACKED}:
+    if layouts <= {Layout.PADDED, Layout.PACKED} and not cost.is_encoder_decoder:
         return packed_bound_ms(samples, cost, cluster, may_split=may_split) + update_ms
     slowest_ms = max(
         replica_bound_ms(pipeline.costs, cluster.link, may_split=may_split)

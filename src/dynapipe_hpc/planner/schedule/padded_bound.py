@@ -94,7 +94,7 @@ def _longest_way_ms(
 ) -> float:
     """The longest round trip of a sample alone, each in the fastest mode that fits."""
     rows = np.unique(np.stack(row_lengths(samples, cost.is_encoder_decoder), axis=1), axis=0)
-    shapes = Shapes(np.ones(len(rows), np.int64), *np.ascontiguousarray(rows.T))
+    shapes = Shapes.padded(np.ones(len(rows), np.int64), *np.ascontiguousarray(rows.T))
     room_bytes = activation_room_bytes(cost, cluster)
     of_mode = []
     for mode in cost.recompute_modes:

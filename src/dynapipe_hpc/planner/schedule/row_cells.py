@@ -186,7 +186,7 @@ def of_all_ways(shapes: Shapes, cost: CostModel) -> Iterator[StageCosts]:
 
 def shapes_of(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:
     """Rows of a decoder-only model."""
-    return Shapes(n_rows, row_tokens, np.zeros_like(row_tokens))
+    return Shapes.padded(n_rows, row_tokens, np.zeros_like(row_tokens))
 
 
 def lengths(tokens: IntArray, known: KnownRows) -> FloatArray:

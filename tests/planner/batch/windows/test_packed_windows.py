@@ -18,6 +18,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.batch.windows import bundles, packed_windows
 from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
 from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
@@ -42,6 +43,10 @@ COST = LinearCost(token_bytes=2.0, recomputes=True)
 LAYOUT_COST = LayoutCost(token_bytes=2.0, recomputes=True)
 BOTH = (Layout.PADDED, Layout.PACKED)
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
+
+
+def of_one_side(lengths: Sequence[int]) -> RowLengths:
+    return RowLengths(np.array(lengths), np.zeros(len(lengths), np.int64))
 
 
 def room(n_bytes: int) -> Cluster:
@@ -115,7 +120,7 @@ def test_windows_of_bundles_hold_all_their_samples(lengths: list[int]) -> None:
 
 @given(lengths=LENGTHS, known=st.sampled_from([KnownRows(), KnownRows((1, 2), 2, 8)]))
 def test_sums_are_those_of_a_loop(lengths: list[int], known: KnownRows) -> None:
-    windows = PackedWindows.of(np.array(lengths), np.arange(len(lengths) + 1), known, room(1))
+    windows = PackedWindows.of(of_one_side(lengths), np.arange(len(lengths) + 1), known, room(1))
     first = np.arange(len(lengths))
     found = windows.shapes_of_rows(first, windows.most(first))
     expected = []
@@ -133,10 +138,10 @@ def test_sums_are_those_of_a_loop(lengths: list[int], known: KnownRows) -> None:
 
 
 def test_windows_of_large_batches_keep_every_stage_busy() -> None:
-    lengths = np.array([60, 40, *[10] * 30])  # 400 tokens on 1 x 2 ranks
+    lengths = [60, 40, *[10] * 30]  # 400 tokens on 1 x 2 ranks
     with patch.object(packed_windows, "FEWEST_LIMITED", 20):
-        windows = PackedWindows.of(lengths, np.arange(33), KnownRows(), room(1))
-    small = PackedWindows.of(lengths, np.arange(33), KnownRows(), room(1))
+        windows = PackedWindows.of(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
+    small = PackedWindows.of(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
     assert windows.most(np.array([0, 1, 2, 25, 31])).tolist() == [4, 9, 12, 7, 1]
     assert small.most(np.array([0, 31])).tolist() == [32, 1]
 

@@ -38,7 +38,7 @@ def window_times_ms(
     while len(firsts):
         n_rows = len(columns) + 1
         longest = np.maximum(longest, sides[:, firsts + n_rows - 1])
-        costs = cost.stage_costs(Shapes(np.full_like(firsts, n_rows), *longest), recompute)
+        costs = cost.stage_costs(Shapes.padded(np.full_like(firsts, n_rows), *longest), recompute)
         keeps_its_share = (costs.stored_bytes <= memory_share * room_bytes).all(axis=1)
         allowed = fits(costs, room_bytes) & keeps_its_share
         columns.append(np.full(len(samples), np.inf))

@@ -69,7 +69,7 @@ def packed_work(tokens: IntArray, cost: CostModel) -> FloatArray:
     longest = padded(int(tokens.max()))
     n_rows = np.array([1, SHORT_ROWS])
     row_tokens = longest // n_rows
-    shapes = Shapes(n_rows, row_tokens, np.zeros_like(n_rows))
+    shapes = Shapes.padded(n_rows, row_tokens, np.zeros_like(n_rows))
     packed = cost.of_layout(Layout.PACKED)
     per_token = bottleneck_ms(packed.stage_costs(shapes, cost.recompute_modes[0])) / longest
     if not np.isfinite(per_token).all():

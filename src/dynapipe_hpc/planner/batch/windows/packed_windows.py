@@ -8,7 +8,12 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray
-from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.planner.batch.packed_shapes import (
+    PairSums,
+    packed_pair_shapes,
+    packed_shapes,
+)
+from dynapipe_hpc.planner.batch.row_length import RowLengths, padded
 from dynapipe_hpc.planner.batch.windows.layout_windows import ShapesOfRows
 from dynapipe_hpc.planner.cost.cost_model import IntArray, KnownRows, Shapes
 
@@ -22,6 +27,8 @@ WINDOWS_PER_STAGE = 2
 class PackedWindows:
     """Windows of packed rows, see `LayoutWindows`: tokens and pairs of a window are sums.
 
+    An encoder-decoder model has a row of inputs and one of targets.
+
     Unlike padding, sums never make large windows bad by themselves, but fewer than two per stage
     would leave stages idle. In a batch of many samples, windows of several therefore have no more
     tokens than such a share of a replica's, or than the two longest samples.
@@ -29,27 +36,31 @@ class PackedWindows:
     Attributes:
         begin: Beginnings of bundles in the samples, and the end of the last bundle.
         tokens: Tokens of all samples before each bundle, and of all, shape (n_bundles + 1,).
-        pairs: Sum of their squared lengths, likewise.
+        sums: Sums over these samples in the order of `PairSums`, of one row or of both, each of
+            that shape.
         most_tokens: Limit on windows of several bundles.
         known: Rows that the cost model knows.
     """
 
     begin: IntArray
     tokens: IntArray
-    pairs: IntArray
+    sums: tuple[IntArray, ...]
     most_tokens: float
     known: KnownRows
 
     @classmethod
-    def of(cls, lengths: IntArray, begin: IntArray, known: KnownRows, cluster: Cluster) -> Self:
-        """Windows of bundles of samples with the given numbers of tokens."""
-        tokens, pairs = (
-            np.concatenate([[0], np.cumsum(side)])[begin] for side in (lengths, lengths**2)
-        )
+    def of(cls, lengths: RowLengths, begin: IntArray, known: KnownRows, cluster: Cluster) -> Self:
+        """Windows of bundles of samples that take the given positions in packed rows."""
+        inputs, targets = lengths
+        both = inputs + targets
+        summed = [both, np.ones_like(inputs), inputs, inputs**2]
+        if targets.any():
+            summed += [targets, targets * both]
+        tokens, *sums = (np.concatenate([[0], np.cumsum(each)])[begin] for each in summed)
         n_windows = WINDOWS_PER_STAGE * cluster.n_plans
-        most = max(lengths.sum() / n_windows, 2 * lengths.max())
+        most = max(both.sum() / n_windows, 2 * both.max())
         is_large = len(begin) > FEWEST_LIMITED
-        return cls(begin, tokens, pairs, float(most) if is_large else np.inf, known)
+        return cls(begin, tokens, tuple(sums), float(most) if is_large else np.inf, known)
 
     @property
     def layout(self) -> Layout:
@@ -70,12 +81,14 @@ class PackedWindows:
         return np.asarray(np.maximum(end - first, 1))
 
     def shapes(self, first: IntArray, size: IntArray) -> Shapes:
-        """Equal rows with as many tokens and pairs, see `Shapes.packed`."""
+        """Equal rows with as many tokens and pairs, see `packed_shapes`."""
         end = first + size
-        tokens, pairs, n_samples = (
-            sums[end] - sums[first] for sums in (self.tokens, self.pairs, self.begin)
-        )
-        return Shapes.packed(padded(tokens), pairs, n_samples, self.known)
+        n_samples, inputs, pairs, *of_targets = (sums[end] - sums[first] for sums in self.sums)
+        if not of_targets:
+            return packed_shapes(padded(inputs), pairs, n_samples, self.known)
+        targets, target_pairs = of_targets
+        sums = PairSums(n_samples, inputs, pairs, targets, target_pairs)
+        return packed_pair_shapes(padded(inputs), padded(targets), sums, self.known)
 
     def shapes_of_rows(self, first: IntArray, most: IntArray) -> ShapesOfRows:
         """A shape per window, as hardly any two are alike."""

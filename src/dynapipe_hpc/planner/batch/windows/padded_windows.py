@@ -59,13 +59,15 @@ class PaddedWindows:
         row_tokens, target_tokens = (
             np.maximum(side[power, first], side[power, second]) for side in self.longest
         )
-        return Shapes(self.begin[first + size] - self.begin[first], row_tokens, target_tokens)
+        return Shapes.padded(
+            self.begin[first + size] - self.begin[first], row_tokens, target_tokens
+        )
 
     def shapes_of_rows(self, first: IntArray, most: IntArray) -> ShapesOfRows:
         """Shapes that neighbouring rows share, see window_shapes.hpp."""
         found = _kernels.window_shapes(*self.lengths, self.begin, first, most)
         return ShapesOfRows(
-            found.cells, Shapes(found.n_rows, found.row_tokens, found.target_tokens)
+            found.cells, Shapes.padded(found.n_rows, found.row_tokens, found.target_tokens)
         )
 
 

@@ -9,7 +9,7 @@ from dynapipe_hpc.data.microbatch import Layout, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
-from dynapipe_hpc.planner.batch.row_length import row_lengths, tokens_of
+from dynapipe_hpc.planner.batch.row_length import document_lengths, row_lengths
 from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.doubling import Doubling
@@ -35,7 +35,7 @@ def price_windows(
         samples: Samples in the order to be cut, at least one.
         cost: Cost model of micro-batches.
         cluster: The cluster, with its memory limit.
-        layouts: Layouts of windows, padded or packed; in an encoder-decoder model only padded.
+        layouts: Layouts of windows, padded or packed.
 
     Raises:
         DoesNotFitError: A sample alone needs more memory than a stage has.
@@ -113,7 +113,7 @@ def _windows(
 ) -> LayoutWindows:
     if layout is Layout.PADDED:
         return PaddedWindows.of(row_lengths(samples, cost.is_encoder_decoder), begin)
-    lengths = tokens_of(samples, "tokens")
+    lengths = document_lengths(samples, cost.is_encoder_decoder)
     return PackedWindows.of(lengths, begin, cost.known_rows, cluster)
 
 
@@ -154,7 +154,7 @@ def _check_samples(table: WindowTable, cost: CostModel, cluster: Cluster) -> Non
     misfits = np.flatnonzero(~runs)
     if misfits.size:
         sample = table.samples[misfits[0]]
-        alone = Shapes(np.ones(1, np.int64), *row_lengths([sample], cost.is_encoder_decoder))
+        alone = Shapes.padded(np.ones(1, np.int64), *row_lengths([sample], cost.is_encoder_decoder))
         raise does_not_fit(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
             f"{sample.target_tokens} target tokens) on its own",

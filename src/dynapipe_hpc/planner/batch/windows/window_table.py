@@ -145,9 +145,10 @@ class WindowTable:
     def _new_microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         layout, recompute = self.ways[mode]
         held = self.samples[self.begin[first] : self.begin[first + size]]
-        if layout is Layout.PACKED:
-            return packed_microbatch(held, recompute)
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
+        if layout is Layout.PACKED:
+            has_targets = bool(self.shapes.target_tokens[cell] > 0)
+            return packed_microbatch(held, recompute, has_targets)
         return MicroBatch(
             rows=tuple([(sample.sample_id,) for sample in held]),
             row_tokens=int(self.shapes.row_tokens[cell]),

@@ -1,0 +1,175 @@
+"""Packed micro-batches of pairs: what they cost, by sums over samples that are written out."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples.measured_layers import T5_SHAPE, linear_t5_table
+
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Way
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
+from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, KnownRows
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
+
+Pairs = Sequence[tuple[int, int]]
+PAIRS = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 200)), min_size=1, max_size=9)
+CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**12)
+PLACEMENT = Placement((2, 2, 2))  # encoder; its end and the decoder's beginning; decoder
+# Arithmetic is all that takes time.
+RATES = AnalyticConfig(
+    flops_per_ms=1e3, memory_bytes_per_ms=1e15, launch_ms=1e-9, recompute=("none", "full")
+)
+
+
+def packed(pairs: Pairs) -> MicroBatch:
+    ends = [tuple(accumulate(side, initial=0)) for side in zip(*of_documents(pairs), strict=True)]
+    n_inputs, n_targets = (-(-side[-1] // 8) * 8 for side in ends)
+    rows = (tuple(range(len(pairs))),)
+    return MicroBatch(rows, n_inputs, Recompute.NONE, n_targets, Layout.PACKED, ends[0], ends[1])
+
+
+def of_documents(pairs: Pairs) -> list[tuple[int, int]]:
+    return [(max(a, 1), b) for a, b in pairs]
+
+
+def forward_flops(pairs: Pairs) -> list[float]:
+    """Of the three stages: every product of matrices, attention sample by sample."""
+    microbatch = packed(pairs)
+    n_inputs, n_targets = microbatch.row_tokens, microbatch.target_tokens
+    width, heads = T5_SHAPE.hidden_size, T5_SHAPE.attention_size
+    of_inputs = sum(4 * heads * a * a for a, _ in of_documents(pairs))
+    of_targets = sum(4 * heads * b * (a + b) for a, b in of_documents(pairs))
+    per_token = 8 * width * heads + 4 * width * T5_SHAPE.ffn_size
+    encoder = n_inputs * per_token + of_inputs
+    decoder = n_targets * (per_token + 4 * width * heads) + n_inputs * 4 * width * heads
+    decoder += of_targets
+    ends = {"embedding": width * max(n_inputs, n_targets), "head": 2 * width * 50 * n_targets}
+    return [
+        2 * encoder + ends["embedding"],
+        encoder + decoder + ends["embedding"],
+        2 * decoder + ends["head"],
+    ]
+
+
+def filling_up(pairs: Pairs) -> tuple[int, int]:
+    """A sample with which both rows are full."""
+    inputs, targets = (sum(side) for side in zip(*of_documents(pairs), strict=True))
+    return (8 - inputs % 8, 8 - targets % 8)
+
+
+@given(pairs=PAIRS)
+def test_estimates_are_the_sums_over_samples(pairs: Pairs) -> None:
+    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    pairs = [*pairs, filling_up(pairs)]
+    costs = microbatch_costs([packed(pairs)], cost)
+    expected = np.array(forward_flops(pairs)) / RATES.flops_per_ms
+    np.testing.assert_allclose(costs.forward_ms[0], expected, rtol=1e-6)
+
+
+@given(pairs=PAIRS)
+def test_what_fills_rows_up_costs_little(pairs: Pairs) -> None:
+    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    found, most = (
+        microbatch_costs([packed(each)], cost).forward_ms[0]
+        for each in (pairs, [(max(a, 1) + 7, b + 7) for a, b in pairs])
+    )
+    assert (found >= np.array(forward_flops(pairs)) / RATES.flops_per_ms * (1 - 1e-6)).all()
+    assert (found <= most * (1 + 1e-6)).all()
+
+
+def test_a_sample_alone_costs_packed_what_it_costs_padded() -> None:
+    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    for a, b in ((0, 1), (13, 200), (256, 3)):
+        padded = MicroBatch(((0,),), -(-max(a, 1) // 8) * 8, target_tokens=-(-b // 8) * 8)
+        one, other = (microbatch_costs([m], cost).table for m in (packed([(a, b)]), padded))
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_samples_of_equal_lengths_count_as_so_many_rows_on_both_sides() -> None:
+    shapes = shapes_of([packed([(24, 16)] * 5)], KnownRows())
+    np.testing.assert_allclose(np.array(shapes)[:, 0], [5, 24, 16, 5], rtol=1e-12)
+
+
+def test_rows_of_either_side_are_never_more_or_shorter_than_those_that_are_known() -> None:
+    microbatch = packed([(64, 8)] * 8)
+    (n_rows,), (inputs,), (targets,), (input_rows,) = shapes_of(
+        [microbatch], KnownRows((1, 2, 4), 4, 32)
+    )
+    assert (n_rows, inputs, targets, input_rows) == (2, 256, 32, 4)
+
+
+@given(pairs=PAIRS, first=st.integers(0, 8), size=st.integers(1, 9))
+@settings(max_examples=50)
+def test_windows_are_those_of_their_samples(pairs: Pairs, first: int, size: int) -> None:
+    first = min(first, len(pairs) - 1)
+    size = min(size, len(pairs) - first)
+    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    samples = [Sample(i, a, b) for i, (a, b) in enumerate(pairs)]
+    table = price_windows(samples, cost, CLUSTER, [Layout.PACKED])
+    assert table.ways == tuple(Way(Layout.PACKED, mode) for mode in cost.recompute_modes)
+    found = table.microbatch(first, size, 0)
+    own = packed(pairs[first : first + size])
+    assert found.sample_ids == tuple(range(first, first + size))
+    assert (found.offsets, found.target_offsets) == (own.offsets, own.target_offsets)
+    assert (found.row_tokens, found.target_tokens) == (own.row_tokens, own.target_tokens)
+    (cell,) = table.cells_of(np.array([[first, size, 0]], np.uint32))
+    expected = microbatch_costs([own], cost).table[0]
+    np.testing.assert_allclose(table.costs.table[cell], expected, rtol=1e-12)
+
+
+def measured(flops: FloatArray, axes: tuple[IntArray, ...]) -> LayerProfile:
+    """A layer that takes as long as its arithmetic, and keeps nothing."""
+    nothing = np.zeros_like(flops)
+    times = flops / RATES.flops_per_ms
+    return LayerProfile(0.0, axes, times, 2 * times, nothing, nothing, nothing)
+
+
+def measured_pairs() -> ProfileTable:
+    """Measurements of rows of 1 to 16 by lengths from 16 to 2048."""
+    rows, lengths = 2.0 ** np.arange(5), 2.0 ** np.arange(4, 12)
+    width, heads = T5_SHAPE.hidden_size, T5_SHAPE.attention_size
+    of_maps = 8 * width * heads + 4 * width * T5_SHAPE.ffn_size
+    n, a = rows[:, None], lengths
+    axes = (rows.astype(np.int64), lengths.astype(np.int64))
+    encoder = n * a * of_maps + 4 * heads * n * a**2
+    n, a, b = rows[:, None, None], lengths[:, None], lengths
+    decoder = n * b * (of_maps + 4 * width * heads) + n * a * 4 * width * heads
+    decoder = decoder + 4 * heads * n * b * (a + b)
+    per_token = np.outer(rows, lengths)
+    return linear_t5_table(
+        encoder=measured(encoder, axes),
+        decoder=measured(decoder, (*axes, axes[1])),
+        encoder_side=measured(0 * per_token, axes),
+        decoder_side=measured(0 * decoder, (*axes, axes[1])),
+        embedding=measured(width * per_token, axes),
+        head=measured(2 * width * 50 * per_token, axes),
+        stage=measured(0 * per_token, axes),
+    )
+
+
+def test_measured_rows_give_the_sums_over_samples_of_random_micro_batches() -> None:
+    """The measurements take as long as an estimate says; between them costs are interpolated."""
+    exact = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    table = measured_pairs()
+    config = ProfiledConfig(path=Path("costs.h5"))
+    profiled = ProfiledCost(table, T5_SHAPE, PLACEMENT, CLUSTER, config)
+    random, ratios = np.random.default_rng(1), []
+    for _ in range(200):
+        inputs, targets = (random.lognormal(mean, 0.8, 6) for mean in (4.5, 3.8))
+        pairs = [(int(a) % 500, 1 + int(b) % 200) for a, b in zip(inputs, targets, strict=True)]
+        one, other = (microbatch_costs([packed(pairs)], cost) for cost in (profiled, exact))
+        ratios.append(one.forward_ms[0] / other.forward_ms[0])
+    errors = np.abs(np.log(np.stack(ratios)))
+    assert np.median(errors) < 0.015
+    assert errors.max() < 0.05
