@@ -2,23 +2,25 @@
 
     python benchmarks/layouts.py [FOLDER] [--json OUT.json]
 
-FOLDER (default ../shared) holds the inputs, see a100_inputs.py. The 6.7B model on 4 stages of 36
-GB, 16 layers on one replica and 32 on two, as in the plans of the paper's authors, whose link and
-accounting of memory are used; a packed micro-batch costs as much as equal rows with its tokens and
-pairs. A class is named by longest sample, tokens of a batch, replicas, and whether backward passes
-may be split. `ratio` is the predicted time with both layouts over that with padded rows only, the
-geometric mean of a class, `worst` its largest; `gap` is the median of the time above the lower
-bound in %; `packed` is the fraction of micro-batches that are packed; `planning` and `padded` are
-medians of the processor time of one thread in ms, from lengths to the checked plans, with both
-layouts and with padded rows only. The effort of the search is the default.
+FOLDER (default ../shared) holds the inputs, see a100_inputs.py. The 6.7B GPT on 4 stages of 36 GB,
+16 layers on one replica and 32 on two, and the 11B T5 on 4 stages of 8 shards, as in the plans of
+the paper's authors, whose link and accounting of memory are used; a packed micro-batch costs as
+much as equal rows with its tokens and pairs. A class is named by family, longest sample, tokens of
+a batch, replicas, and whether backward passes may be split. `ratio` is the predicted time with both
+layouts over that with padded rows only, the geometric mean of a class, `worst` its largest; `gap`
+is the median of the time above the lower bound in %, for a T5 that of the plan's own micro-batches;
+`packed` is the fraction of micro-batches that are packed; `planning` and `padded` are medians of
+the processor time of one thread in ms, from lengths to the checked plans, with both layouts and
+with padded rows only. The effort of the search is the default.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import geometric_mean, mean, median
+from typing import NamedTuple
 
-from a100_inputs import GPT, a100_table, batches, equal_shares
+from a100_inputs import MODELS, T5, a100_table, batches, equal_shares
 from against_authors import AUTHORS_LINK
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
@@ -32,13 +34,26 @@ from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import run_over_inputs
 
-INPUTS = (
+
+class Size(NamedTuple):
+    """Layers of a model, of each kind, and the ranks that run it on 4 stages."""
+
+    n_layers: int
+    n_replicas: int
+    n_shards: int = 1
+
+
+GPT_INPUTS = (
     "gpt_max2048_gbs16384",
     "gpt_max2048_gbs65536",
     "gpt_max2048_gbs262144",
     "gpt_max8192_gbs65536",
 )
-LAYERS = {1: 16, 2: 32}  # by replicas
+CLASSES = (
+    (Size(16, n_replicas=1), GPT_INPUTS),
+    (Size(32, n_replicas=2), GPT_INPUTS),
+    (Size(T5.n_layers, n_replicas=1, n_shards=8), ("t5_max2048_gbs65536",)),
+)
 PADDED: tuple[LayoutName, ...] = ("padded",)
 BOTH: tuple[LayoutName, ...] = ("padded", "packed")
 COLUMNS = {
@@ -55,18 +70,24 @@ Row = dict[str, float]
 
 
 def planner_of(
-    folder: Path, n_replicas: int, layouts: tuple[LayoutName, ...], *, split: bool
+    folder: Path, family: str, size: Size, layouts: tuple[LayoutName, ...], *, split: bool
 ) -> Planner:
     """A planner with the authors' devices and accounting."""
-    shape = GPT.model_copy(update={"n_layers": LAYERS[n_replicas]})
+    _, shape = MODELS[family]
+    shape = shape.model_copy(update={"n_layers": size.n_layers})
     cluster = Cluster(
-        n_replicas=n_replicas, n_stages=4, device_memory_bytes=36_000_000_000, link=AUTHORS_LINK
+        n_replicas=size.n_replicas,
+        n_stages=4,
+        n_shards=size.n_shards,
+        device_memory_bytes=36_000_000_000,
+        link=AUTHORS_LINK,
     )
     config = ProfiledConfig(
         path=folder, recompute=("none", "selective", "full"), accounting="authors"
     )
     placement = equal_shares(shape, cluster)
-    cost = ProfiledCost(a100_table(folder / "profiles"), shape, placement, cluster, config)
+    table = a100_table(folder / "profiles", family)
+    cost = ProfiledCost(table, shape, placement, cluster, config)
     rules = schedule_rules(ScheduleConfig(split_backward=split))
     batch = DynamicConfig(layouts=layouts)
     chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)
@@ -101,13 +122,15 @@ def planned(planner: Planner, samples: Sequence[Sample]) -> tuple[float, float]:
 def measured_classes(folder: Path) -> Iterator[tuple[str, Row]]:
     """Name of its class, and numbers, of every batch."""
     for split in (False, True):
-        for n_replicas in LAYERS:
-            both, padded = (
-                planner_of(folder, n_replicas, layouts, split=split) for layouts in (BOTH, PADDED)
-            )
-            for name in INPUTS:
-                _, longest, tokens = name.split("_")
-                of_class = f"{longest} {tokens} x{n_replicas}{' split' if split else ''}"
+        for size, inputs in CLASSES:
+            for name in inputs:
+                family, longest, tokens = name.split("_")
+                both, padded = (
+                    planner_of(folder, family, size, layouts, split=split)
+                    for layouts in (BOTH, PADDED)
+                )
+                replicas = f"x{size.n_replicas}{' split' if split else ''}"
+                of_class = f"{family} {longest} {tokens} {replicas}"
                 for samples in batches(folder, name):
                     yield of_class, measure(both, padded, samples)
 

@@ -152,7 +152,11 @@ TRAINING = (
     Mutant("training/activation_memory.py", "self.live_bytes -= sum(", "sum(",
            "nothing is freed", STAGE),
     # profiles of packed rows
-    Mutant("experiment/profile/bench.py", "if layout is Layout.PACKED:", "if False:",
+    Mutant("experiment/profile/grid.py", "tuple(n_before + i for", "tuple(i for",
+           "packed pairs are those of padded rows, which are a token shorter",
+           ("tests/experiment/profile/test_profile_t5.py",)),
+    Mutant("experiment/profile/bench.py", "is_packed = layout is Layout.PACKED",
+           "is_packed = False",
            "what is measured as packed rows is padded", PROFILE),
     Mutant("experiment/profile/layer_profiles.py", "kind, way.layout.text)", "kind)",
            "packed rows replace padded ones in a table", PROFILE),

@@ -26,6 +26,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.lower_bound import replica_bound_ms
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig
 
@@ -190,6 +191,11 @@ def test_packed_plans_of_pairs_hold_both_sides_of_every_sample(
         assert m.target_tokens == -(-sum(targets) // 8) * 8
     bound_ms = planner.lower_bound_ms(choice, PAIRS)
     assert 0 < bound_ms <= choice.best.iteration_ms * (1 + 1e-12)
+    # That of all plans with packed pairs is not known.
+    assert bound_ms == max(
+        replica_bound_ms(pipeline.costs, cluster.link, may_split=False)
+        for pipeline in choice.pipelines
+    )
 
 
 @pytest.mark.parametrize("n_bytes", [600, 10**6])

@@ -7,6 +7,8 @@ from tests.jobs.tiny_experiment import tiny_t5_experiment
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.begun_table import begun_table, ways_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
@@ -41,6 +43,35 @@ def test_targets_fill_their_rows() -> None:
     for microbatch in (*GRID.pairs(), *GRID.microbatches()):
         inputs, targets = GRID.samples[microbatch.rows[0][0]]
         assert (inputs + 1, targets) == (microbatch.row_tokens, microbatch.target_tokens)
+
+
+def test_packed_pairs_are_as_many_samples_that_fill_their_rows() -> None:
+    padded = (*GRID.microbatches(), *GRID.pairs())
+    packed = (*GRID.packed(), *GRID.packed_pairs())
+    for rows, row in zip(padded, packed, strict=True):
+        assert (row.layout, row.n_rows) == (Layout.PACKED, 1)
+        assert len(row.sample_ids) == rows.n_rows
+        (sizes,) = {GRID.samples[i] for i in row.sample_ids}
+        assert sizes == (rows.row_tokens, rows.target_tokens)
+        assert np.diff(row.offsets).tolist() == [rows.row_tokens] * rows.n_rows
+        assert np.diff(row.target_offsets).tolist() == [rows.target_tokens] * rows.n_rows
+        assert (row.row_tokens, row.target_tokens) == (row.offsets[-1], row.target_offsets[-1])
+
+
+def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable) -> None:
+    tables = CONFIG.model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"]}
+    config = ExperimentConfig.model_validate(tables)
+    assert ways_to_measure(config, table) == [Way(Layout.PACKED, Recompute.NONE)]
+    *_, more = profile(Job(MPI.COMM_SELF), config, GRID, 0.0, lambda _: None, table)
+    assert more is not None
+    packed = {key: layer for key, layer in more.layers.items() if key.layout == "packed"}
+    assert {key.kind for key in packed} == {key.kind for key in table.layers}
+    for key, layer in packed.items():
+        rows = table.layers[key._replace(layout="padded")]
+        np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
+    cost = ProfiledCost(more, config.model, any_placement(config), config.cluster, COST)
+    assert cost.description.startswith("measured in padded and packed rows")
 
 
 def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:

@@ -63,9 +63,7 @@ def ways_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> lis
     cost = config.planner.cost
     modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
-    architecture = config.model.architecture
-    packs = config.planner.may_pack and not architecture.has_target_rows
-    layouts = (Layout.PADDED, Layout.PACKED) if packs else (Layout.PADDED,)
+    layouts = (Layout.PADDED, Layout.PACKED) if config.planner.may_pack else (Layout.PADDED,)
     ways = map(Way._make, product(layouts, modes))
     return [way for way in ways if not _is_measured(way, config, known)]
 

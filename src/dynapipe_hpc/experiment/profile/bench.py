@@ -52,13 +52,14 @@ def stack_groups(
     shape: ModelShape, grid: ProfileGrid, layout: Layout = Layout.PADDED
 ) -> list[StackGroup]:
     """The groups of stacks to measure for a model."""
-    if layout is Layout.PACKED:
-        return [StackGroup(LAYER, STACKS, grid.packed())]
+    is_packed = layout is Layout.PACKED
+    rows = grid.packed() if is_packed else grid.microbatches()
     if shape.architecture.layer_kinds == (LAYER,):
-        return [StackGroup(LAYER, STACKS, grid.microbatches())]
+        return [StackGroup(LAYER, STACKS, rows)]
+    pairs = grid.packed_pairs() if is_packed else grid.pairs()
     return [
-        StackGroup(ENCODER, ENCODER_STACKS, grid.microbatches()),
-        StackGroup(DECODER, DECODER_STACKS, grid.pairs()),
+        StackGroup(ENCODER, ENCODER_STACKS, rows),
+        StackGroup(DECODER, DECODER_STACKS, pairs),
     ]
 
 

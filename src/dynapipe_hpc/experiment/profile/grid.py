@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
@@ -68,12 +69,14 @@ class ProfileGrid:
     def samples(self) -> list[tuple[int, int]]:
         """Input and target tokens of the samples that fill the rows, by sample id.
 
-        Rows of a decoder-only model are full. Rows of an encoder have some padding, as in a run,
-        so that attention has to mask it; every input length is paired with every target length.
+        Rows of a decoder-only model are full. Padded rows of an encoder have some padding, as in a
+        run, so that attention has to mask it; every input length is paired with every target
+        length. After these samples come those that fill packed rows.
         """
         if not self.has_target_rows:
             return [(tokens // 2, tokens - tokens // 2) for tokens in self.row_tokens]
-        return [(n - 1, m) for n in self.row_tokens for m in self.row_tokens]
+        pairs = list(product(self.row_tokens, self.row_tokens))
+        return [(n - 1, m) for n, m in pairs] + pairs
 
     def microbatches(self) -> list[MicroBatch]:
         """Micro-batches within the limit, smallest first.
@@ -92,8 +95,8 @@ class ProfileGrid:
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
     def packed(self) -> list[MicroBatch]:
-        """The same micro-batches of a decoder-only model, the rows of each end to end in one."""
-        return [_end_to_end(microbatch) for microbatch in self.microbatches()]
+        """The same micro-batches, the rows of each end to end in one."""
+        return [self._end_to_end(microbatch) for microbatch in self.microbatches()]
 
     def pairs(self) -> list[MicroBatch]:
         """Micro-batches of an encoder-decoder model: all pairs of lengths, smallest first."""
@@ -107,11 +110,23 @@ class ProfileGrid:
         ]
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
+    def packed_pairs(self) -> list[MicroBatch]:
+        """The micro-batches of `pairs`, the rows of each end to end in one."""
+        return [self._end_to_end(microbatch) for microbatch in self.pairs()]
 
-def _end_to_end(rows: MicroBatch) -> MicroBatch:
-    n_tokens = rows.n_rows * rows.row_tokens
-    offsets = tuple(range(0, n_tokens + 1, rows.row_tokens))
-    return MicroBatch((rows.sample_ids,), n_tokens, layout=Layout.PACKED, offsets=offsets)
+    def _end_to_end(self, rows: MicroBatch) -> MicroBatch:
+        n_before = len(self.row_tokens) ** 2 if self.has_target_rows else 0
+        places = range(rows.n_rows + 1)
+        offsets = tuple(i * rows.row_tokens for i in places)
+        targets = tuple(i * rows.target_tokens for i in places) if self.has_target_rows else ()
+        return MicroBatch(
+            (tuple(n_before + i for i in rows.sample_ids),),
+            offsets[-1],
+            target_tokens=rows.n_rows * rows.target_tokens,
+            layout=Layout.PACKED,
+            offsets=offsets,
+            target_offsets=targets,
+        )
 
 
 def _powers_of_two(first: int, last: int) -> Iterator[int]:
