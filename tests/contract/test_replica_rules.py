@@ -1,6 +1,7 @@
 """What every replica rule promises, see `ReplicaRule`; here those that pack."""
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -9,6 +10,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
@@ -28,6 +30,7 @@ BYTES_PER_TOKEN = 3  # LinearCost: 2 stored and at most 1 transient
 
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 lengths = st.lists(st.integers(1, 128), min_size=1, max_size=30)
+pairs = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60)), min_size=1, max_size=20)
 
 
 @every_rule
@@ -49,6 +52,32 @@ def test_every_sample_lies_once_in_a_row_where_its_offsets_say(
         assert [end - begin for begin, end in pairwise(m.offsets)] == [lengths[i] for i in row]
         assert m.offsets[-1] <= m.row_tokens < m.offsets[-1] + 8
         assert (m.row_tokens % 8, m.target_tokens, m.target_offsets) == (0, 0, ())
+
+
+@every_rule
+@given(pairs=pairs, n_replicas=st.integers(1, 3))
+def test_both_sides_of_every_pair_lie_where_their_offsets_say(
+    rule: ReplicaRule,
+    pairs: list[tuple[int, int]],
+    n_replicas: int,
+) -> None:
+    assume(len(pairs) >= n_replicas)
+    cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
+    samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
+    replicas = rule(samples, replace(COST, has_targets=True), cluster)
+    microbatches = [m for replica in replicas for m in replica]
+    assert all(replicas)
+    assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(pairs)))
+    for m in microbatches:
+        (row,) = m.rows
+        for offsets, n_tokens, side in (
+            (m.offsets, m.row_tokens, [max(pairs[i][0], 1) for i in row]),
+            (m.target_offsets, m.target_tokens, [pairs[i][1] for i in row]),
+        ):
+            assert offsets == tuple(accumulate(side, initial=0))
+            assert n_tokens == -(-offsets[-1] // 8) * 8
+        if len(row) > 1 and not isinstance(rule, PackedBalanced):
+            assert m.offsets[-1] + m.target_offsets[-1] <= 100
 
 
 @every_rule

@@ -144,12 +144,6 @@ def test_packed_rows_longer_than_any_that_has_a_cost_are_refused(name: str) -> N
         chooser_of(table, LinearCost(), n_stages=1)
 
 
-@pytest.mark.parametrize("rule", ["packed_next_fit", "packed_first_fit", "packed_balanced"])
-def test_samples_of_an_encoder_decoder_model_are_not_packed(rule: str) -> None:
-    with pytest.raises(InputError, match=rf"rule is '{rule}', which packs .* choose 'dynamic', "):
-        chooser_of({"rule": rule}, LinearCost(has_targets=True))
-
-
 @pytest.mark.parametrize(
     ("table", "rule", "settings"),
     [

@@ -25,7 +25,6 @@ from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
 from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
 from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
-from dynapipe_hpc.planner.baselines.packed.packed_rows import check_decoder_only
 from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.baselines.tuned import (
@@ -152,14 +151,13 @@ def baseline_chooser(
         max_tokens: The longest row that costs are known of, data.max_tokens.
 
     Raises:
-        InputError: Dense rows are to be longer, or an encoder-decoder model's samples to be packed.
+        InputError: Dense rows are to be longer.
     """
 
     def unassigned(rule_with: Callable[[int], BatchRule]) -> ChooserWith:
         return lambda cost, setting: BestOfRules([rule_with(setting)], rules, cost, cluster)
 
     def packed(rule_with: Callable[[int], ReplicaRule]) -> ChooserWith:
-        check_decoder_only(config.rule, cost)
         return lambda cost, setting: AsAssigned(rule_with(setting), rules, cost, cluster)
 
     settings: Settings

@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,10 +9,12 @@ from tests.examples.linear_cost import LinearCost
 from tests.examples.stage_costs import with_columns
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.packed_balanced import (
     PackedBalanced,
     packed_work,
+    pair_work,
     small_at_both_ends,
 )
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
@@ -39,6 +41,14 @@ class PairCost(LinearCost):
         pass_ms = (n_rows * (row_tokens + self.pair_ms * row_tokens**2) / 2)[:, None]
         costs = LinearCost.stage_costs(self, shapes, recompute, out)
         return with_columns(costs, forward_ms=pass_ms, backward_ms=pass_ms)
+
+
+def test_work_of_two_sides_is_what_a_second_row_adds_on_all_stages() -> None:
+    samples = [Sample(0, 13, 8), Sample(1, 0, 40), Sample(2, 64, 1)]
+    cost = LinearCost((5.0, 1.0), (0.25, 0.5), has_targets=True)
+    np.testing.assert_allclose(pair_work(samples, cost), [18.0, 36.0, 54.0])
+    unknown = replace(cost, longest_row=20)
+    assert pair_work(samples, unknown).tolist() == [21, 41, 65]
 
 
 def test_work_is_told_from_pairs_by_as_many_tokens_in_shorter_rows() -> None:

@@ -75,9 +75,9 @@ def budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Ite
     return _rising(longest, most=longest * -(-len(samples) // cluster.n_replicas))
 
 
-def packed_budgets(samples: Sequence[Sample], _: CostModel, cluster: Cluster) -> Iterator[int]:
+def packed_budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[int]:
     """Budgets of tokens of packed rows, up to those of a replica, or of the longest sample."""
-    tokens = packed_tokens(samples)
+    tokens = packed_tokens(samples, cost)
     longest, of_replica = int(tokens.max()), -(-int(tokens.sum()) // cluster.n_replicas)
     return _rising(longest, most=max(longest, of_replica))
 

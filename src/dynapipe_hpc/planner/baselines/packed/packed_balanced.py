@@ -11,7 +11,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.balanced_groups import balanced_groups
 from dynapipe_hpc.planner.baselines.packed.packed_rows import packed_replicas, packed_tokens
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.planner.batch.row_length import padded, row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes
 
 SHORT_ROWS = 8
@@ -45,8 +45,8 @@ class PackedBalanced:
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[list[MicroBatch]]:
         """Groups the samples of all replicas, see `ReplicaRule`."""
-        tokens = packed_tokens(samples)
-        work = packed_work(tokens, cost)
+        tokens = packed_tokens(samples, cost)
+        work = pair_work(samples, cost) if cost.is_encoder_decoder else packed_work(tokens, cost)
         replicas = [np.array(items) for items in balanced_groups(work, cluster.n_replicas)]
         most_tokens = max(int(tokens[items].sum()) for items in replicas)
         n_groups = -(-most_tokens // self.tokens_per_microbatch)
@@ -54,13 +54,36 @@ class PackedBalanced:
         return packed_replicas(samples, groups, cost, cluster)
 
 
+def pair_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
+    """Work of samples with inputs and targets on all stages, shape (n_samples,).
+
+    It is what a second row of the same lengths adds to the first. Where the cost model does not
+    know these, work is tokens.
+
+    Args:
+        samples: The samples.
+        cost: Cost model of an encoder-decoder model, of whose modes the first is used.
+    """
+    inputs, targets = row_lengths(samples, is_encoder_decoder=True)
+    packed, one = cost.of_layout(Layout.PACKED), np.ones_like(inputs)
+    first_ms, both_ms = (
+        packed.stage_costs(
+            Shapes.padded(n_rows * one, inputs, targets), cost.recompute_modes[0]
+        ).work_ms.sum(axis=1)
+        for n_rows in (1, 2)
+    )
+    if not np.isfinite(both_ms).all():
+        return packed_tokens(samples, cost).astype(np.float64)
+    return np.asarray(np.maximum(both_ms - first_ms, 0.0))
+
+
 def packed_work(tokens: IntArray, cost: CostModel) -> FloatArray:
     """Work of samples in packed rows, b L + c L^2 for L tokens, shape (n_samples,).
 
-    The projects count floating-point operations. Where attention is far from the peak rate, that
-    underestimates c, and rows of long samples take longer than others. So b and c come from the
-    cost model: the longest sample alone, and as many tokens in shorter rows. Where the cost model
-    does not know these, work is tokens.
+    It is that of a decoder-only model. The projects count floating-point operations. Where
+    attention is far from the peak rate, that underestimates c, and rows of long samples take longer
+    than others. So b and c come from the cost model: the longest sample alone, and as many tokens
+    in shorter rows. Where the cost model does not know these, work is tokens.
 
     Args:
         tokens: Positions that samples take, shape (n_samples,).

@@ -40,7 +40,7 @@ class PackedFirstFit:
     ) -> list[list[MicroBatch]]:
         """Groups the samples of all replicas, see `ReplicaRule`."""
         capacity = self.tokens_per_microbatch
-        needed = np.minimum(packed_tokens(samples), capacity)
+        needed = np.minimum(packed_tokens(samples, cost), capacity)
         rows = first_fit_decreasing(needed[:, np.newaxis], np.array([capacity]))
         donors = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
         replicas = deal(rows, cluster.n_replicas, donors)

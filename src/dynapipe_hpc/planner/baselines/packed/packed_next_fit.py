@@ -35,7 +35,7 @@ class PackedNextFit:
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[list[MicroBatch]]:
         """Groups the samples of all replicas, see `ReplicaRule`."""
-        rows = next_fit(packed_tokens(samples).tolist(), self.tokens_per_microbatch)
+        rows = next_fit(packed_tokens(samples, cost).tolist(), self.tokens_per_microbatch)
         replicas = deal(rows, cluster.n_replicas, donors=reversed(range(len(rows))))
         return packed_replicas(samples, replicas, cost, cluster)
 
