@@ -73,21 +73,22 @@ lock:
 DEMO := runs/demo
 DYNAPIPE := $(BIN)/dynapipe-hpc
 DEMO_RANKS := $(BIN)/mpiexec -n 2 $(DYNAPIPE)
-# Large enough for every micro-batch of a token budget of 2,048, so that baselines can be tuned.
-DEMO_LARGEST := --microbatch-tokens 8192
+# Rules that are compared with dynamic micro-batches, the weakest first.
+DEMO_RULES := naive_padding dense_packing token_budget packed_balanced
+# A third of a batch: baselines are tuned among micro-batches of up to this size.
+DEMO_LARGEST := --microbatch-tokens 2048
 
 demo: setup
 	rm -rf $(DEMO)
 	mkdir -p $(DEMO)
-	$(DYNAPIPE) demo-corpus $(DEMO)/corpus.jsonl --samples 4000 --seed 1
+	$(DYNAPIPE) demo-corpus $(DEMO)/corpus.jsonl --samples 4000 --seed 1 --max-bytes 896
 	$(DYNAPIPE) preprocess $(DEMO)/corpus.jsonl $(DEMO)/corpus.h5
 	$(DYNAPIPE) inspect $(DEMO)/corpus.h5
 	$(DEMO_RANKS) profile configs/demo/dynamic.toml $(DEMO_LARGEST) -o $(DEMO)/costs.h5
-	$(DEMO_RANKS) run configs/demo/dense_packing.toml -o $(DEMO)/dense_packing
-	$(DEMO_RANKS) run configs/demo/naive_padding.toml -o $(DEMO)/naive_padding
-	$(DEMO_RANKS) run configs/demo/token_budget.toml -o $(DEMO)/token_budget
-	$(DEMO_RANKS) run configs/demo/dynamic.toml -o $(DEMO)/dynamic
-	$(DYNAPIPE) report $(addprefix $(DEMO)/,dense_packing naive_padding token_budget dynamic)
+	for run in $(DEMO_RULES) dynamic; do \
+		$(DEMO_RANKS) run configs/demo/$$run.toml -o $(DEMO)/$$run || exit; \
+	done
+	$(DYNAPIPE) report $(addprefix $(DEMO)/,$(DEMO_RULES) dynamic)
 
 DEMO_T5 := runs/demo_t5
 
