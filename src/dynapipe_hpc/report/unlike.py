@@ -21,17 +21,19 @@ def differences(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, .
         runs: The runs.
         names: Names of the runs, in the same order.
     """
-    return _lines([dict(_facts(run)) for run in runs], names, "not known")
+    return _lines([dict(_facts(run)) for run in runs], names, missing="not known")
 
 
 def choices(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, ...]:
     """Lines about other settings in which runs differ: how they are planned, placed and trained.
 
+    Runs that do not have a setting are left out of its line.
+
     Args:
         runs: The runs.
         names: Names of the runs, in the same order.
     """
-    return _lines([dict(_choices(run)) for run in runs], names, "not set")
+    return _lines([dict(_choices(run)) for run in runs], names, missing="")
 
 
 def _facts(run: RunFolder) -> Iterator[tuple[str, str]]:
@@ -51,7 +53,7 @@ def _choices(run: RunFolder) -> Iterator[tuple[str, str]]:
 
 
 def _lines(
-    runs: Sequence[Mapping[str, str]], names: Sequence[str], missing: str
+    runs: Sequence[Mapping[str, str]], names: Sequence[str], *, missing: str
 ) -> tuple[str, ...]:
     keys = dict.fromkeys(key for run in runs for key in run)
     lines = (_line(key, [run.get(key, missing) for run in runs], names) for key in keys)
@@ -65,4 +67,5 @@ def _line(key: str, values: Sequence[str], names: Sequence[str]) -> str:
         named.setdefault(value, []).append(name)
     if len(named) == 1:
         return ""
-    return f"{key}: " + "; ".join(f"{value} in {', '.join(n)}" for value, n in named.items())
+    told = [f"{value} in {', '.join(n)}" for value, n in named.items() if value]
+    return f"{key}: {'; '.join(told)}"
