@@ -114,7 +114,7 @@ class Planner:
         return plans
 
     def outlier(self, choice: Choice, samples: Sequence[Sample]) -> Outlier | None:
-        """The sample that alone lengthens the chosen plan, if there is one; see `find_outlier`.
+        """The sample that alone makes the iteration longer, if there is one; see `find_outlier`.
 
         Args:
             choice: A choice of this planner for the samples.

@@ -50,7 +50,7 @@ def test_a_report_is_a_few_numbers() -> None:
 
 def test_the_log_names_the_sample_that_alone_lengthens_the_iteration() -> None:
     first, second = executions()
-    outlier = Outlier(2, 1600, with_ms=500.0, without_ms=100.0, work_ms=440.0, n_ranks=2)
+    outlier = Outlier(2, 1600, chain_ms=280.0, busy_ms=100.0)
     planned = [first, replace(second, outlier=outlier)]
     record = record_of([RankReport.of(one) for one in planned], 1, SAMPLES, measured_ms=80.0)
     assert (record.outlier_sample, record.outlier_tokens, record.outlier_ms) == (2, 1600, 180)

@@ -1,88 +1,78 @@
-"""The sample that alone lengthens an iteration, against another simulator."""
+"""The sample that alone makes an iteration longer, with times that one can compute by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-import numpy as np
 import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
-from tests.oracles.event_simulation import EventSimulation
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
-from dynapipe_hpc.planner.schedule.schedule_rule import Pass, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
-COST = LinearCost((0.0, 0.0, 0.0), (0.03, 0.03, 0.03), weights_ms=(1.0, 2.0, 1.0))
-LINK = Link(latency_ms=0.1, bytes_per_ms=1e4)
+# A token takes 0.02, 0.04 and 0.01 ms on the stages, half of it forward, and a byte per boundary.
+TOKEN_MS = (0.02, 0.04, 0.01)
+COST = LinearCost((0.0, 0.0, 0.0), TOKEN_MS, recomputes=True)
+LINK = Link(latency_ms=0.5, bytes_per_ms=800.0)
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=10_000_000, link=LINK)
+SENT_MS = 0.5 + 800 / 800
 
 
-def pipeline_of(rows: Sequence[Sequence[int]], tokens: Sequence[int]) -> Pipeline:
-    batches = [MicroBatch(tuple((i,) for i in ids), n) for ids, n in zip(rows, tokens, strict=True)]
-    return schedule_pipeline(batches, COST, CLUSTER, [adaptive])
+def pipeline_of(*lengths: int, rule: ScheduleRule = adaptive) -> Pipeline:
+    """One micro-batch for each of these numbers of tokens."""
+    batches = [MicroBatch(((i,),), tokens) for i, tokens in enumerate(lengths)]
+    return schedule_pipeline(batches, COST, CLUSTER, [rule])
 
 
-def found_in(pipelines: Sequence[Pipeline], n_samples: int) -> Outlier | None:
-    samples = samples_of([800 + i for i in range(n_samples)])
-    return find_outlier(pipelines, samples, COST, CLUSTER.link)
+def found_in(pipelines: Sequence[Pipeline], lengths: Sequence[int]) -> Outlier | None:
+    return find_outlier(pipelines, samples_of(lengths), COST, LINK)
 
 
-def end_ms(pipeline: Pipeline, index: int | None) -> float:
-    """When all weights are updated, without one micro-batch, by a clock that goes on in events."""
-    left = [i for i in range(len(pipeline.microbatches)) if i != index]
-    passes = [
-        [Pass(p.kind, left.index(p.microbatch)) for p in stage if p.microbatch != index]
-        for stage in pipeline.schedule.passes
-    ]
-    costs = microbatch_costs([pipeline.microbatches[i] for i in left], COST)
-    simulated = EventSimulation(Schedule.of(passes), costs, LINK)
-    ends_ms = np.zeros(3)
-    for (stage, _), (_, ended_ms) in simulated.passes_ms.items():
-        ends_ms[stage] = max(ends_ms[stage], ended_ms)
-    return float((ends_ms + np.array([1.0, 2.0, 1.0])).max()) + 2.0
-
-
-@pytest.mark.parametrize("place", [0, 2, 4])
-def test_a_long_sample_adds_what_the_plan_without_it_saves_beyond_its_share(place: int) -> None:
-    tokens = [64, 64, 64, 64]
-    tokens.insert(place, 800)
-    rows = [[0, 1] if n == 64 else [place] for n in tokens]
-    pipeline = pipeline_of(rows, tokens)
-    outlier = found_in([pipeline], 5)
+def test_a_long_sample_adds_what_its_passes_take_beyond_the_time_that_ranks_are_busy() -> None:
+    outlier = found_in([pipeline_of(64, 800, 64)], (64, 800, 64))
     assert outlier is not None
-    assert (outlier.sample_id, outlier.tokens) == (place, 800 + place)
-    assert outlier.with_ms == pytest.approx(end_ms(pipeline, None))
-    assert outlier.without_ms == pytest.approx(end_ms(pipeline, place))
-    work_ms = 3 * 0.03 * 800
-    assert outlier.share_ms == pytest.approx(work_ms / 3)
-    saved_ms = end_ms(pipeline, None) - end_ms(pipeline, place)
-    assert outlier.added_ms == pytest.approx(saved_ms - work_ms / 3)
-    assert outlier.added_ms > 0.2 * outlier.with_ms
+    assert (outlier.sample_id, outlier.tokens) == (1, 800)
+    # Through three stages forward and backward in its fastest mode, over two boundaries each way.
+    assert outlier.chain_ms == pytest.approx(800 * sum(TOKEN_MS) + 4 * SENT_MS)
+    assert outlier.busy_ms == pytest.approx(928 * sum(TOKEN_MS) / 3)
+    assert outlier.added_ms == pytest.approx(outlier.chain_ms - outlier.busy_ms)
 
 
-def test_replicas_that_wait_for_one_sample_share_its_work() -> None:
-    giant, others = pipeline_of([[0]], [800]), pipeline_of([[1], [2]], [64, 64])
-    outlier = found_in([others, giant], 3)
+def test_ranks_of_all_replicas_could_share_the_work() -> None:
+    outlier = found_in([pipeline_of(64, 64), pipeline_of(800)], (64, 64, 800))
     assert outlier is not None
-    assert outlier.sample_id == 0
-    assert outlier.without_ms == pytest.approx(end_ms(others, None))
-    assert outlier.share_ms == pytest.approx(3 * 0.03 * 800 / 6)
+    assert outlier.sample_id == 2
+    assert outlier.busy_ms == pytest.approx(928 * sum(TOKEN_MS) / 6)
 
 
-@pytest.mark.parametrize(
-    ("rows", "tokens"),
-    [
-        pytest.param([[i] for i in range(12)], [64] * 12, id="samples of one length"),
-        pytest.param([[0], [1, 2], [3]], [64, 800, 64], id="two samples in the longest"),
-        pytest.param([[0]], [800], id="one sample"),
-    ],
-)
-def test_no_sample_is_an_outlier_that_others_resemble(
-    rows: list[list[int]], tokens: list[int]
-) -> None:
-    n_samples = sum(map(len, rows))
-    assert found_in([pipeline_of(rows, tokens)], n_samples) is None
+def test_it_is_found_where_others_are_packed_into_rows_as_long() -> None:
+    outlier = found_in([pipeline_of(800), pipeline_of(800)], (400, 400, 800))
+    assert outlier is not None
+    assert outlier.sample_id == 2
+
+
+def test_where_backward_passes_are_split_it_does_not_wait_for_gradients_of_weights() -> None:
+    pipeline = pipeline_of(800, rule=adaptive_split)
+    outlier = found_in([pipeline], (800,))
+    assert outlier is not None
+    # All forward and a quarter of each token's time backward, then on the first stage another one.
+    chain_ms = 800 * (0.75 * sum(TOKEN_MS) + 0.25 * TOKEN_MS[0]) + 4 * SENT_MS
+    assert outlier.chain_ms == pytest.approx(chain_ms)
+
+
+def test_a_sample_that_was_not_measured_in_a_padded_row_is_passed_over() -> None:
+    cost = replace(COST, longest_row=100)
+    outlier = find_outlier([pipeline_of(96)], samples_of((800, 96)), cost, LINK)
+    assert outlier is not None
+    assert outlier.sample_id == 1
+
+
+def test_a_batch_with_work_for_all_ranks_has_none() -> None:
+    assert found_in([pipeline_of(*[64] * 12)], [64] * 12) is None
+    # n of a length keep the average of three ranks busy for n / 3 of the time that one takes alone.
+    assert found_in([pipeline_of(*[800] * 5)], [800] * 5) is None
+    assert found_in([pipeline_of(800, 800)], [800] * 2) is not None

@@ -57,14 +57,13 @@ def explain_gain(choice: Choice, cost: CostModel, cluster: Cluster) -> str:
 
 
 def explain_outlier(outlier: Outlier | None) -> str:
-    """The sample that alone lengthens the iteration, with the time that it takes and adds."""
+    """The sample that alone makes the iteration longer, with its times."""
     if outlier is None:
-        return "outliers: no sample alone lengthens the iteration"
+        return "outliers: no sample alone makes the iteration longer"
     return (
-        f"outliers: sample {outlier.sample_id} ({outlier.tokens:,} tokens): without its "
-        f"micro-batch the plan takes {outlier.without_ms:,.1f} ms instead of "
-        f"{outlier.with_ms:,.1f} ms, {outlier.added_ms:,.1f} ms more than its share of the work, "
-        f"{outlier.share_ms:,.1f} ms"
+        f"outliers: sample {outlier.sample_id} ({outlier.tokens:,} tokens) adds "
+        f"{outlier.added_ms:,.1f} ms: its passes alone take {outlier.chain_ms:,.1f} ms, while the "
+        f"average rank is busy for {outlier.busy_ms:,.1f} ms"
     )
 
 

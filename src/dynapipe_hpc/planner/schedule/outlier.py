@@ -1,4 +1,4 @@
-"""A sample that alone lengthens an iteration, and by how much."""
+"""A sample so long that no plan can be as short as the work of all samples, shared out evenly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ import numpy as np
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
-from dynapipe_hpc.planner.schedule.schedule_rule import PassKind, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.timeline import Timeline
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 LEAST_SHARE = 0.05
@@ -20,42 +20,30 @@ LEAST_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """An outlier: a sample alone in its micro-batch, for which the other ranks wait.
+    """An outlier: a sample whose way through the pipeline takes longer than all ranks are busy.
 
     Attributes:
         sample_id: Index of the sample.
         tokens: Number of its tokens.
-        with_ms: Predicted time of the iteration.
-        without_ms: Predicted time of the same plan without the sample's micro-batch.
-        work_ms: Time of its passes on all stages.
-        n_ranks: Number of stages times replicas.
+        chain_ms: Time of its passes through all stages, one after the other, alone in a pipeline.
+        busy_ms: Time that the average rank computes in the iteration's plan.
     """
 
     sample_id: int
     tokens: int
-    with_ms: float
-    without_ms: float
-    work_ms: float
-    n_ranks: int
-
-    @property
-    def share_ms(self) -> float:
-        """Time that its passes would take if all ranks shared them evenly."""
-        return self.work_ms / self.n_ranks
+    chain_ms: float
+    busy_ms: float
 
     @property
     def added_ms(self) -> float:
-        """Time that it adds to the iteration beyond its share of the work."""
-        return self.with_ms - self.without_ms - self.share_ms
+        """Time by which it exceeds the shortest iteration that ranks with the same work allow."""
+        return self.chain_ms - self.busy_ms
 
 
 def find_outlier(
     pipelines: Sequence[Pipeline], samples: Sequence[Sample], cost: CostModel, link: Link
 ) -> Outlier | None:
-    """Finds the sample that adds at least `LEAST_SHARE` of the iteration's time, if there is one.
-
-    Only the micro-batch with the longest passes is considered. The plan without it keeps the order
-    of all other passes, and is simulated again.
+    """The sample with the longest passes, if it adds at least `LEAST_SHARE` of the iteration.
 
     Args:
         pipelines: Pipelines of an iteration, one per replica.
@@ -63,33 +51,28 @@ def find_outlier(
         cost: Cost model that the pipelines were scheduled with.
         link: Link between neighbouring stages.
     """
-    works_ms = [pipeline.costs.work_ms.sum(axis=1) for pipeline in pipelines]
-    replica = int(np.argmax([work_ms.max() for work_ms in works_ms]))
-    index = int(works_ms[replica].argmax())
-    ids = pipelines[replica].microbatches[index].sample_ids
-    if len(ids) > 1 or len(samples) == 1:
-        return None
+    longest, costs = _longest(samples, cost)
+    splits = any((p.schedule.codes % len(PassKind) == PassKind.WEIGHT).any() for p in pipelines)
+    kinds = tuple(PassKind) if splits else (PassKind.FORWARD, PassKind.BACKWARD)
+    alone = Schedule.of([[Pass(kind, 0) for kind in kinds]] * costs.n_stages)
     timelines = [pipeline.timeline for pipeline in pipelines]
-    remaining = _without(pipelines[replica], index, cost, link)
-    others = [*timelines[:replica], *remaining, *timelines[replica + 1 :]]
-    (sample,) = (sample for sample in samples if sample.sample_id == ids[0])
     outlier = Outlier(
-        sample_id=sample.sample_id,
-        tokens=sample.tokens,
-        with_ms=iteration_ms(timelines, cost),
-        without_ms=iteration_ms(others, cost),
-        work_ms=float(works_ms[replica][index]),
-        n_ranks=len(pipelines) * pipelines[replica].costs.n_stages,
+        sample_id=longest.sample_id,
+        tokens=longest.tokens,
+        chain_ms=simulate(alone, costs, link, cost.static_bytes).makespan_ms,
+        busy_ms=float(np.mean([timeline.busy_ms for timeline in timelines])),
     )
-    return outlier if outlier.added_ms >= LEAST_SHARE * outlier.with_ms else None
+    least_ms = LEAST_SHARE * iteration_ms(timelines, cost)
+    return outlier if outlier.added_ms >= least_ms else None
 
 
-def _without(pipeline: Pipeline, index: int, cost: CostModel, link: Link) -> list[Timeline]:
-    """The timeline without a micro-batch; none if there is no other."""
-    if len(pipeline.microbatches) == 1:
-        return []
-    codes, n_kinds = pipeline.schedule.codes, len(PassKind)
-    kept = np.array([row[row // n_kinds != index] for row in codes], codes.dtype)
-    kept -= n_kinds * (kept // n_kinds > index).astype(codes.dtype)
-    costs = pipeline.costs.take(np.delete(np.arange(len(pipeline.microbatches)), index))
-    return [simulate(Schedule(kept), costs, link, cost.static_bytes)]
+def _longest(samples: Sequence[Sample], cost: CostModel) -> tuple[Sample, StageCosts]:
+    """The sample with the longest passes in its fastest mode, and its costs in a row of its own."""
+    shapes = Shapes(np.ones(len(samples)), *row_lengths(samples, cost.is_encoder_decoder))
+    by_mode = [cost.stage_costs(shapes, mode) for mode in cost.recompute_modes]
+    works_ms = np.stack([costs.work_ms.sum(axis=1) for costs in by_mode])
+    fastest_ms = works_ms.min(axis=0)
+    # What cannot run in a padded row was not measured there; the plan has packed it.
+    index = int(np.where(np.isfinite(fastest_ms), fastest_ms, 0.0).argmax())
+    mode = int(works_ms[:, index].argmin())
+    return samples[index], by_mode[mode].take(np.array([index]))
