@@ -91,7 +91,7 @@ def measure(folder: Path, division: dict[str, int], counts: Sequence[str]) -> di
     ]
     ranks = (MPIEXEC, "-n", str(N_RANKS))
     sets = [word for each in (*common, *overrides_of(OURS)) for word in ("--set", each)]
-    largest = ("--microbatch-tokens", str(4 * LONGEST))
+    largest = ("--microbatch-tokens", str(2 * LONGEST))
     run(*ranks, DYNAPIPE, "profile", CONFIG, "-o", str(costs), *largest, *sets)
     variants = {rule: [*common, *overrides_of(rule)] for rule in (*PADDED, *PACKED, OURS)}
     in_turn = (sys.executable, IN_TURN, CONFIG, "--variants", json.dumps(variants))
@@ -101,21 +101,25 @@ def measure(folder: Path, division: dict[str, int], counts: Sequence[str]) -> di
 
 def rows_of(seeds: Sequence[Mapping[str, Batches]]) -> dict[str, Row]:
     """A row per rule, from the measurements of every seed."""
-    rates = [{rule: rate(batches) for rule, batches in seed.items()} for seed in seeds]
-    for of_seed in rates:
-        of_seed[BEST] = max(speed for rule, speed in of_seed.items() if rule != OURS)
-    errors = {rule: [e for seed in seeds for e in errors_of(seed[rule])] for rule in seeds[0]}
-    rows = {}
-    for rule in rates[0]:
-        ratios = [of_seed[OURS] / of_seed[rule] for of_seed in rates]
-        rows[rule] = {
-            "tokens/s": median(of_seed[rule] for of_seed in rates),
-            "ratio": geometric_mean(ratios),
-            "least": min(ratios),
-            "most": max(ratios),
-            "error": 100 * median(errors[rule]) if rule in errors else float("nan"),
-        }
-    return rows
+    with_best = [{**seed, BEST: seed[best_rule(seed)]} for seed in seeds]
+    return {rule: row_of([(seed[OURS], seed[rule]) for seed in with_best]) for rule in with_best[0]}
+
+
+def best_rule(seed: Mapping[str, Batches]) -> str:
+    """The rule with the most real tokens per second."""
+    return max((rule for rule in seed if rule != OURS), key=lambda rule: rate(seed[rule]))
+
+
+def row_of(seeds: Sequence[tuple[Batches, Batches]]) -> Row:
+    """The row of a rule, from the measurements of ours and of the rule by seed."""
+    ratios = [rate(ours) / rate(own) for ours, own in seeds]
+    return {
+        "tokens/s": median(rate(own) for _, own in seeds),
+        "ratio": geometric_mean(ratios),
+        "least": min(ratios),
+        "most": max(ratios),
+        "error": 100 * median(error for _, own in seeds for error in errors_of(own)),
+    }
 
 
 def rate(batches: Batches) -> float:
