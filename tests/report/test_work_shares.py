@@ -33,7 +33,7 @@ def shares(
     work: PassWork, microbatch: MicroBatch, stage: int, samples: Sequence[Sample]
 ) -> PassShares:
     plan = replace(example_plans()[0], microbatches=(microbatch,), stage=stage)
-    (found,) = work.shares(plan, samples)
+    ((found,),) = work.shares([plan], samples)
     assert sum(found.forward) == pytest.approx(1)
     assert sum(found.backward) == pytest.approx(1)
     return found
@@ -100,3 +100,18 @@ def test_a_decoder_attends_to_both_sides() -> None:
     real = 5 * own + 10 * source + (2 * 8 + 3 * 7) * PER_PAIR
     total = 8 * own + 16 * source + 2 * 4 * 12 * PER_PAIR
     assert found.forward == pytest.approx((real / total, 1 - real / total, 0, 0))
+
+
+def test_every_replica_has_its_own_shares_and_stages_alike_have_the_same() -> None:
+    microbatches = (MicroBatch(((0,),), 16), MicroBatch(((1,),), 16))
+    plans = [
+        replace(example_plans()[0], replica=r, stage=s, microbatches=(microbatches[r],))
+        for r in range(2)
+        for s in range(4)
+    ]
+    shape = GPT.model_copy(update={"n_layers": 4})
+    found = PassWork(Gpt(shape), Placement((1, 1, 1, 1))).shares(plans, SAMPLES)
+    real = [shares.forward.real for (shares,) in found]
+    assert real[1] == real[2] == in_the_middle(microbatches[0]).forward.real
+    assert real[5] == real[6] == in_the_middle(microbatches[1]).forward.real
+    assert real[0] != real[1] != real[3]

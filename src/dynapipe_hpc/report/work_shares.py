@@ -55,20 +55,28 @@ class PassWork:
     architecture: Architecture
     placement: Placement
 
-    def shares(self, plan: RankPlan, samples: Sequence[Sample]) -> list[PassShares]:
-        """Shares of every micro-batch of a plan, on the plan's stage.
+    def shares(
+        self, plans: Sequence[RankPlan], samples: Sequence[Sample]
+    ) -> list[Sequence[PassShares]]:
+        """Shares of every micro-batch of every plan, on the plan's stage.
+
+        Stages that hold the same parts share a list.
 
         Args:
-            plan: Plan of one rank.
+            plans: Plans of an iteration.
             samples: Global batch of the iteration.
         """
         by_id = {sample.sample_id: sample for sample in samples}
         parts = self.architecture.parts()
-        held = self.placement.parts(self.architecture)[plan.stage]
-        return [
-            _shares(microbatch, self._lengths(microbatch, by_id), parts, held)
-            for microbatch in plan.microbatches
-        ]
+        held = self.placement.parts(self.architecture)
+        found: dict[tuple[int, ...], Sequence[PassShares]] = {}
+        keys = [(plan.replica, *held[plan.stage].values()) for plan in plans]
+        for key, plan in zip(keys, plans, strict=True):
+            found[key] = found.get(key) or [
+                _shares(microbatch, self._lengths(microbatch, by_id), parts, held[plan.stage])
+                for microbatch in plan.microbatches
+            ]
+        return [found[key] for key in keys]
 
     def _lengths(self, microbatch: MicroBatch, by_id: Mapping[int, Sample]) -> RowLengths:
         """Positions that each sample takes, without padding."""

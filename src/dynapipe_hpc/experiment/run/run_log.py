@@ -78,7 +78,7 @@ class RunLog:
 
     def _trace(self, traced: Sequence[Execution], samples: Sequence[Sample]) -> None:
         plans, traces = [e.plan for e in traced], [e.trace for e in traced]
-        self._folder.add_trace(plans, traces, [self._work.shares(p, samples) for p in plans])
+        self._folder.add_trace(plans, traces, self._work.shares(plans, samples))
 
     def close(self) -> None:
         """Closes the run folder when the last trace is written.
