@@ -1,18 +1,24 @@
 """Layers of stages, chosen for a dataset or for batches of lengths."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.place_layers import any_placement, place_layers, place_layers_for
+from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
+from dynapipe_hpc.planner.placement.placements import placements
+
+PLACEMENTS = "dynapipe_hpc.experiment.place_layers.placements"
 
 
 def with_large_head(folder: Path) -> ExperimentConfig:
@@ -39,6 +45,24 @@ def test_a_large_head_leaves_its_stage_fewer_layers(tmp_path: Path) -> None:
     assert place_layers_for(files, [[(20, 1)] * 195] * 2) == placement
     shown = show_plan(open_experiment(files, placement), iteration=0)
     assert f"\nlayers per stage {first}, {last}\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("layouts", "expected"),
+    [
+        (("padded",), Layout.PADDED),
+        (("packed", "padded"), Layout.PADDED),
+        (("packed",), Layout.PACKED),
+    ],
+)
+def test_layers_are_placed_by_costs_of_the_plainest_layout_that_plans_may_have(
+    tmp_path: Path, layouts: tuple[LayoutName, ...], expected: Layout
+) -> None:
+    config = with_large_head(tmp_path)
+    planner = config.planner.model_copy(update={"batch": DynamicConfig(layouts=layouts)})
+    with patch(PLACEMENTS, wraps=placements) as found:
+        place_layers(ExperimentFiles(config.model_copy(update={"planner": planner})))
+    assert found.call_args.args[-1] is expected
 
 
 def test_a_file_of_the_configuration_names_the_chosen_layers(tmp_path: Path) -> None:

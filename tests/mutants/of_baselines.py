@@ -60,6 +60,8 @@ BASELINES = (
            "np.minimum(packed_tokens(samples, cost), capacity)",
            "packed_tokens(samples, cost)", "samples longer than a row", FIRST_FIT),
     # balance
+    Mutant("planner/baselines/packed/packed_balanced.py", "packed = cost.of_layout(Layout.PACKED)",
+           "packed = cost", "packed rows have the work of padded ones", BALANCED),
     Mutant("planner/baselines/packed/balanced_groups.py",
            "lower_by_swaps(work, balance(work, n_groups))",
            "balance(work, n_groups)", "no swaps", GROUPS),

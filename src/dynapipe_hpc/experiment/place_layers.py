@@ -64,7 +64,8 @@ def _fastest(
     """The best placement for the rows of all samples and the first batches."""
     config = files.config
     sizes = typical_sizes(rows, config.data.tokens_per_batch, config.cluster)
-    found = placements(files.costs, config.model, config.cluster, sizes)
+    layout = config.planner.plainest_layout
+    found = placements(files.costs, config.model, config.cluster, sizes, layout)
     if len(found) == 1:
         return found[0]
     return min(found, key=lambda placement: _predicted_ms(files, placement, first))

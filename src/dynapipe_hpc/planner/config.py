@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.planner.baselines.config import (
     AuthorsConfig,
     BaselineConfig,
@@ -17,6 +18,7 @@ from dynapipe_hpc.planner.baselines.config import (
     TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.dynamic import layouts_of
 from dynapipe_hpc.planner.cost.config import CostConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -59,10 +61,19 @@ class PlannerConfig(ConfigTable):
     @property
     def may_pack(self) -> bool:
         """Whether plans may have packed micro-batches."""
+        return Layout.PACKED in self._layouts
+
+    @property
+    def plainest_layout(self) -> Layout:
+        """Layout for which a model is placed: packed if all micro-batches of plans are."""
+        return min(self._layouts)
+
+    @property
+    def _layouts(self) -> tuple[Layout, ...]:
         match self.batch:
-            case DynamicConfig(layouts=layouts):
-                return "packed" in layouts
+            case DynamicConfig() as batch:
+                return layouts_of(batch)
             case PackedBalancedConfig() | PackedFirstFitConfig() | PackedNextFitConfig():
-                return True
+                return (Layout.PACKED,)
             case _:
-                return False
+                return (Layout.PADDED,)

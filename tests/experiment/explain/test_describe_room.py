@@ -5,9 +5,13 @@ from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain.describe_file import describe_for
 from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 
 
 def experiment(**model: object) -> ExperimentConfig:
@@ -29,6 +33,39 @@ def test_inspect_tells_the_longest_sample_that_fits(
     assert last.endswith("tokens of at most 2,048; the dataset's longest 24")
     none, full = (int(last.split(mode)[1].split()[0].strip(",")) for mode in ("none ", "full "))
     assert 0 < none < full
+
+
+class Half:
+    """A cost model with half the times and bytes of another."""
+
+    def __init__(self, cost: AnalyticCost) -> None:
+        self.cost = cost
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.cost, name)
+
+    def stage_costs(self, shapes: Shapes, recompute: Recompute) -> StageCosts:
+        return StageCosts(self.cost.stage_costs(shapes, recompute).table / 2)
+
+
+def test_where_all_rows_are_packed_the_memory_of_packed_rows_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_layout(cost: AnalyticCost, layout: Layout) -> object:
+        return Half(cost) if layout is Layout.PACKED else cost
+
+    monkeypatch.setattr(AnalyticCost, "of_layout", of_layout)
+    dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")])
+
+    def longest(layouts: tuple[LayoutName, ...]) -> int:
+        config = experiment(max_tokens=2048)
+        planner = config.planner.model_copy(update={"batch": DynamicConfig(layouts=layouts)})
+        told = describe_for(config.model_copy(update={"planner": planner}), dataset)
+        return int(told.split("none ")[1].split()[0].strip(","))
+
+    padded = longest(("padded",))
+    assert longest(("padded", "packed")) == padded
+    assert 1.2 * padded < longest(("packed",)) < 2048
 
 
 def test_of_a_t5_either_side_is_told_beside_the_longest_of_the_other(tmp_path: Path) -> None:

@@ -57,6 +57,19 @@ def test_work_is_told_from_pairs_by_as_many_tokens_in_shorter_rows() -> None:
     assert found == pytest.approx([64 + 0.5 * 64**2, 10 + 0.5 * 10**2, 1.5])
 
 
+class DearWhenPacked(PairCost):
+    """Pairs cost something in packed rows only."""
+
+    def of_layout(self, layout: Layout) -> PairCost:
+        return PairCost(pair_ms=0.5) if layout is Layout.PACKED else self
+
+
+def test_work_is_that_of_packed_rows() -> None:
+    tokens = np.array([64, 10, 1])
+    expected = packed_work(tokens, PairCost(pair_ms=0.5))
+    assert packed_work(tokens, DearWhenPacked()) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     "cost", [LinearCost(launch_ms=(3.0, 5.0)), LinearCost(longest_row=50)], ids=["launch", "hole"]
 )

@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,9 +22,11 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.cost.cost_model import KnownRows, StageCosts
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.stage_grids import stage_grids
 
+STAGE_GRIDS = "dynapipe_hpc.planner.cost.profiled.stage_grids"
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, THREE_STAGES)
@@ -118,6 +121,35 @@ def test_packed_rows_cost_what_was_measured_of_packed_rows() -> None:
     assert cost.description.startswith("measured in padded and packed rows, from costs.h5;")
     again = cost.of_layout(Layout.PACKED).of_layout(Layout.PADDED)
     assert costs_of(3, 20, again).table.tolist() == padded.table.tolist()
+
+
+def test_rows_are_known_up_to_what_was_measured_in_every_layout() -> None:
+    padded, doubled = linear_table(), with_packed(linear_table(), 2.0).layers
+    packed = {
+        key: replace(layer, axes=(2 * layer.axes[0], 3 * layer.axes[1]))
+        for key, layer in doubled.items()
+        if key.layout == Layout.PACKED.text
+    }
+    table = replace(padded, layers={**padded.layers, **packed})
+    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    assert cost.known_rows == KnownRows([1, 2, 4, 8, 16], 8, 48)
+    alone = ProfiledCost(padded, SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    assert alone.known_rows == KnownRows([1, 2, 4, 8], 8, 16)
+    # Measured for 16 and 96 instead of 8 and 32, and twice as much.
+    of_packed = costs_of(16, 96, cost.of_layout(Layout.PACKED)).forward_ms
+    assert (of_packed == 2 * costs_of(8, 32, alone).forward_ms).all()
+
+
+def test_only_costs_that_are_asked_for_are_made() -> None:
+    with patch(STAGE_GRIDS, wraps=stage_grids) as made:
+        table = with_packed(linear_table(), 0.75)
+        cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, CONFIG)
+        assert made.call_count == 0
+        costs_of(3, 20, cost)
+        costs_of(3, 20, cost.monotone)
+        assert made.call_count == 1
+        costs_of(3, 20, cost.of_layout(Layout.PACKED))
+        assert made.call_count == 2
 
 
 def test_where_packed_rows_were_measured_in_some_modes_only_padded_ones_are_looked_up() -> None:

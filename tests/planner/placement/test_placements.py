@@ -18,6 +18,7 @@ from tests.examples.measured_layers import (
 )
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.memory import activation_bytes
@@ -127,6 +128,18 @@ def test_a_head_smaller_than_a_layer_changes_nothing() -> None:
     sizes = TypicalSizes(one(2, 32), one(1, 64))
     config = measured(linear_table(head=linear_layer(0.9)))
     assert by_cost(config, SHAPE, cluster_of(2), sizes) == (3, 3)
+
+
+def test_a_model_of_packed_rows_is_placed_by_their_costs() -> None:
+    packed = {
+        key._replace(layout=Layout.PACKED.text): layer
+        for key, layer in linear_table(head=linear_layer(0.9)).layers.items()
+    }
+    config = measured(replace(linear_table(), layers={**linear_table().layers, **packed}))
+    sizes = TypicalSizes(one(2, 32), one(1, 64))
+    for layout, expected in ((Layout.PADDED, (4, 2)), (Layout.PACKED, (3, 3))):
+        found = placements(config, SHAPE, cluster_of(2), sizes, layout)
+        assert found[-1].layers_per_stage == expected
 
 
 def test_a_decoder_twice_as_slow_gets_more_stages_than_the_encoder() -> None:

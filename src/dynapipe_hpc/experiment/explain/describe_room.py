@@ -14,14 +14,14 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 def describe_room(experiment: Experiment, rows: RowLengths) -> str:
     """Number of samples that are cut, and the longest that fits, by mode of recomputation.
 
-    Lengths are those of padded rows. For an encoder-decoder model: the longest input with the
-    dataset's longest target, and the longest target with its longest input.
+    Lengths are those of rows of one sample. For an encoder-decoder model: the longest input with
+    the dataset's longest target, and the longest target with its longest input.
 
     Args:
         experiment: The experiment: model, cluster, costs and dataset.
         rows: Row lengths of all samples of the dataset.
     """
-    cost = experiment.planner.cost
+    cost = experiment.planner.cost.of_layout(experiment.config.planner.plainest_layout)
     room = _Room(experiment.config, cost, rows)
     cut = describe_long(experiment.dataset, experiment.config.data)
     return "\n".join([*cut, f"longest rows that fit, costs {cost.description}", *room.lines()])

@@ -228,8 +228,8 @@ class CostModel(Protocol):
     def of_layout(self, layout: Layout) -> "CostModel":
         """The same model for rows whose samples lie in a layout; unasked, it is of padded rows.
 
-        Where a layout is not known, costs are those of padded rows. Packed micro-batches are looked
-        up as equal rows, see `packed_shapes`.
+        Where a layout is not known, costs are those of padded rows, and the result is the one for
+        padded rows. Packed micro-batches are looked up as equal rows, see `packed_shapes`.
         """
         ...
 

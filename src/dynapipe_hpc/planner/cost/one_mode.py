@@ -41,7 +41,8 @@ class OneMode:
 
     def of_layout(self, layout: Layout) -> "OneMode":
         """The costs of rows whose samples lie in a layout, see `CostModel`."""
-        return OneMode(self.cost.of_layout(layout), self.mode)
+        cost = self.cost.of_layout(layout)
+        return self if cost is self.cost else OneMode(cost, self.mode)
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:

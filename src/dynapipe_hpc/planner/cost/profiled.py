@@ -1,10 +1,10 @@
 """Costs measured layer by layer."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,7 @@ from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, autho
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.finer_lengths import as_they_are, with_finer_lengths
-from dynapipe_hpc.planner.cost.interpolate import Interpolator, TwoSides
-from dynapipe_hpc.planner.cost.measured_axes import (
-    NO_POINTS,
-    Axes,
-    at_points,
-    common_axes,
-    on_three_axes,
-)
+from dynapipe_hpc.planner.cost.measured_axes import common_axes
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
     held_weights,
@@ -42,7 +35,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     UpdateProfile,
     check_model,
 )
-from dynapipe_hpc.planner.cost.weight_gradients import split_times
+from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward
 
 
 class ProfiledCost:
@@ -98,27 +91,25 @@ class ProfiledCost:
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         stages = StageKinds.of(counts, boundary_sizes(shape, placement) * table.element_bytes)
-        plain_ms = {layout: _PlainBackward.of(selection, layout, counts) for layout in layouts}
-        measured = {}
-        for way, each in layers_of_way.items():
-            plain = plain_ms[way.layout]
-            axes, spread = common_axes(each, config.path), on_three_axes(each)
-            splits = {
-                kind: split_times(kind, layer, plain.at(kind, axes), shape, axes, way.recompute)
-                for kind, layer in spread.items()
-            }
-            measured[way] = StageMeasurements(axes, spread, splits, stages, repair, finer)
-        self._repaired = float(np.mean([each.repaired for each in measured.values()]))
-        self._costs_of: dict[Way, Interpolator | TwoSides] = {
-            way: each.interpolator() for way, each in measured.items()
+        plain = {
+            layout: PlainBackward.of(selection.measured_plain(layout, counts), config.path)
+            for layout in layouts
+        }
+        self._measured = {
+            way: StageMeasurements(
+                way.recompute,
+                each,
+                common_axes(each, config.path),
+                plain[way.layout],
+                shape,
+                stages,
+                repair,
+                finer,
+            )
+            for way, each in layers_of_way.items()
         }
         self._layouts = layouts
-        if self._is_encoder_decoder:
-            layout = layouts[-1]
-            self._costs_of |= {
-                Way(Layout.PACKED, mode): measured[Way(layout, mode)].two_sides()
-                for mode in self._modes
-            }
+        self._is_monotone = False
         self._layout = Layout.PADDED
 
     @property
@@ -131,7 +122,7 @@ class ProfiledCost:
     @property
     def repaired(self) -> float:
         """Share of the measurements that noise had made decrease and that were repaired."""
-        return self._repaired
+        return float(np.mean([each.grids.repaired for each in self._measured.values()]))
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -142,15 +133,17 @@ class ProfiledCost:
     def monotone(self) -> "ProfiledCost":
         """The same without noise, never more."""
         below = copy(self)
-        below._costs_of = {way: costs.monotone for way, costs in self._costs_of.items()}
+        below._is_monotone = True
         return below
 
     def of_layout(self, layout: Layout) -> "ProfiledCost":
-        """The costs of rows whose samples lie in a layout, if they were measured."""
-        measured = copy(self)
-        is_known = Way(layout, self._modes[0]) in self._costs_of
-        measured._layout = layout if is_known else Layout.PADDED
-        return measured
+        """The costs of rows whose samples lie in a layout, if they are told from padded ones."""
+        known = layout if layout in self._layouts or self._is_encoder_decoder else Layout.PADDED
+        if known is self._layout:
+            return self
+        of_layout = copy(self)
+        of_layout._layout = known
+        return of_layout
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
@@ -160,7 +153,7 @@ class ProfiledCost:
     @cached_property
     def known_rows(self) -> KnownRows:
         """Rows that were measured, in every layout and mode up to `most`."""
-        every_axes = [costs.axes for costs in self._costs_of.values()]
+        every_axes = [each.axes for each in self._measured.values()]
         every_rows, every_length, every_target_length = zip(*every_axes, strict=True)
         most = min(rows[-1] for rows in every_rows)
         n_rows = sorted({n for rows in every_rows for n in rows.tolist()})
@@ -190,7 +183,12 @@ class ProfiledCost:
         out: FloatArray | None = None,
     ) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
-        return self._costs_of[Way(self._layout, recompute)](shapes, out)
+        # Packed pairs are told from padded ones even among measurements of padded rows.
+        layout = self._layout if self._layout in self._layouts else Layout.PADDED
+        measured = self._measured[Way(layout, recompute)]
+        apart = self._is_encoder_decoder and self._layout is Layout.PACKED
+        costs = measured.two_sides if apart else measured.interpolator
+        return (costs.monotone if self._is_monotone else costs)(shapes, out)
 
 
 class _Selection(NamedTuple):
@@ -224,6 +222,13 @@ class _Selection(NamedTuple):
         is_authors = self.config.accounting == "authors"
         return as_authors_count(layers, self.config.path) if is_authors else layers
 
+    def measured_plain(self, layout: Layout, kinds: Iterable[str]) -> dict[str, LayerProfile]:
+        """Measurements without recomputation, if all of these layers were measured so."""
+        keys = {kind: self.key(Way(layout, Recompute.NONE), kind) for kind in kinds}
+        if not all(key in self.table.layers for key in keys.values()):
+            return {}
+        return {kind: self.table.layers[key] for kind, key in keys.items()}
+
     def key(self, way: Way, kind: str) -> LayerKey:
         """Place of a layer in the table."""
         return LayerKey(self.n_shards, way.recompute.text, kind, way.layout.text)
@@ -239,28 +244,3 @@ class _Selection(NamedTuple):
                 "measure them with 'dynapipe-hpc profile'"
             )
         return self.table.layers[key]
-
-
-class _PlainBackward(NamedTuple):
-    """Backward passes without recomputation, of all kinds of layers or of none."""
-
-    axes: Axes
-    backward_ms: Mapping[str, FloatArray]
-
-    @classmethod
-    def of(cls, selection: _Selection, layout: Layout, kinds: Iterable[str]) -> Self:
-        """The passes of some kinds of layers in a layout, if all of them were measured."""
-        layers, plain = selection.table.layers, Way(layout, Recompute.NONE)
-        keys = {kind: selection.key(plain, kind) for kind in kinds}
-        if not all(key in layers for key in keys.values()):
-            return cls((NO_POINTS, NO_POINTS, NO_POINTS), {})
-        known = {kind: layers[key] for kind, key in keys.items()}
-        spread = on_three_axes(known)
-        times = {kind: layer.backward_ms for kind, layer in spread.items()}
-        return cls(common_axes(known, selection.config.path), times)
-
-    def at(self, kind: str, axes: Axes) -> FloatArray:
-        """Times of a kind of layer at the points of a grid; NaN where not measured."""
-        if kind not in self.backward_ms:
-            return np.full((1, 1, 1), np.nan)
-        return at_points(self.backward_ms[kind], self.axes, axes)

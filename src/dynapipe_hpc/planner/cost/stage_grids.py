@@ -2,53 +2,84 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator, TwoSides
-from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, depends_on_targets
+from dynapipe_hpc.planner.cost.measured_axes import (
+    NO_TARGET,
+    Axes,
+    depends_on_targets,
+    on_three_axes,
+)
 from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
-from dynapipe_hpc.planner.cost.weight_gradients import SplitTimes
+from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward, SplitTimes, split_times
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StageMeasurements:
     """Measurements of the layers of all stages, in one layout and mode.
 
+    Costs are made of them when they are first asked for: many plans need those of few ways.
+
     Attributes:
+        mode: Mode of recomputation.
+        measured: Measured layers by kind.
         axes: Numbers of rows, tokens per row and target tokens, each ascending.
-        layers: Measured layers by kind, on three axes.
-        splits: Times of split backward passes by kind, on the same axes.
+        plain: Backward passes without recomputation.
+        shape: The model.
         stages: The stages.
         repair: Function that removes the noise from the measurements of one kind and quantity.
         finer: Function that adds points to a grid where costs are curved.
     """
 
+    mode: Recompute
+    measured: Mapping[str, LayerProfile]
     axes: Axes
-    layers: Mapping[str, LayerProfile]
-    splits: Mapping[str, SplitTimes]
+    plain: PlainBackward
+    shape: ModelShape
     stages: StageKinds
     repair: Callable[[FloatArray], Repaired]
     finer: Callable[[Axes, FloatArray], tuple[Axes, FloatArray]]
 
-    @property
-    def repaired(self) -> float:
-        """Fraction of the measurements that are repaired."""
-        return self._grids(self.layers).repaired
+    @cached_property
+    def layers(self) -> Mapping[str, LayerProfile]:
+        """Measured layers by kind, on three axes."""
+        return on_three_axes(self.measured)
 
+    @cached_property
+    def splits(self) -> Mapping[str, SplitTimes]:
+        """Times of split backward passes by kind, on the same axes."""
+        return {
+            kind: split_times(
+                kind, layer, self.plain.at(kind, self.axes), self.shape, self.axes, self.mode
+            )
+            for kind, layer in self.layers.items()
+        }
+
+    @cached_property
+    def grids(self) -> "StageGrids":
+        """Costs of stages at the measured sizes."""
+        return self._grids(self.layers)
+
+    @cached_property
     def interpolator(self) -> Interpolator:
         """Costs of stages between the measurements."""
-        return self._interpolated(self.layers, self.axes, self.stages.boundaries)
+        return self._interpolated(self.grids, self.axes, self.stages.boundaries)
 
+    @cached_property
     def two_sides(self) -> TwoSides:
         """The same of an encoder-decoder model, its sides apart."""
         of_targets = {kind: depends_on_targets(kind, self.layers) for kind in self.layers}
-        inputs = [kind for kind, depends in of_targets.items() if not depends]
-        targets = [kind for kind, depends in of_targets.items() if depends]
+        inputs = self._grids(kind for kind, depends in of_targets.items() if not depends)
+        targets = self._grids(kind for kind, depends in of_targets.items() if depends)
         rows, row_tokens, _ = self.axes
         no_boundaries = np.zeros_like(self.stages.boundaries)
         return TwoSides(
@@ -57,9 +88,9 @@ class StageMeasurements:
         )
 
     def _interpolated(
-        self, kinds: Iterable[str], axes: Axes, boundaries: FloatArray
+        self, grids: "StageGrids", axes: Axes, boundaries: FloatArray
     ) -> Interpolator:
-        axes, points = self.finer(axes, self._grids(kinds).points)
+        axes, points = self.finer(axes, grids.points)
         return Interpolator(axes, points, self.stages.kind_of_stage, boundaries)
 
     def _grids(self, kinds: Iterable[str]) -> "StageGrids":

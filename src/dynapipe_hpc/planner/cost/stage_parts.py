@@ -40,7 +40,7 @@ def boundary_sizes(shape: ModelShape, placement: Placement) -> FloatArray:
 
 
 class StageKinds(NamedTuple):
-    """The stages of a pipeline, of which many are alike.
+    """The stages, of which many are alike.
 
     Attributes:
         counts: Per kind of stage, how many it holds of every kind of layer.
@@ -54,7 +54,12 @@ class StageKinds(NamedTuple):
 
     @classmethod
     def of(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
-        """Finds those that hold the same."""
+        """Finds the stages that hold the same.
+
+        Args:
+            counts: Number of layers on every stage by kind, shape (n_stages,).
+            boundaries: Bytes per token that a stage hands over, shape (n_stages, 2).
+        """
         distinct, kinds = np.unique(np.stack(list(counts.values())), axis=1, return_inverse=True)
         of_kind = dict(zip(counts, distinct, strict=True))
         return cls(of_kind, kinds.reshape(-1).astype(np.int32), boundaries)

@@ -1,6 +1,8 @@
 """What a backward pass takes in two: gradients of inputs first, those of weights later."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -9,10 +11,42 @@ from dynapipe_hpc.architecture.part import BACKWARD_WORK
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
-from dynapipe_hpc.planner.cost.measured_axes import Axes
+from dynapipe_hpc.planner.cost.measured_axes import (
+    NO_POINTS,
+    Axes,
+    at_points,
+    common_axes,
+    on_three_axes,
+)
 from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
 from dynapipe_hpc.planner.cost.tokens import Tokens
+
+
+class PlainBackward(NamedTuple):
+    """Backward passes without recomputation, of all kinds of layers or of none."""
+
+    axes: Axes
+    backward_ms: Mapping[str, FloatArray]
+
+    @classmethod
+    def of(cls, layers: Mapping[str, LayerProfile], path: Path) -> Self:
+        """The passes of measured layers by kind, possibly none.
+
+        Args:
+            layers: Measurements without recomputation.
+            path: File that they come from.
+        """
+        if not layers:
+            return cls((NO_POINTS, NO_POINTS, NO_POINTS), {})
+        times = {kind: layer.backward_ms for kind, layer in on_three_axes(layers).items()}
+        return cls(common_axes(layers, path), times)
+
+    def at(self, kind: str, axes: Axes) -> FloatArray:
+        """Times of a kind of layer at the points of a grid; NaN where not measured."""
+        if kind not in self.backward_ms:
+            return np.full((1, 1, 1), np.nan)
+        return at_points(self.backward_ms[kind], self.axes, axes)
 
 
 class SplitTimes(NamedTuple):

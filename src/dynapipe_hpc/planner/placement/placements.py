@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.memory import activation_bytes
@@ -19,7 +19,11 @@ TIES = 1 + 1e-9  # what differs by less differs by rounding
 
 
 def placements(
-    source: CostSource, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes
+    source: CostSource,
+    shape: ModelShape,
+    cluster: Cluster,
+    sizes: TypicalSizes,
+    layout: Layout = Layout.PADDED,
 ) -> list[Placement]:
     """Placements to choose from: equal shares, and one balanced placement per recomputation mode.
 
@@ -44,6 +48,7 @@ def placements(
         shape: The model.
         cluster: The stages.
         sizes: Micro-batches that the model is placed for.
+        layout: Their layout.
 
     Returns:
         The placements without duplicates, equal shares first.
@@ -55,7 +60,7 @@ def placements(
     is_authors = isinstance(source, MeasuredCosts) and source.config.accounting == "authors"
     if is_authors or cluster.n_stages == 1:
         return [equal]
-    probe = _Probe(probe_costs(source, shape, cluster), shape, cluster)
+    probe = _Probe(probe_costs(source, shape, cluster).of_layout(layout), shape, cluster)
     found = (probe.placement(sizes, mode) for mode in probe.cost.recompute_modes)
     return list(dict.fromkeys([equal, *filter(None, found)]))
 

@@ -68,7 +68,7 @@ def find_outlier(
 
 def _longest(samples: Sequence[Sample], cost: CostModel) -> tuple[Sample, StageCosts]:
     """The sample with the longest passes in its fastest mode, and its costs in a row of its own."""
-    shapes = Shapes(np.ones(len(samples)), *row_lengths(samples, cost.is_encoder_decoder))
+    shapes = Shapes.padded(np.ones(len(samples)), *row_lengths(samples, cost.is_encoder_decoder))
     by_mode = [cost.stage_costs(shapes, mode) for mode in cost.recompute_modes]
     works_ms = np.stack([costs.work_ms.sum(axis=1) for costs in by_mode])
     fastest_ms = works_ms.min(axis=0)
