@@ -12,13 +12,15 @@ from dynapipe_hpc.job.machine import machine_facts
 Rows = Mapping[str, Mapping[str, float]]
 
 
-def median_ms(work: Callable[[], object], n_repeats: int = 15) -> float:
+def median_ms(
+    work: Callable[[], object], n_repeats: int = 15, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """The median time of one call, of several."""
     times_ms = []
     for _ in range(n_repeats):
-        started_s = time.perf_counter()
+        started_s = clock()
         work()
-        times_ms.append(1e3 * (time.perf_counter() - started_s))
+        times_ms.append(1e3 * (clock() - started_s))
     return statistics.median(times_ms)
 
 

@@ -5,16 +5,20 @@
 FOLDER (default ../shared) holds the inputs, see a100_inputs.py. Medians of one thread over all
 batches of a file, in ms, each step alone, the default settings; `schedule` is all rules on the
 micro-batches found, simulated. `whole` is the planner's own way through all of them. `predicted`
-is the iteration that it plans, `constructed` that of the plan the local search began with.
+is the iteration that it plans, `constructed` that of the plan the local search began with. `both`
+is as `whole`, in processor time, with padded and packed rows, split backward passes and all modes
+of recomputation to choose from.
 """
 
 from pathlib import Path
+from time import process_time
 
-from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches, equal_shares
+from a100_inputs import GPT, LENGTHS, Mode, a100_cluster, a100_cost, batches, equal_shares
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.split import split
@@ -47,12 +51,24 @@ COLUMNS = {
     "check": "{:.2f}",
     "encode": "{:.2f}",
     "whole": "{:.2f}",
+    "both": "{:.2f}",
     "predicted": "{:.1f}",
     "constructed": "{:.1f}",
 }
 
 
-def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
+def planner_of(
+    folder: Path, cluster: Cluster, layouts: tuple[LayoutName, ...] = ("padded",), *modes: Mode
+) -> Planner:
+    """A planner for the 16-layer model; backward passes may be split if rows may be packed."""
+    cost = a100_cost(folder, cluster, modes or ("none",))
+    rules = schedule_rules(ScheduleConfig(split_backward="packed" in layouts))
+    chooser = dynamic_chooser(DynamicConfig(layouts=layouts), CONFIG, rules, cost, cluster)
+    boundaries = equal_shares(GPT, cluster).boundaries(GPT.architecture)
+    return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
+
+
+def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str, float]:
     """Times every step on what the step before it made."""
     cost, cluster = planner.cost, planner.cluster
     ordered = order_samples(samples)
@@ -84,6 +100,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "check": median_ms(lambda: check_plans(plans)),
         "encode": median_ms(lambda: encode_plans(plans)),
         "whole": median_ms(lambda: encode_plans(planner.make_plans(0, samples))),
+        "both": median_ms(lambda: encode_plans(both.make_plans(0, samples)), clock=process_time),
         "predicted": plans[0].prediction.iteration_ms,
         "constructed": constructed[0].makespan_ms + least_update_ms(cost, may_split=False),
     }
@@ -94,11 +111,9 @@ def measure_all(folder: Path) -> dict[str, dict[str, float]]:
     for name in LENGTHS:
         for n_replicas in (1, 2):
             cluster = a100_cluster(n_replicas)
-            cost = a100_cost(folder, cluster)
-            chooser = dynamic_chooser(DynamicConfig(), CONFIG, RULES, cost, cluster)
-            boundaries = equal_shares(GPT, cluster).boundaries(GPT.architecture)
-            planner = Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
-            measured = [measure(planner, samples) for samples in batches(folder, name)]
+            planner = planner_of(folder, cluster)
+            both = planner_of(folder, cluster, ("padded", "packed"), "none", "selective", "full")
+            measured = [measure(planner, both, samples) for samples in batches(folder, name)]
             results[f"{name} x{n_replicas}"] = medians(measured, COLUMNS)
     return results
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -176,12 +176,9 @@ class RowCells:
 
 def of_all_ways(shapes: Shapes, cost: CostModel) -> Iterator[StageCosts]:
     """Costs of micro-batches in every mode and layout, once if they are those of both layouts."""
-    padded, packed = cost.of_layout(Layout.PADDED), cost.of_layout(Layout.PACKED)
-    for mode in cost.recompute_modes:
-        of_padded, of_packed = (each.stage_costs(shapes, mode) for each in (padded, packed))
-        yield of_padded
-        if not np.array_equal(of_padded.table, of_packed.table):
-            yield of_packed
+    of_layouts = dict.fromkeys(map(cost.of_layout, (Layout.PADDED, Layout.PACKED)))
+    for of_layout, mode in product(of_layouts, cost.recompute_modes):
+        yield of_layout.stage_costs(shapes, mode)
 
 
 def shapes_of(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:

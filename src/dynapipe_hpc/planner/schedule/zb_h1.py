@@ -1,5 +1,7 @@
 """Zero bubble H1: 1F1B whose backward passes are split."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from dynapipe_hpc.plan.cluster import Link
@@ -28,11 +30,18 @@ def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
         Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, schedule H1.
     """
     check_each_fits(costs, activation_limit_bytes)
-    n = costs.n_stages
-    codes = [_codes(costs.n_microbatches, n - s, s) for s in range(n)]
-    schedule = Schedule(np.array(codes, np.int32))
+    schedule = _order(costs.n_microbatches, costs.n_stages)
     check_peaks("zero bubble H1", schedule, costs, activation_limit_bytes)
     return schedule
+
+
+@lru_cache(maxsize=256)
+def _order(n_microbatches: int, n_stages: int) -> Schedule:
+    """The passes, whatever they cost: replicas of as many micro-batches have the same."""
+    of_stages = [_codes(n_microbatches, n_stages - s, s) for s in range(n_stages)]
+    codes = np.array(of_stages, np.int32)
+    codes.setflags(write=False)
+    return Schedule(codes)
 
 
 def _codes(n_microbatches: int, n_warm_up: int, n_put_off: int) -> IntArray:

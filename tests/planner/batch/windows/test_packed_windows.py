@@ -172,6 +172,20 @@ def test_layouts_that_add_nothing_are_not_searched_together() -> None:
     ]
 
 
+class SlowPacked(LinearCost):
+    """A packed row takes longer to launch."""
+
+    def of_layout(self, layout: Layout) -> LinearCost:
+        return replace(self, launch_ms=(3.0, 3.0)) if layout is Layout.PACKED else self
+
+
+def test_layouts_of_which_each_has_better_windows_are_searched_together() -> None:
+    samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
+    together, padded, packed = price_layouts(samples, SlowPacked(), room(10**6), BOTH)
+    assert together.ways == (*padded.ways, *packed.ways)
+    assert [way.layout for way in together.ways] == list(BOTH)
+
+
 @pytest.mark.parametrize("layout", BOTH)
 def test_a_single_layout_has_one_table(layout: Layout) -> None:
     (table,) = price_layouts(samples_of([40, 24]), COST, room(10**6), [layout])

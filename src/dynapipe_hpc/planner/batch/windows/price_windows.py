@@ -74,12 +74,15 @@ def price_layouts(
     """Tables of `price_bundled_windows`: of all layouts together, then of each layout alone.
 
     Of all together, padded windows that are no better than packed ones are left out. If that leaves
-    none, the first table is that of packed windows, and comes once.
+    none, the first table is that of packed windows, and comes once. None is left where packed rows
+    cost what equal padded rows do: packed, samples need no more rows, nor longer ones, than padded.
     """
     alone = {layout: price_bundled_windows(samples, cost, cluster, [layout]) for layout in layouts}
     if len(alone) == 1:
         return list(alone.values())
     padded, packed = alone[Layout.PADDED], alone[Layout.PACKED]
+    if cost.of_layout(Layout.PACKED) is cost.of_layout(Layout.PADDED):
+        return [packed, padded]
     in_bundles = padded
     if len(padded.begin) > len(packed.begin):
         in_bundles = _priced(samples, packed.begin, cost, cluster, [Layout.PADDED])
