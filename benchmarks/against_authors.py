@@ -90,9 +90,16 @@ def planner_of(
 ) -> Planner:
     """A planner for the model and the devices of some of the authors' plans."""
     table = a100_table(folder / "profiles", family_of(entry))
-    shape, placement, cluster, cost = accounted(entry, table, folder)
+    return planner_for(accounted(entry, table, folder), DynamicConfig(), effort, split=split)
+
+
+def planner_for(
+    devices: Accounted, batch: DynamicConfig, effort: int, *, split: bool = False
+) -> Planner:
+    """A planner for a model on devices."""
+    shape, placement, cluster, cost = devices
     rules = schedule_rules(ScheduleConfig(split_backward=split))
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(effort=effort), rules, cost, cluster)
+    chooser = dynamic_chooser(batch, SearchConfig(effort=effort), rules, cost, cluster)
     boundaries = placement.boundaries(shape.architecture)
     return Planner(chooser, cost, cluster, shape.hidden_size, boundaries, split_backward=split)
 

@@ -4,8 +4,11 @@
 
 FOLDER, models, devices and accounting are those of against_authors.py. Every batch is planned with
 an effort of about a second of one core. A class is named by model, longest sample and replicas;
-`gap` is the mean of the predicted times of its plans above the bound, `worst` the largest, in %.
-`bound` is the median processor time of one thread in ms for the bound.
+`gap` is the mean of the predicted times of its plans above the bound, `median` their median and
+`worst` the largest, in %. `bound` is the median processor time of one thread in ms for the bound.
+
+"both split" is with padded and packed rows and split backward passes, in the table of rules.py, by
+file of lengths and effort of the search.
 """
 
 import time
@@ -13,14 +16,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
 
-from a100_inputs import MODELS, batches
-from against_authors import planner_of, published
+from a100_inputs import MODELS, a100_table, batches, in_authors_rows
+from against_authors import accounted, planner_for, planner_of, published
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.make_plans import Planner
 from measured import run_over_inputs
+from rules import filled
 
 EFFORT = 50_000_000
-COLUMNS = {"batches": "{:.0f}", "gap": "{:.2f}", "worst": "{:.2f}", "bound": "{:.1f}"}
+EFFORTS_OF_BOTH = (100_000, 800_000, EFFORT)  # the default, and eight times as much
+BOTH = DynamicConfig(layouts=("padded", "packed"))
+COLUMNS = {
+    "batches": "{:.0f}",
+    "gap": "{:.2f}",
+    "median": "{:.2f}",
+    "worst": "{:.2f}",
+    "bound": "{:.1f}",
+}
 
 Row = dict[str, float]
 
@@ -44,8 +57,20 @@ def measured_classes(folder: Path) -> Iterator[tuple[str, Row]]:
                 yield name, measure(planner, samples)
 
 
+def classes_of_both(folder: Path) -> Iterator[tuple[str, Row]]:
+    """The same of plans with both layouts and split backward passes."""
+    table = filled(a100_table(folder / "profiles"))
+    for entry in published(folder, "gpt"):
+        devices = accounted(entry, table, folder)
+        for effort in EFFORTS_OF_BOTH:
+            planner = planner_for(devices, BOTH, effort, split=True)
+            name = f"both split {entry['input']} x{entry['config']['dp']} {effort}"
+            for samples in batches(folder, entry["input"]):
+                yield name, measure(planner, in_authors_rows(samples, "gpt"))
+
+
 def measure_all(folder: Path) -> dict[str, Row]:
-    measured = list(measured_classes(folder))
+    measured = [*measured_classes(folder), *classes_of_both(folder)]
     names = dict.fromkeys(name for name, _ in measured)
     return {name: summary([row for of, row in measured if of == name]) for name in names}
 
@@ -55,6 +80,7 @@ def summary(rows: list[Row]) -> Row:
     return {
         "batches": len(rows),
         "gap": mean(gaps),
+        "median": median(gaps),
         "worst": max(gaps),
         "bound": median(row["bound"] for row in rows),
     }
