@@ -87,6 +87,16 @@ def test_every_sample_is_in_a_row_that_holds_it(tmp_path: Path, config: str, len
             assert (m["target_tokens"], m["layout"], m["recompute"]) == (0, "padded", "none")
 
 
+def test_a_sample_whose_row_would_be_longer_than_the_model_is_refused(
+    tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = ["planner.batch={rule='dynamic', token_multiple=24}", "data.max_tokens=24"]
+    more = [f"--set={each}" for each in (*sets, "model.max_tokens=32")]
+    output = str(tmp_path / "refused.json")
+    assert main(["plan", config, "--lengths", lengths, "--json", output, *more]) != 0
+    assert "needs rows of up to 48, but model.max_tokens is 32" in capsys.readouterr().err
+
+
 def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: str) -> None:
     source = read_costs(EXPERIMENT.planner.cost, EXPERIMENT.model)
     cost, link = costs_of(source, EXPERIMENT.model, any_placement(EXPERIMENT), EXPERIMENT.cluster)

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from tests.examples.linear_cost import LinearCost
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
+    SHAPE,
     each_layout,
     padded,
     random_samples,
@@ -18,6 +20,7 @@ from tests.examples.training_clusters import clusters, each_of, spread
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.split import split_samples
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -65,6 +68,19 @@ def test_packed_rows_give_the_weights_of_padded_ones(
     batches = [random_samples(seed) for seed in (4, 5, 6)]
     found = three_steps(cluster, "adaptive", batches, MODES["mixed"], layouts=layouts)
     assert_equal(found, unsplit_training(batches))
+
+
+@each_layout
+def test_rows_filled_up_to_a_larger_multiple_give_the_same_gradients(
+    layouts: Sequence[Layout],
+) -> None:
+    samples, shape = random_samples(1), SHAPE.model_copy(update={"max_tokens": 64})
+    cluster, small = (Cluster(n_stages=2, device_memory_bytes=n) for n in (1_000_000, 300))
+    batches = split_samples(samples, LinearCost(), small, layouts=layouts, token_multiple=64)
+    assert {m.row_tokens % 64 for m in batches} == {0}
+    assert sum(m.padded_tokens for m in batches) > 8 + sum(s.tokens for s in samples)
+    found = gradients(cluster, "1f1b", samples, batches, shape=shape)
+    assert_equal(found, unsplit_gradients(samples, padded(samples), shape=shape))
 
 
 @pytest.mark.parametrize(("n_stages", "n_shards"), [(1, 1), (2, 1), (1, 2), (1, 4)])

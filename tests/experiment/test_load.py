@@ -99,6 +99,15 @@ def test_rows_are_as_long_as_the_longest_sample(complete: Path, family: list[str
         load_config(complete, [*family, "model.max_tokens=63"])
 
 
+def test_rows_are_as_long_as_a_multiple_that_is_asked_for(complete: Path) -> None:
+    overrides = ["planner.batch={rule='dynamic', token_multiple=48}", "data.max_tokens=60"]
+    assert load_config(complete, [*overrides, "model.max_tokens=96"]).planner.token_multiple == 48
+    with pytest.raises(InputError, match="needs rows of 96 tokens, padded to a multiple of 48"):
+        load_config(complete, [*overrides, "model.max_tokens=95"])
+    with pytest.raises(InputError, match="token_multiple"):
+        load_config(complete, ["planner.batch={rule='dynamic', token_multiple=12}"])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

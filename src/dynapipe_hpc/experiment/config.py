@@ -9,7 +9,7 @@ from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.executor.config import ExecutorConfig
 from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
+from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.store.config import StoreConfig
@@ -32,11 +32,12 @@ class ExperimentConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _samples_fit_the_model(self) -> Self:
-        row_tokens = padded(self.data.max_tokens)
+        multiple = self.planner.token_multiple
+        row_tokens = padded(self.data.max_tokens, multiple)
         if row_tokens > self.model.max_tokens:
             raise ValueError(
                 f"data.max_tokens ({self.data.max_tokens}) needs rows of {row_tokens} tokens, "
-                f"padded to a multiple of {ROW_MULTIPLE}, but model.max_tokens "
+                f"padded to a multiple of {multiple}, but model.max_tokens "
                 f"({self.model.max_tokens}) is less; raise it to at least {row_tokens} or "
                 "lower data.max_tokens"
             )

@@ -19,6 +19,7 @@ from dynapipe_hpc.planner.baselines.config import (
 )
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.dynamic import layouts_of
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.cost.config import CostConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -62,6 +63,11 @@ class PlannerConfig(ConfigTable):
     def may_pack(self) -> bool:
         """Whether plans may have packed micro-batches."""
         return Layout.PACKED in self._layouts
+
+    @property
+    def token_multiple(self) -> int:
+        """Multiple that the rows of plans are padded to."""
+        return self.batch.token_multiple if isinstance(self.batch, DynamicConfig) else ROW_MULTIPLE
 
     @property
     def plainest_layout(self) -> Layout:

@@ -11,6 +11,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.planner.baselines.config import NaivePaddingConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
@@ -38,6 +39,15 @@ def test_a_plan_says_that_its_costs_are_estimates(tmp_path: Path) -> None:
     shown = shown_plan(on_samples(tmp_path))
     assert "costs estimated from peak rates, not measured\n" in shown
     assert "\nrank 1 (replica 0, stage 1): " in shown
+
+
+def test_a_plan_says_how_many_shapes_its_micro_batches_have(tmp_path: Path) -> None:
+    config = on_samples(tmp_path)
+    batch = NaivePaddingConfig(rule="naive_padding", rows_per_microbatch=5)
+    planner = config.planner.model_copy(update={"batch": batch})
+    shown = shown_plan(config.model_copy(update={"planner": planner}))
+    assert "micro-batches (rows x tokens): 0:5x24  1:5x24  2:2x24\n" in shown
+    assert "\nmicro-batches: 3, of different shapes and layouts: 2\n" in shown
 
 
 def test_a_plan_says_which_ranks_are_its_shards(tmp_path: Path) -> None:

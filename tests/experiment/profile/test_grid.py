@@ -4,6 +4,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.planner.batch.config import DynamicConfig
 
 
 def picture(grid: ProfileGrid) -> list[str]:
@@ -34,6 +35,13 @@ def test_the_longest_row_is_the_longest_that_a_run_pads_to(
     config = tiny_experiment()
     data = config.data.model_copy(update={"max_tokens": max_tokens})
     assert ProfileGrid.of(config.model_copy(update={"data": data})).row_tokens == row_tokens
+
+
+def test_the_longest_row_is_a_multiple_that_plans_ask_for() -> None:
+    config = tiny_experiment()
+    planner = config.planner.model_copy(update={"batch": DynamicConfig(token_multiple=24)})
+    grid = ProfileGrid.of(config.model_copy(update={"planner": planner}))
+    assert grid.row_tokens == (16, 32, 48)  # data.max_tokens is 32
 
 
 @pytest.mark.parametrize(("n_stages", "n_replicas", "limit"), [(1, 1, 128), (2, 1, 64), (2, 4, 32)])

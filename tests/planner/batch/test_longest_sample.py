@@ -29,8 +29,16 @@ def test_the_longest_row_fits_and_the_next_does_not(memory_bytes: int) -> None:
     assert not fits_alone(cost, cluster, (longest + 8, 0))
 
 
+def test_the_longest_row_is_a_multiple() -> None:
+    cluster = Cluster(n_stages=2, device_memory_bytes=400_000)
+    cost = AnalyticCost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
+    longest = longest_row(cost, cluster, Recompute.NONE, 1024)
+    of_multiple = longest_row(cost, cluster, Recompute.NONE, 1024, multiple=56)
+    assert of_multiple == longest // 56 * 56 > 0
+
+
 def test_one_side_leaves_room_for_the_other() -> None:
-    cluster = Cluster(n_stages=2, device_memory_bytes=1_200_000)
+    cluster = Cluster(n_stages=2, device_memory_bytes=1_850_000)
     cost = AnalyticCost(T5_SHAPE, equal_shares(T5_SHAPE, cluster), cluster, CONFIG)
     inputs = [longest_row(cost, cluster, Recompute.NONE, 1024, other_tokens=n) for n in (8, 200)]
     assert 1024 > inputs[0] > inputs[1] > 0

@@ -26,7 +26,7 @@ from dynapipe_hpc.planner.cost.cost_model import KnownRows, StageCosts
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.stage_grids import stage_grids
 
-STAGE_GRIDS = "dynapipe_hpc.planner.cost.profiled.stage_grids"
+STAGE_GRIDS = "dynapipe_hpc.planner.cost.stage_grids.stage_grids"
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, THREE_STAGES)

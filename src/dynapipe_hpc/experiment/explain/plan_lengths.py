@@ -43,14 +43,14 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     if warning := check_costs(files.costs, configured(files.config)):
         yield f"warning: {warning}"
-    shape = files.config.model
+    shape, multiple = files.config.model, files.config.planner.token_multiple
     batches = read_lengths(lengths, needs_targets=shape.architecture.has_target_rows)
     planner = files.planner(place_layers_for(files, batches))
     records: list[Record] = []
     with replacing(output) as beside:
         for number, batch in enumerate(batches):
             try:
-                check_rows(samples_of_lengths(batch), shape)
+                check_rows(samples_of_lengths(batch), shape, multiple)
                 records.append(_plan(planner, number, batch))
             except InputError as error:
                 raise InputError(f"{lengths}: batch {number}: {error}") from error

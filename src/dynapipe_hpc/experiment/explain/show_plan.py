@@ -81,9 +81,12 @@ def prediction_text(iteration_ms: float, bound_ms: float) -> str:
 
 def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[str]:
     real = sum(sample.tokens for sample in samples)
-    padded = sum(m.padded_tokens for plan in plans if plan.stage == 0 for m in plan.microbatches)
+    microbatches = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
+    padded = sum(microbatch.padded_tokens for microbatch in microbatches)
+    shapes = {(m.layout, m.n_rows, m.row_tokens, m.target_tokens) for m in microbatches}
     yield f"iteration {plans[0].iteration}: {len(samples)} samples, {real:,} real tokens"
     yield f"padding efficiency {100 * real / padded:.1f} %"
+    yield f"micro-batches: {len(microbatches):,}, of different shapes and layouts: {len(shapes):,}"
 
 
 def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:

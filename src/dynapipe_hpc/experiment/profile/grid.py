@@ -44,7 +44,7 @@ class ProfileGrid:
             InputError: `max_tokens` is less than the longest row.
         """
         has_target_rows = config.model.architecture.has_target_rows
-        longest = padded(config.data.max_tokens)
+        longest = padded(config.data.max_tokens, config.planner.token_multiple)
         least = 2 * longest if has_target_rows else longest
         n_microbatches = config.cluster.n_plans * MICROBATCHES_PER_STAGE
         share = config.data.tokens_per_batch // n_microbatches

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 
 Share = Annotated[float, Field(gt=0, le=1)]
 RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
@@ -23,6 +24,9 @@ class DynamicConfig(ConfigTable):
             samples laid end to end in one row (in an encoder-decoder model one of inputs and one
             of targets) with attention within each only. Each micro-batch has the one with which the
             iteration is predicted shortest.
+        token_multiple: Number, itself a multiple of 8, of which the length in tokens of every row
+            is a multiple, padding included, as kernels may want: 16 suits 8-bit numbers. Packed
+            rows are filled up to it, padded ones lengthened. Higher multiples mean fewer shapes.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
             each micro-batch its own. As baselines, per_iteration gives all of them the mode that
             is fastest, as in the paper, and first_feasible the first mode with a plan within
@@ -32,4 +36,5 @@ class DynamicConfig(ConfigTable):
     rule: Literal["dynamic"] = "dynamic"
     memory_shares: tuple[Share, ...] = ()
     layouts: Annotated[tuple[LayoutName, ...], Field(min_length=1)] = ("padded",)
+    token_multiple: int = Field(default=ROW_MULTIPLE, ge=ROW_MULTIPLE, multiple_of=ROW_MULTIPLE)
     recompute_choice: RecomputeChoice = "per_microbatch"

@@ -11,6 +11,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.split import split, split_samples
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -23,10 +24,12 @@ class DynamicBatches:
     Attributes:
         memory_share: Fraction of a stage's activation memory that one micro-batch may keep.
         layouts: Layouts of micro-batches.
+        token_multiple: Multiple that rows are padded to.
     """
 
     memory_share: float = 1.0
     layouts: tuple[Layout, ...] = (Layout.PADDED,)
+    token_multiple: int = ROW_MULTIPLE
 
     def __str__(self) -> str:
         """The rule and its setting."""
@@ -41,7 +44,9 @@ class DynamicBatches:
     ) -> list[MicroBatch]:
         """Groups the samples of all replicas, see `BatchRule`."""
         ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
-        return split_samples(ordered, cost, cluster, self.memory_share, self.layouts)
+        return split_samples(
+            ordered, cost, cluster, self.memory_share, self.layouts, self.token_multiple
+        )
 
 
 def dynamic_rules(config: DynamicConfig, n_stages: int) -> list[DynamicBatches]:
@@ -52,7 +57,7 @@ def dynamic_rules(config: DynamicConfig, n_stages: int) -> list[DynamicBatches]:
         n_stages: Number of pipeline stages.
     """
     shares = config.memory_shares or _doubling_shares(n_stages)
-    return [DynamicBatches(share, layouts_of(config)) for share in shares]
+    return [DynamicBatches(share, layouts_of(config), config.token_multiple) for share in shares]
 
 
 def layouts_of(config: DynamicConfig) -> tuple[Layout, ...]:

@@ -21,6 +21,7 @@ def longest_row(
     *,
     side: Side = "row_tokens",
     other_tokens: int = 0,
+    multiple: int = ROW_MULTIPLE,
 ) -> int:
     """Length in tokens of the longest padded row that fits on every stage as a micro-batch alone.
 
@@ -31,14 +32,15 @@ def longest_row(
         max_tokens: Longest row to consider.
         side: Side of the row in an encoder-decoder model; otherwise row_tokens.
         other_tokens: Length of the row on the other side of an encoder-decoder model.
+        multiple: Multiple that rows are padded to.
 
     Returns:
-        A multiple of 8, at most `max_tokens`; 0 if none fits.
+        A multiple of `multiple`, at most `max_tokens`; 0 if none fits.
     """
-    tokens = np.arange(ROW_MULTIPLE, max_tokens + 1, ROW_MULTIPLE)
+    tokens = np.arange(multiple, max_tokens + 1, multiple)
     other = np.full_like(tokens, other_tokens)
     sides = (tokens, other) if side == "row_tokens" else (other, tokens)
     costs = cost.stage_costs(Shapes.padded(np.ones_like(tokens), *sides), recompute)
     too_long = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))
     n_fitting = too_long[0] if too_long.size else len(tokens)
-    return int(n_fitting * ROW_MULTIPLE)
+    return int(n_fitting * multiple)

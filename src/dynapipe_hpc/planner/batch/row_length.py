@@ -29,9 +29,9 @@ class RowLengths(NamedTuple):
     target_tokens: npt.NDArray[np.int64]
 
 
-def padded(tokens: Tokens) -> Tokens:
-    """Lengths rounded up to a multiple of 8: fewer different ones, well aligned for kernels."""
-    return -(-tokens // ROW_MULTIPLE) * ROW_MULTIPLE
+def padded(tokens: Tokens, multiple: int = ROW_MULTIPLE) -> Tokens:
+    """Lengths rounded up to a multiple: fewer different ones, well aligned for kernels."""
+    return -(-tokens // multiple) * multiple
 
 
 def row_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengths:

@@ -8,7 +8,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, row_lengths
 from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_bundled_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -22,6 +22,7 @@ def split_samples(
     cluster: Cluster,
     memory_share: float = 1.0,
     layouts: Sequence[Layout] = PADDED_ONLY,
+    token_multiple: int = ROW_MULTIPLE,
 ) -> list[MicroBatch]:
     """Cuts samples into the consecutive micro-batches that finish soonest.
 
@@ -47,6 +48,7 @@ def split_samples(
         memory_share: Fraction in (0, 1]; 1 / n_stages suits schedules that keep as many
             micro-batches at a time as there are stages.
         layouts: Layouts of micro-batches, see `price_windows`.
+        token_multiple: Multiple that rows are padded to.
 
     Returns:
         Micro-batches that hold every sample once, in the given order. If these are fewer than
@@ -59,7 +61,7 @@ def split_samples(
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and 2.
     """
-    table = price_bundled_windows(samples, cost, cluster, layouts)
+    table = price_bundled_windows(samples, cost, cluster, layouts, token_multiple)
     return [table.microbatch(*window) for window in split(table, cluster.n_replicas, memory_share)]
 
 

@@ -9,6 +9,7 @@ from dynapipe_hpc.data.microbatch import Layout, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
@@ -43,6 +44,7 @@ class BestOfSearch:
         cost: Predicts time and memory.
         cluster: What the plans are for.
         layouts: Layouts of micro-batches to choose from.
+        token_multiple: Multiple that rows are padded to.
     """
 
     batch_rules: Sequence[DynamicBatches]
@@ -51,6 +53,7 @@ class BestOfSearch:
     cost: CostModel
     cluster: Cluster
     layouts: Sequence[Layout] = PADDED_ONLY
+    token_multiple: int = ROW_MULTIPLE
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans that are found, see `Chooser`.
@@ -64,7 +67,12 @@ class BestOfSearch:
         update_ms = least_update_ms(self.cost, may_split=splits)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
         for spaces in search_spaces(
-            samples, self.cost, self.cluster, self.layouts, split_backward=splits
+            samples,
+            self.cost,
+            self.cluster,
+            self.layouts,
+            self.token_multiple,
+            split_backward=splits,
         ):
             ways = {way for space in spaces.values() for way in space.windows.ways}
             if any(ways <= hopeless for hopeless in without_hope):

@@ -10,6 +10,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_layouts
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.space import SearchSpace
@@ -20,6 +21,7 @@ def search_spaces(
     cost: CostModel,
     cluster: Cluster,
     layouts: Sequence[Layout] = PADDED_ONLY,
+    token_multiple: int = ROW_MULTIPLE,
     *,
     split_backward: bool,
 ) -> Iterator[Mapping[str, SearchSpace]]:
@@ -34,6 +36,7 @@ def search_spaces(
         cost: Cost model.
         cluster: The cluster, with memory limit and link.
         layouts: Layouts of micro-batches to choose from, see `price_windows`.
+        token_multiple: Multiple that rows are padded to.
         split_backward: Whether weight gradients may have separate passes.
 
     Yields:
@@ -47,7 +50,7 @@ def search_spaces(
         raise TooFewMicroBatchesError.of(len(samples), cluster.n_replicas)
     room_bytes = activation_room_bytes(cost, cluster)
     tables = {
-        order: price_layouts(each, cost, cluster, layouts)
+        order: price_layouts(each, cost, cluster, layouts, token_multiple)
         for order, each in orders(samples, cost.is_encoder_decoder).items()
     }
     spaces = [

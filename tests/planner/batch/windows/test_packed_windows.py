@@ -53,25 +53,25 @@ def room(n_bytes: int) -> Cluster:
     return Cluster(n_stages=2, device_memory_bytes=n_bytes)
 
 
-def in_way(samples: Sequence[Sample], way: Way) -> MicroBatch:
+def in_way(samples: Sequence[Sample], way: Way, multiple: int = 8) -> MicroBatch:
     """The micro-batch of some samples, made one by one."""
     if way.layout is Layout.PADDED:
         longest = max(sample.tokens for sample in samples)
         rows = tuple((sample.sample_id,) for sample in samples)
-        return MicroBatch(rows, -(-longest // 8) * 8, way.recompute)
+        return MicroBatch(rows, -(-longest // multiple) * multiple, way.recompute)
     offsets = [0]
     for sample in samples:
         offsets.append(offsets[-1] + sample.tokens)
     return MicroBatch(
         (tuple(sample.sample_id for sample in samples),),
-        -(-offsets[-1] // 8) * 8,
+        -(-offsets[-1] // multiple) * multiple,
         way.recompute,
         layout=Layout.PACKED,
         offsets=tuple(offsets),
     )
 
 
-def check_every_window(table: WindowTable, n_bytes: int) -> None:
+def check_every_window(table: WindowTable, n_bytes: int, multiple: int = 8) -> None:
     """Each is there if it fits, as the micro-batch of its samples, at its costs."""
     begin, n_bundles = table.begin.tolist(), len(table.begin) - 1
     for first, size, (mode, way) in product(
@@ -79,7 +79,7 @@ def check_every_window(table: WindowTable, n_bytes: int) -> None:
     ):
         if first + size > n_bundles:
             continue
-        expected = in_way(table.samples[begin[first] : begin[first + size]], way)
+        expected = in_way(table.samples[begin[first] : begin[first + size]], way, multiple)
         costs = microbatch_costs([expected], LAYOUT_COST)
         cell = table.cells_of(np.array([[first, size, mode]], np.uint32))[0]
         assert (cell >= 0) == bool(fits(costs, np.full(2, float(n_bytes)))[0])
@@ -88,19 +88,25 @@ def check_every_window(table: WindowTable, n_bytes: int) -> None:
             np.testing.assert_allclose(table.costs.table[cell], costs.table[0], rtol=1e-12)
 
 
-@given(lengths=LENGTHS, n_bytes=st.integers(240, 2000), is_sorted=st.booleans())
-@settings(max_examples=15)
+@given(
+    lengths=LENGTHS,
+    n_bytes=st.integers(240, 2000),
+    is_sorted=st.booleans(),
+    multiple=st.sampled_from([8, 24, 64]),
+)
+@settings(max_examples=30)
 def test_windows_of_both_layouts_are_those_of_their_samples(
-    lengths: list[int], n_bytes: int, is_sorted: bool
+    lengths: list[int], n_bytes: int, is_sorted: bool, multiple: int
 ) -> None:
     samples = samples_of(lengths)
     samples = order_samples(samples) if is_sorted else samples
+    n_bytes *= multiple // 8  # of each sample alone
     for layouts in ((Layout.PACKED,), BOTH):
-        table = price_windows(samples, LAYOUT_COST, room(n_bytes), layouts)
+        table = price_windows(samples, LAYOUT_COST, room(n_bytes), layouts, multiple)
         assert table.ways == tuple(
             Way(layout, mode) for layout in layouts for mode in LAYOUT_COST.recompute_modes
         )
-        check_every_window(table, n_bytes)
+        check_every_window(table, n_bytes, multiple)
 
 
 @given(lengths=st.lists(st.integers(1, 40), min_size=8, max_size=10))

@@ -13,7 +13,7 @@ from dynapipe_hpc.planner.batch.packed_shapes import (
     packed_pair_shapes,
     packed_shapes,
 )
-from dynapipe_hpc.planner.batch.row_length import RowLengths, padded
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, RowLengths, padded
 from dynapipe_hpc.planner.batch.windows.layout_windows import ShapesOfRows
 from dynapipe_hpc.planner.cost.cost_model import IntArray, KnownRows, Shapes
 
@@ -40,6 +40,7 @@ class PackedWindows:
             that shape.
         most_tokens: Limit on windows of several bundles.
         known: Rows that the cost model knows.
+        token_multiple: Multiple that rows are filled up to.
     """
 
     begin: IntArray
@@ -47,9 +48,17 @@ class PackedWindows:
     sums: tuple[IntArray, ...]
     most_tokens: float
     known: KnownRows
+    token_multiple: int
 
     @classmethod
-    def of(cls, lengths: RowLengths, begin: IntArray, known: KnownRows, cluster: Cluster) -> Self:
+    def of(
+        cls,
+        lengths: RowLengths,
+        begin: IntArray,
+        known: KnownRows,
+        cluster: Cluster,
+        token_multiple: int = ROW_MULTIPLE,
+    ) -> Self:
         """Windows of bundles of samples that take the given positions in packed rows."""
         inputs, targets = lengths
         both = inputs + targets
@@ -60,7 +69,8 @@ class PackedWindows:
         n_windows = WINDOWS_PER_STAGE * cluster.n_plans
         most = max(both.sum() / n_windows, 2 * both.max())
         is_large = len(begin) > FEWEST_LIMITED
-        return cls(begin, tokens, tuple(sums), float(most) if is_large else np.inf, known)
+        most_tokens = float(most) if is_large else np.inf
+        return cls(begin, tokens, tuple(sums), most_tokens, known, token_multiple)
 
     @property
     def layout(self) -> Layout:
@@ -84,11 +94,13 @@ class PackedWindows:
         """Equal rows with as many tokens and pairs, see `packed_shapes`."""
         end = first + size
         n_samples, inputs, pairs, *of_targets = (sums[end] - sums[first] for sums in self.sums)
+        row_tokens = padded(inputs, self.token_multiple)
         if not of_targets:
-            return packed_shapes(padded(inputs), pairs, n_samples, self.known)
+            return packed_shapes(row_tokens, pairs, n_samples, self.known)
         targets, target_pairs = of_targets
         sums = PairSums(n_samples, inputs, pairs, targets, target_pairs)
-        return packed_pair_shapes(padded(inputs), padded(targets), sums, self.known)
+        target_tokens = padded(targets, self.token_multiple)
+        return packed_pair_shapes(row_tokens, target_tokens, sums, self.known)
 
     def shapes_of_rows(self, first: IntArray, most: IntArray) -> ShapesOfRows:
         """A shape per window, as hardly any two are alike."""

@@ -9,7 +9,13 @@ from dynapipe_hpc.data.microbatch import Layout, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
-from dynapipe_hpc.planner.batch.row_length import document_lengths, row_lengths
+from dynapipe_hpc.planner.batch.row_length import (
+    ROW_MULTIPLE,
+    RowLengths,
+    document_lengths,
+    padded,
+    row_lengths,
+)
 from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.doubling import Doubling
@@ -28,6 +34,7 @@ def price_windows(
     cost: CostModel,
     cluster: Cluster,
     layouts: Sequence[Layout] = PADDED_ONLY,
+    token_multiple: int = ROW_MULTIPLE,
 ) -> WindowTable:
     """Costs of every micro-batch of neighbouring samples, looked up once for all uses.
 
@@ -36,13 +43,15 @@ def price_windows(
         cost: Cost model of micro-batches.
         cluster: The cluster, with its memory limit.
         layouts: Layouts of windows, padded or packed.
+        token_multiple: Multiple that rows are padded to, itself one of 8.
 
     Raises:
         DoesNotFitError: A sample alone needs more memory than a stage has.
         NotMeasuredError: The cost model does not know what a sample alone costs.
     """
-    table = _priced(samples, np.arange(len(samples) + 1), cost, cluster, layouts)
-    _check_samples(table, cost, cluster)
+    alone = np.arange(len(samples) + 1)
+    table = _priced(samples, alone, cost, cluster, layouts, token_multiple)
+    _check_samples(table, cost, cluster, token_multiple)
     return table
 
 
@@ -51,6 +60,7 @@ def price_bundled_windows(
     cost: CostModel,
     cluster: Cluster,
     layouts: Sequence[Layout] = PADDED_ONLY,
+    token_multiple: int = ROW_MULTIPLE,
 ) -> WindowTable:
     """Looks up what every micro-batch of whole bundles costs, if the batch is large.
 
@@ -60,16 +70,20 @@ def price_bundled_windows(
     begin = bundles(row_lengths(samples, cost.is_encoder_decoder), cluster.n_replicas, layouts)
     n_samples = np.diff(begin)
     if n_samples.max() > 1:
-        found = _priced(samples, begin, cost, cluster, layouts)
+        found = _priced(samples, begin, cost, cluster, layouts, token_multiple)
         runs = found.runs_alone[:, found.row_of_sample]
         may_all_run = runs[:, n_samples == 1].all(axis=1)
         if runs.any(axis=0).all() and runs[may_all_run].all():
             return found
-    return price_windows(samples, cost, cluster, layouts)
+    return price_windows(samples, cost, cluster, layouts, token_multiple)
 
 
 def price_layouts(
-    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, layouts: Sequence[Layout]
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    layouts: Sequence[Layout],
+    token_multiple: int = ROW_MULTIPLE,
 ) -> list[WindowTable]:
     """Tables of `price_bundled_windows`: of all layouts together, then of each layout alone.
 
@@ -77,19 +91,23 @@ def price_layouts(
     none, the first table is that of packed windows, and comes once. None is left where packed rows
     cost what equal padded rows do: packed, samples need no more rows, nor longer ones, than padded.
     """
-    alone = {layout: price_bundled_windows(samples, cost, cluster, [layout]) for layout in layouts}
+    alone = {
+        layout: price_bundled_windows(samples, cost, cluster, [layout], token_multiple)
+        for layout in layouts
+    }
     if len(alone) == 1:
         return list(alone.values())
-    padded, packed = alone[Layout.PADDED], alone[Layout.PACKED]
+    plain, packed = alone[Layout.PADDED], alone[Layout.PACKED]
     if cost.of_layout(Layout.PACKED) is cost.of_layout(Layout.PADDED):
-        return [packed, padded]
-    in_bundles = padded
-    if len(padded.begin) > len(packed.begin):
-        in_bundles = _priced(samples, packed.begin, cost, cluster, [Layout.PADDED])
+        return [packed, plain]
+    in_bundles = plain
+    if len(plain.begin) > len(packed.begin):
+        bundled = packed.begin
+        in_bundles = _priced(samples, bundled, cost, cluster, [Layout.PADDED], token_multiple)
     better = better_windows(in_bundles, packed)
     if better is None:
-        return [packed, padded]
-    return [WindowTable.joined([better, packed]), padded, packed]
+        return [packed, plain]
+    return [WindowTable.joined([better, packed]), plain, packed]
 
 
 def _priced(
@@ -98,12 +116,11 @@ def _priced(
     cost: CostModel,
     cluster: Cluster,
     layouts: Sequence[Layout],
+    token_multiple: int,
 ) -> WindowTable:
+    of_layouts = (_windows(samples, begin, cost, cluster, each, token_multiple) for each in layouts)
     return WindowTable.joined(
-        [
-            _of_layout(samples, _windows(samples, begin, cost, cluster, layout), cost, cluster)
-            for layout in layouts
-        ]
+        [_of_layout(samples, windows, cost, cluster) for windows in of_layouts]
     )
 
 
@@ -113,11 +130,13 @@ def _windows(
     cost: CostModel,
     cluster: Cluster,
     layout: Layout,
+    token_multiple: int,
 ) -> LayoutWindows:
     if layout is Layout.PADDED:
-        return PaddedWindows.of(row_lengths(samples, cost.is_encoder_decoder), begin)
+        rows = row_lengths(samples, cost.is_encoder_decoder)
+        return PaddedWindows.of(RowLengths(*(padded(n, token_multiple) for n in rows)), begin)
     lengths = document_lengths(samples, cost.is_encoder_decoder)
-    return PackedWindows.of(lengths, begin, cost.known_rows, cluster)
+    return PackedWindows.of(lengths, begin, cost.known_rows, cluster, token_multiple)
 
 
 def _of_layout(
@@ -151,13 +170,16 @@ def _spans(most: Sequence[IntArray]) -> IntArray:
     return np.stack([end - most, end], axis=2)
 
 
-def _check_samples(table: WindowTable, cost: CostModel, cluster: Cluster) -> None:
+def _check_samples(
+    table: WindowTable, cost: CostModel, cluster: Cluster, token_multiple: int
+) -> None:
     """Raises for the first sample that runs in no way."""
     runs = table.runs_alone[:, table.row_of_sample].any(axis=0)
     misfits = np.flatnonzero(~runs)
     if misfits.size:
         sample = table.samples[misfits[0]]
-        alone = Shapes.padded(np.ones(1, np.int64), *row_lengths([sample], cost.is_encoder_decoder))
+        rows = row_lengths([sample], cost.is_encoder_decoder)
+        alone = Shapes.padded(np.ones(1, np.int64), *(padded(n, token_multiple) for n in rows))
         raise does_not_fit(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
             f"{sample.target_tokens} target tokens) on its own",

@@ -147,8 +147,12 @@ class WindowTable:
         held = self.samples[self.begin[first] : self.begin[first + size]]
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
         if layout is Layout.PACKED:
-            has_targets = bool(self.shapes.target_tokens[cell] > 0)
-            return packed_microbatch(held, recompute, has_targets)
+            n_rows, row_tokens, target_tokens, _ = (sizes[cell] for sizes in self.shapes)
+            return replace(
+                packed_microbatch(held, recompute, is_encoder_decoder=bool(target_tokens > 0)),
+                row_tokens=round(n_rows * row_tokens),
+                target_tokens=round(n_rows * target_tokens),
+            )
         return MicroBatch(
             rows=tuple([(sample.sample_id,) for sample in held]),
             row_tokens=int(self.shapes.row_tokens[cell]),
