@@ -48,11 +48,11 @@ Row = dict[str, float]
 def measure(config: Path, folder: Path) -> Row:
     """Profiles and trains, and compares."""
     corpus, costs, run = folder / "corpus", folder / "costs.h5", folder / "run"
-    _dynapipe("demo-corpus", f"{corpus}.jsonl", "--samples", N_SAMPLES, "--seed", 1)
-    _dynapipe("preprocess", f"{corpus}.jsonl", f"{corpus}.h5")
+    dynapipe("demo-corpus", f"{corpus}.jsonl", "--samples", N_SAMPLES, "--seed", 1)
+    dynapipe("preprocess", f"{corpus}.jsonl", f"{corpus}.h5")
     data = ["--set", f"data.dataset={corpus}.h5"]
     started_s = time.perf_counter()
-    _dynapipe("profile", config, "-o", costs, *data, n_ranks=N_RANKS)
+    dynapipe("profile", config, "-o", costs, *data, n_ranks=N_RANKS)
     profile_s, profile_load = time.perf_counter() - started_s, os.getloadavg()[0]
     changes = {
         "planner.cost.path": costs,
@@ -60,12 +60,13 @@ def measure(config: Path, folder: Path) -> Row:
         "report.trace_iterations": COUNTED.stop,
     }
     settings = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
-    _dynapipe("run", config, "-o", run, *data, *settings, n_ranks=N_RANKS)
+    dynapipe("run", config, "-o", run, *data, *settings, n_ranks=N_RANKS)
     loads = {"profile_s": profile_s, "profile_load": profile_load, "run_load": os.getloadavg()[0]}
     return compare(RunFolder.open(run)) | loads
 
 
-def _dynapipe(verb: str, *arguments: object, n_ranks: int = 1) -> None:
+def dynapipe(verb: str, *arguments: object, n_ranks: int = 1) -> None:
+    """Runs a verb, on so many ranks."""
     launch = [str(BIN / "mpiexec"), "-n", str(n_ranks)] if n_ranks > 1 else []
     command = [*launch, str(BIN / "dynapipe-hpc"), verb, *map(str, arguments)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **SETTINGS})
