@@ -64,6 +64,16 @@ def test_what_was_not_measured_is_named_with_the_way_to_measure_it() -> None:
     assert describe_halves(replace(costs, config=COSTS), SPLIT) == "measured"
 
 
+def test_packed_rows_matter_where_plans_may_pack() -> None:
+    table = table_of(none=True)
+    packed = LayerKey(1, "none", "layer", "packed")
+    costs = MeasuredCosts(COSTS, replace(table, layers={**table.layers, packed: LAYER}))
+    assert describe_halves(costs, SPLIT) == "measured"
+    tables = SPLIT.model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ("padded", "packed")}
+    assert "layout=packed/layer" in describe_halves(costs, ExperimentConfig.model_validate(tables))
+
+
 def test_estimates_say_so() -> None:
     cost = SPLIT.planner.cost
     assert not isinstance(cost, ProfiledConfig)

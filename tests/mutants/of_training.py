@@ -198,4 +198,7 @@ TRAINING = (
            "halves that were measured are said to be estimated", SPLIT_PASSES),
     Mutant("experiment/split_passes.py", "key.recompute == mode.text and ", "",
            "modes that plans do not use are said to be estimated", SPLIT_PASSES),
+    Mutant("experiment/split_passes.py", "(key.layout == PADDED or config.planner.may_pack)",
+           "True",
+           "layouts that plans do not use are said to be estimated", SPLIT_PASSES),
 )  # fmt: skip

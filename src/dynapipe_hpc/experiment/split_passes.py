@@ -5,6 +5,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
+from dynapipe_hpc.planner.cost.table.profile_table import PADDED
 from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.schedule.may_split import may_split
 
@@ -35,6 +36,7 @@ def describe_halves(costs: CostSource, config: ExperimentConfig) -> str:
         if layer.input_ms is None
         and key.tensor_parallel == config.cluster.n_shards
         and key.kind in config.model.architecture.layer_kinds
+        and (key.layout == PADDED or config.planner.may_pack)
         and any(
             key.recompute == mode.text and key.kind in kinds_with_halves(config, mode)
             for mode in costs.config.recompute_modes
