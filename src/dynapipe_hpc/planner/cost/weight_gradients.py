@@ -101,7 +101,7 @@ def split_times(
 
 
 def _measured(*measured: FloatArray) -> SplitTimes:
-    """From the times of the whole pass, of B and of W."""
+    """Split times by those measured of the whole pass, of B and of W."""
     whole_ms, input_ms, weight_ms = (
         np.where(np.isnan(measured[0]), np.nan, make_monotone(times).grid) for times in measured
     )
