@@ -68,9 +68,9 @@ class LikeLengths:
         Args:
             offsets: Beginnings of the documents in their row, and the end of the last.
             device: Device that computes.
-            source_offsets: Those of the documents of another row that are attended to, in the same
-                order; one that has none there attends to the last. None if documents attend to
-                themselves.
+            source_offsets: Offsets of the documents of another row that are attended to, in the
+                same order; one that has none there attends to the last. None if documents attend
+                to themselves.
         """
         own = sources = _Documents.between(offsets)
         if source_offsets is not None:

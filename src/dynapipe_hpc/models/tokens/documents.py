@@ -70,8 +70,8 @@ class PairDocuments:
     """Documents of a packed micro-batch of an encoder-decoder model.
 
     Attributes:
-        inputs: Those of the encoder's row.
-        targets: Those of the decoder's row, in the same order.
+        inputs: Documents of the encoder's row.
+        targets: Documents of the decoder's row, in the same order.
     """
 
     inputs: Documents
