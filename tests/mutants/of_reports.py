@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 SHARES = ("tests/report/test_work_shares.py",)
 TIMES = ("tests/report/test_time_use.py",)
 GAIN = ("tests/report/test_gain.py",)
+COMPARISON = ("tests/report/test_comparison.py",)
 OUTLIER = ("tests/planner/schedule/test_outlier.py",)
 RECORD = ("tests/experiment/run/test_record.py",)
 
@@ -40,6 +41,8 @@ REPORTS = (
     Mutant("report/gain.py", "if i != subject", "", "a run is compared with itself", GAIN),
     Mutant("report/gain.py", "other.real_tokens / own.real_tokens / other.iteration_ms",
            "1 / other.iteration_ms", "times are compared whatever the tokens", GAIN),
+    Mutant("report/comparison.py", "has_measured_costs(its) and run", "run",
+           "estimated costs make a run look disturbed", COMPARISON),
     # outliers
     Mutant("planner/schedule/outlier.py", "self.chain_ms - self.busy_ms", "self.chain_ms",
            "the time that ranks are busy anyway counts as added", OUTLIER),

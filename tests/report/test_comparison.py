@@ -90,6 +90,28 @@ def test_iterations_that_one_sample_lengthens_are_counted_and_the_worst_is_named
     assert "<li>x: in 2 of 4 iterations" in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("kind", "predicted_ms", "told"),
+    [
+        ("profiled", 320.0, ["  x: predictions are off by 36.0 % (median)"]),
+        ("profiled", 400.0, None),
+        ("analytic", 100.0, None),
+    ],
+)
+def test_measured_costs_that_did_not_foresee_a_run_are_told(
+    tmp_path: Path, kind: str, predicted_ms: float, told: list[str] | None
+) -> None:
+    run = RunFolder.create(tmp_path / "x", f"[planner.cost]\nkind = '{kind}'\n", {})
+    run.add(record(predicted_ms=predicted_ms))
+    *_, last = text_table(compare([run])).split("\n\n")
+    _, *lines = last.splitlines()
+    assert ("did not foresee" in last) == (told is not None)
+    assert told is None or lines == told
+    write_page([run], compare([run]), tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert ("off by 36.0 % (median)." in page) == (told is not None)
+
+
 def unlike_runs(path: Path) -> list[RunFolder]:
     """Runs of other data, model and machine; they may differ in layers, planner and seed."""
     runs = []

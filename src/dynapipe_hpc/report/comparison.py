@@ -12,16 +12,24 @@ from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.rank_time import Use
 from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.settings import is_dynamic, n_stages_of, settings_of
+from dynapipe_hpc.report.settings import (
+    has_measured_costs,
+    is_dynamic,
+    n_stages_of,
+    settings_of,
+)
 from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
 from dynapipe_hpc.report.time_use import TimeUse, time_use
 from dynapipe_hpc.report.timeline import IterationTimeline
 from dynapipe_hpc.report.unlike import choices, differences
 
 MIB = 2**20
+LARGE_ERROR = 0.3
+"""Median error of predicted times from which measured costs do not describe the run."""
 NOTHING = "–"
 UNLIKE = "warning: these runs differ in more than how they train:"
 CHOICES = "these runs differ in:"
+DISTURBED = "warning: measured costs did not foresee these runs; was the machine busy?"
 OUTLIERS = "one sample alone lengthens iterations of:"
 
 
@@ -45,6 +53,7 @@ class Comparison:
         summaries: Summary of every run.
         baseline: Index of the run that the others are compared with.
         differences: Lines about settings that should be equal; see `unlike.differences`.
+        disturbed: Lines about runs with measured costs that predicted other times.
         choices: Lines about settings that are compared; see `unlike.choices`.
         timelines: Traced iterations of every run, by number.
         times: Use of time of every run, where it was traced.
@@ -57,6 +66,7 @@ class Comparison:
     summaries: tuple[RunSummary, ...]
     baseline: int
     differences: tuple[str, ...]
+    disturbed: tuple[str, ...]
     choices: tuple[str, ...]
     timelines: tuple[Mapping[int, IterationTimeline], ...]
     times: tuple[TimeUse | None, ...]
@@ -101,6 +111,11 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
         summaries=summaries,
         baseline=0 if baseline is None else names.index(baseline),
         differences=differences(runs, names),
+        disturbed=tuple(
+            f"{run.name}: predictions are off by {_percent(run.time_error)} % (median)"
+            for run, its in zip(summaries, settings, strict=True)
+            if has_measured_costs(its) and run.time_error > LARGE_ERROR
+        ),
         choices=choices(runs, names),
         timelines=timelines,
         times=times,
@@ -131,6 +146,7 @@ def text_table(comparison: Comparison) -> str:
     parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
     told = (
         (OUTLIERS, outliers(comparison)),
+        (DISTURBED, comparison.disturbed),
         (UNLIKE, comparison.differences),
         (CHOICES, comparison.choices),
     )

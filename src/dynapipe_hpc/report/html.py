@@ -11,7 +11,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.data.output_file import FileKind, check_output
-from dynapipe_hpc.report.comparison import CHOICES, OUTLIERS, UNLIKE, Comparison, outliers, table
+from dynapipe_hpc.report.comparison import (
+    CHOICES,
+    DISTURBED,
+    OUTLIERS,
+    UNLIKE,
+    Comparison,
+    outliers,
+    table,
+)
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.gantt import Gantt, gantt
 from dynapipe_hpc.report.run_folder import RunFolder, write_atomically
@@ -97,6 +105,7 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
         unlike=UNLIKE,
         chosen=CHOICES,
         lengthened=OUTLIERS,
+        unforeseen=DISTURBED,
         outliers=outliers(comparison),
         groups=table(comparison),
         figures=figures(comparison),

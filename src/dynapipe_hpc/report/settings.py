@@ -26,6 +26,11 @@ def is_dynamic(settings: Settings) -> bool:
     return settings.get("planner.batch.rule") == "dynamic"
 
 
+def has_measured_costs(settings: Settings) -> bool:
+    """Whether plans were made with measured costs."""
+    return settings.get("planner.cost.kind") == "profiled"
+
+
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
