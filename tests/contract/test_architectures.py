@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
+from tests.jobs.local_shards import of_stream
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -81,7 +82,7 @@ class Rows:
             return torch.randn(ROWS, tokens, shape.hidden_size)
 
         def hidden(stream: ResidualStream, tokens: int) -> Tensor:
-            return stream.begin(whole(tokens)).clone().requires_grad_()
+            return of_stream(stream, whole(tokens)).clone().requires_grad_()
 
         def mask(tokens: int) -> Tensor:
             return torch.zeros(1, shape.n_heads // shards.n_shards, tokens, tokens)

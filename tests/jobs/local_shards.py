@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from torch import Tensor
+
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, SpreadStream
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.plan.cluster import Cluster
 
@@ -19,3 +22,8 @@ def on_shards(
     cluster = Cluster(n_shards=n_shards, sequence_parallel=sequence_parallel, device_memory_bytes=1)
     sums = LocalSums(world, cluster)
     return world.run(lambda rank: work(LocalCollectives(sums, rank)))
+
+
+def of_stream(stream: ResidualStream, whole: Tensor) -> Tensor:
+    """Tensor of the stream that holds what a whole one does."""
+    return stream.own(whole) if isinstance(stream, SpreadStream) else whole

@@ -120,7 +120,8 @@ def batch_of(sizes: Sizes) -> GptBatch | PairBatch:
 
     rows = ids(sizes.rows, sizes.tokens)
     if not sizes.targets:
-        return GptBatch(None, TokenBatch(rows, ids(*rows.shape), ids(*rows.shape).double()))
+        tokens = TokenBatch(rows, ids(*rows.shape), ids(*rows.shape).double())
+        return GptBatch((sizes.rows, sizes.tokens), None, tokens)
     read, labels, weights = (ids(sizes.rows, sizes.targets) for _ in range(3))
     return PairBatch(None, True, rows, ids(sizes.rows), read, labels, weights.double())
 

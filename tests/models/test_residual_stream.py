@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from tests.jobs.local_shards import on_shards
+from tests.jobs.local_shards import of_stream, on_shards
 from torch import Tensor
 from torch.nn import functional
 
@@ -43,12 +43,12 @@ def of_shard(whole: Tensor, shard: int, n_shards: int) -> list[list[float]]:
 
 
 def test_a_stream_is_spread_only_if_shards_have_agreed_on_it() -> None:
-    assert residual_stream(ONE_SHARD, 1, 2).begin(torch.ones(1, 2, 3)).shape == (1, 2, 3)
-    whole = on_shards(2, lambda s: residual_stream(s, 1, 2).begin(torch.ones(1, 2, 3)).shape)
+    assert of_stream(residual_stream(ONE_SHARD, 1, 2), torch.ones(1, 2, 3)).shape == (1, 2, 3)
+    whole = on_shards(2, lambda s: of_stream(residual_stream(s, 1, 2), torch.ones(1, 2, 3)).shape)
     assert whole == [(1, 2, 3)] * 2
     parts = on_shards(
         2,
-        lambda s: residual_stream(s, 1, 2).begin(torch.ones(1, 2, 3)).shape,
+        lambda s: of_stream(residual_stream(s, 1, 2), torch.ones(1, 2, 3)).shape,
         sequence_parallel=True,
     )
     assert parts == [(1, 3)] * 2
@@ -56,24 +56,24 @@ def test_a_stream_is_spread_only_if_shards_have_agreed_on_it() -> None:
 
 @every_size
 @every_number
-def test_a_stream_begins_with_own_tokens_and_ends_with_all(
+def test_all_tokens_are_gathered_and_each_shard_takes_the_gradient_of_its_own(
     rows: int, tokens: int, n_shards: int
 ) -> None:
     values, towards = (random(rows, tokens, WIDTH, seed=seed) for seed in (1, 2))
 
     def work(shards: Shards) -> tuple[Tensor, Tensor, Tensor | None]:
-        stream, whole = spread(shards, rows, tokens), values.clone().requires_grad_()
-        hidden = stream.begin(whole)
+        stream = spread(shards, rows, tokens)
+        hidden = of_stream(stream, values).clone().requires_grad_()
         ended = stream.end(hidden * 3)
         ended.backward(towards)  # type: ignore[no-untyped-call]
-        return hidden.detach(), ended.detach(), whole.grad
+        return hidden.detach(), ended.detach(), hidden.grad
 
     found = on_shards(n_shards, work, sequence_parallel=True)
     for shard, (hidden, ended, gradient) in enumerate(found):
         assert hidden.tolist() == of_shard(values, shard, n_shards)
         assert torch.equal(ended, 3 * values)
         assert gradient is not None
-        assert torch.equal(gradient, 3 * towards)
+        assert gradient.tolist() == of_shard(3 * towards, shard, n_shards)
 
 
 @every_size
@@ -81,7 +81,7 @@ def test_a_stream_begins_with_own_tokens_and_ends_with_all(
 def test_own_tokens_are_no_copies(rows: int, tokens: int, n_shards: int) -> None:
     def work(shards: Shards) -> tuple[bool, bool]:
         values = random(rows, tokens, WIDTH, seed=1)
-        hidden = spread(shards, rows, tokens).begin(values)
+        hidden = of_stream(spread(shards, rows, tokens), values)
         is_view = hidden.untyped_storage().data_ptr() == values.untyped_storage().data_ptr()
         n_own = len(hidden)
         return is_view, (shards.shard + 1) * n_own <= rows * tokens
@@ -98,7 +98,7 @@ def test_what_is_gathered_adds_up_its_gradients(rows: int, tokens: int, n_shards
 
     def work(shards: Shards) -> tuple[Tensor, Tensor]:
         stream = spread(shards, rows, tokens)
-        hidden = stream.begin(values).clone().requires_grad_()
+        hidden = of_stream(stream, values).clone().requires_grad_()
         gathered = stream.gather(hidden)
         gathered.backward(towards[shards.shard])  # type: ignore[no-untyped-call]
         assert hidden.grad is not None
@@ -120,7 +120,7 @@ def test_a_sum_leaves_each_its_own_tokens(rows: int, tokens: int, n_shards: int)
     def work(shards: Shards) -> tuple[Tensor, Tensor]:
         stream, part = spread(shards, rows, tokens), parts[shards.shard].clone().requires_grad_()
         hidden = stream.sum(part)
-        hidden.backward(stream.begin(towards))  # type: ignore[no-untyped-call]
+        hidden.backward(of_stream(stream, towards))  # type: ignore[no-untyped-call]
         assert part.grad is not None
         return hidden.detach(), part.grad
 
@@ -144,7 +144,7 @@ def test_maps_see_all_tokens_and_keep_own_ones(rows: int, tokens: int, n_shards:
 
     def work(shards: Shards) -> tuple[Tensor, Tensor, list[Tensor | None], set[torch.Size]]:
         stream, own = spread(shards, rows, tokens), weights_of(shards.shard)
-        hidden = stream.begin(values).clone().requires_grad_()
+        hidden = of_stream(stream, values).clone().requires_grad_()
         saved: set[torch.Size] = set()
 
         def note(tensor: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ def test_positions_count_from_the_start_of_each_row(rows: int, tokens: int, n_sh
 
     def work(shards: Shards) -> Tensor:
         stream = spread(shards, rows, tokens)
-        zeros = stream.begin(torch.zeros(rows, tokens, WIDTH, dtype=torch.float64))
+        zeros = of_stream(stream, torch.zeros(rows, tokens, WIDTH, dtype=torch.float64))
         return stream.end(zeros + stream.rows_of(table))
 
     for found in on_shards(n_shards, work, sequence_parallel=True):
@@ -202,7 +202,7 @@ def test_tokens_of_a_packed_row_have_given_positions(
 
     def work(shards: Shards) -> Tensor:
         stream = residual_stream(shards, 1, 7)
-        zeros = stream.begin(torch.zeros(1, 7, WIDTH, dtype=torch.float64))
+        zeros = of_stream(stream, torch.zeros(1, 7, WIDTH, dtype=torch.float64))
         return stream.end(zeros + stream.rows_of(table, positions))
 
     for found in on_shards(n_shards, work, sequence_parallel=sequence_parallel):

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from tests.jobs.local_shards import on_shards
+from tests.jobs.local_shards import of_stream, on_shards
 from torch import Tensor, nn
 
 from dynapipe_hpc.models import weight_gradients
@@ -88,7 +88,7 @@ def test_so_are_those_of_tokens_that_are_spread_over_shards() -> None:
             each.weight.zero_()
         flat = FlatParameters(each)
         stream = residual_stream(shards, ROWS, TOKENS)
-        own = stream.begin(whole).clone().requires_grad_()
+        own = of_stream(stream, whole).clone().requires_grad_()
         (mapped,) = stream.map(own, each)
         n_own = OUTPUTS // shards.n_shards
         torch.autograd.backward(mapped, towards.narrow(2, shards.shard * n_own, n_own))

@@ -22,6 +22,11 @@ WAITING = (
     "test_what_waits_for_the_second_half_is_no_more_than_what_the_forward_pass_kept",
 )
 STREAM = ("tests/models/test_residual_stream.py",)
+T5_EXACTNESS = (
+    "tests/end_to_end/test_t5_exactness.py"
+    "::test_loss_and_every_gradient_are_those_of_the_unsplit_model",
+)
+SPREAD_STAGES = ("tests/models/test_spread_stages.py",)
 SPREAD = (
     "tests/end_to_end/test_exactness.py::test_three_steps_of_the_optimizer_give_the_unsplit_weights",
 )
@@ -34,8 +39,8 @@ MODELS = (
     # GPT
     Mutant("models/gpt.py", " + stream.rows_of(self.positions.weight, positions)", "",
            "no positions", GPT),
-    Mutant("models/sharding/residual_stream.py", "return table[: self._tokens]",
-           "return table[: self._tokens].roll(1, 0)", "positions rolled by one", GPT),
+    Mutant("models/sharding/residual_stream.py", "return table[: self.n_own]",
+           "return table[: self.n_own].roll(1, 0)", "positions rolled by one", GPT),
     Mutant("models/gpt.py", "stream.gather(self.norm(hidden))", "stream.gather(hidden)",
            "no final norm", GPT),
     Mutant("models/transformer.py", ', approximate="tanh")', ")", "exact GELU", GPT),
@@ -139,6 +144,14 @@ MODELS = (
            STREAM),
     Mutant("models/sharding/residual_stream.py", ") if n_missing else tokens", ")",
            "own tokens are a copy", STREAM),
+    Mutant("models/t5.py", "source.end(encoded).contiguous()",
+           "source.gather(encoded).contiguous()",
+           "the encoder's output gets the sum of what all shards know", T5_EXACTNESS),
+    Mutant("models/t5.py", "activation.narrow(dimension, 0, n_own)",
+           "activation.narrow(dimension, n_others, n_own)",
+           "the decoder's tokens come first", SPREAD_STAGES),
+    Mutant("architecture/boundary.py", "-(-microbatch.n_rows * tokens // n_parts)",
+           "-(-microbatch.n_rows // n_parts) * tokens", "shards divide rows", SPREAD_STAGES),
     Mutant("training/optimizer.py", "if self._collectives.sequence_parallel:", "if False:",
            "norms learn from a shard's tokens", SPREAD),
     # tokens
@@ -181,8 +194,8 @@ MODELS = (
            "offsets, offsets, len(offsets), longest", "another longest document", ATTENTION),
     Mutant("models/gpt.py", "None if documents is None else documents.positions", "None",
            "positions are those in the row", PACKED),
-    Mutant("models/gpt.py", "GptBatch(Documents.of(microbatch),",
-           "GptBatch(Documents.of(microbatch) if reads else None,",
+    Mutant("models/gpt.py", "Documents.of(microbatch), read",
+           "Documents.of(microbatch) if reads else None, read",
            "stages between others know no documents", PACKED),
     Mutant("models/transformer.py", "causal_attention(query, key, value, documents)",
            "causal_attention(query, key, value)", "attention across documents", PACKED),

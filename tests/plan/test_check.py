@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import event, given, settings
@@ -94,8 +95,13 @@ def test_replicas_have_equally_many_stages(pipeline: list[RankPlan]) -> None:
         check_plans([*pipeline, replace(lone, rank=2, replica=1)])
 
 
-def test_the_stages_of_a_replica_have_the_same_micro_batches(pipeline: list[RankPlan]) -> None:
-    other = replace(pipeline[1], microbatches=(MicroBatch(((5,),), 8),) * 2)
+@pytest.mark.parametrize(
+    "changes", [{"microbatches": (MicroBatch(((5,),), 8),) * 2}, {"n_stream_shards": 2}]
+)
+def test_the_stages_of_a_replica_hand_over_the_same_tensors(
+    pipeline: list[RankPlan], changes: dict[str, Any]
+) -> None:
+    other = replace(pipeline[1], **changes)
     with pytest.raises(PlanError, match="ranks 0 and 1 hold stages of replica 0 but differ in"):
         check_plans([pipeline[0], other])
 

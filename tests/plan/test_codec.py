@@ -45,6 +45,7 @@ PLAN = RankPlan(
     memory=MemoryPlan(2**36, 2**35, (2**33, 7, 6, 5), (1, 0, 0, 0), (2, 3, 4, 5)),
     prediction=Prediction(12.5, ((0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0))),
     boundaries=(Boundary.ROWS, Boundary.PAIR),
+    n_stream_shards=4,
 )
 
 
@@ -61,7 +62,7 @@ def test_the_latest_version_is_written_and_read_as_it_was_released() -> None:
 
 @pytest.mark.parametrize("version", range(1, VERSION))
 def test_plans_of_older_versions_are_refused_by_name(version: int) -> None:
-    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 4; re"):
+    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 5; re"):
         decode((OLD / f"v{version}.plan").read_bytes())
 
 
@@ -135,7 +136,7 @@ def test_a_plan_with_any_flipped_bit_is_refused() -> None:
 def test_another_version_is_named() -> None:
     data = bytearray(encode(PLAN))
     data[8] = 9
-    with pytest.raises(PlanFormatError, match="version 9, but this release reads 4; read it with"):
+    with pytest.raises(PlanFormatError, match="version 9, but this release reads 5; read it with"):
         decode(bytes(data))
 
 
@@ -172,7 +173,7 @@ def replaced(offset: int, number: int) -> bytes:
     return with_right_checksum(bytes(data))
 
 
-COUNTS = HEADER_BYTES + 9 * 8
+COUNTS = HEADER_BYTES + 10 * 8
 TABLES = COUNTS + 6 * 8 + 8
 PACKED = TABLES + 4 * (20 + 24) + 5 * 4 + 10 * 8
 FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
@@ -192,7 +193,8 @@ FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
         (PACKED + 8, 65, "do not lie in its row"),
         (PACKED + 4, 1, "do not lie in its row"),
         (TABLES + 4 * 20 + 4, 2**31, "which is beyond 9223372036854775807"),
-        (COUNTS - 8, 2, "unknown boundary: 2 is not a valid Boundary"),
+        (COUNTS - 8, 0, "divides tokens among 0 shards"),
+        (COUNTS - 16, 2, "unknown boundary: 2 is not a valid Boundary"),
         (FIRST_ROW, 11, "unknown kind 11"),
         (FIRST_ROW + 4, 4, "an instruction on micro-batch 4 of 4"),
         (FIRST_ROW + 8, 2, r"malformed row \(5, 0, 2, 2, 0\)"),

@@ -13,6 +13,7 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
+from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
@@ -81,6 +82,17 @@ def test_plans_hold_the_memory_that_costs_say() -> None:
             forward_transient=tuple(int(3.5 * n / 4) for n in tokens),
             backward_transient=tuple(int(3.5 * n / 2) for n in tokens),
         )
+
+
+@pytest.mark.parametrize(("spread", "n_parts"), [(False, 1), (True, 3)])
+def test_shards_that_divide_tokens_receive_their_own(spread: bool, n_parts: int) -> None:
+    changes = {"n_shards": 3, "sequence_parallel": spread}
+    planner = planner_of(ROOMY.model_copy(update=changes), [NaivePadding(1)])
+    for plan in planner.make_plans(0, samples_of([5, 100, 7, 64])):
+        assert plan.n_stream_shards == n_parts
+        (m,) = {m.row_tokens for m in plan.microbatches}
+        shape = plan.received_shape(0, Payload.ACTIVATION)
+        assert shape == ((-(-m // 3), 8) if spread else (1, m, 8))
 
 
 def test_the_same_samples_give_the_same_bytes() -> None:

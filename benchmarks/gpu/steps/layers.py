@@ -91,7 +91,7 @@ def passes(
     activation.requires_grad_()
 
     def work() -> None:
-        output = module.run(activation, GptBatch(None, tokens), mode)
+        output = module.run(activation, GptBatch(rows, None, tokens), mode)
         torch.autograd.backward(output, torch.ones_like(output))
         activation.grad = None
 

@@ -25,8 +25,8 @@ class Stage(Protocol[Tensor]):
 
         Args:
             index: The micro-batch.
-            activation: Activation of the previous stage, shape (rows, tokens, width); None on the
-                first stage.
+            activation: Activation of the previous stage, see `Boundary.shape`; None on the first
+                stage.
             split_backward: Whether `backward_weight` will follow `backward`.
 
         Returns:

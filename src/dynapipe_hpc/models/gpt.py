@@ -25,18 +25,19 @@ class GptBatch:
     """What a stage of a GPT knows of a micro-batch.
 
     Attributes:
+        size: Numbers of rows and of tokens per row.
         documents: Documents of a packed row; None in other layouts.
         tokens: Tokens; None on a stage that neither embeds nor predicts them.
     """
 
+    size: tuple[int, int]
     documents: Documents | None
     tokens: TokenBatch | None
 
     def to(self, device: torch.device) -> "GptBatch":
         """The same on a device."""
-        return GptBatch(
-            self.documents and self.documents.to(device), self.tokens and self.tokens.to(device)
-        )
+        documents, tokens = self.documents, self.tokens
+        return GptBatch(self.size, documents and documents.to(device), tokens and tokens.to(device))
 
 
 class GptStage(StageOfFamily):
@@ -56,7 +57,8 @@ class GptStage(StageOfFamily):
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> GptBatch:
         """The batch that `run` needs of a micro-batch, with tokens where they are used."""
         reads = self.is_first or self.is_last
-        return GptBatch(Documents.of(microbatch), collate(microbatch, tokens) if reads else None)
+        read = collate(microbatch, tokens) if reads else None
+        return GptBatch((microbatch.n_rows, microbatch.row_tokens), Documents.of(microbatch), read)
 
     def run(self, activation: Tensor | None, batch: GptBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch, see `forward`.
@@ -70,9 +72,9 @@ class GptStage(StageOfFamily):
         if tokens is None:
             if activation is None:
                 raise ValueError("neither an activation was received nor tokens loaded")
-            return self.forward(activation, recompute=recompute, documents=documents)
+            return self.forward(activation, None, None, recompute, documents, batch.size)
         inputs = tokens.tokens if activation is None else activation
-        return self.forward(inputs, tokens.labels, tokens.weights, recompute, documents)
+        return self.forward(inputs, tokens.labels, tokens.weights, recompute, documents, batch.size)
 
     def forward(
         self,
@@ -81,29 +83,31 @@ class GptStage(StageOfFamily):
         weights: Tensor | None = None,
         recompute: Recompute = Recompute.NONE,
         documents: Documents | None = None,
+        size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Runs the stage.
 
         Args:
-            inputs: Token ids (rows, tokens) on the first stage, elsewhere the activation
-                (rows, tokens, width) of the previous stage.
+            inputs: Token ids (rows, tokens) on the first stage, elsewhere the activation of the
+                previous stage, in the form in which shards hold the residual stream.
             labels: Token ids to predict, (rows, tokens); the last stage needs them.
             weights: Weight of each prediction in the loss, (rows, tokens); needed as `labels` are.
             recompute: Activation checkpointing mode of every layer.
             documents: Documents of a packed row, each with positions and attention of its own;
                 None for positions of and attention over whole rows.
+            size: Numbers of rows and of tokens per row; None for those of `inputs`.
 
         Returns:
-            The activation (rows, tokens, width); on the last stage the loss, a scalar: the
-            weighted sum over all positions.
+            The activation, in the same form; on the last stage the loss, a scalar: the weighted
+            sum over all positions.
         """
-        stream = residual_stream(self._shards, *inputs.shape[:2])
+        stream = residual_stream(self._shards, *(size or inputs.shape[:2]))
         embed = self.embedding
-        hidden = stream.begin(inputs) if embed is None else embed(inputs, stream, documents)
+        hidden = inputs if embed is None else embed(inputs, stream, documents)
         for layer in self.layers.values():
             hidden = layer(hidden, stream, recompute, documents)
         if self.head is None:
-            return stream.end(hidden)
+            return hidden
         if labels is None or weights is None:
             raise ValueError("the last stage computes the loss and needs labels and weights")
         loss: Tensor = self.head(hidden, stream, labels, weights)

@@ -13,7 +13,7 @@ from dynapipe_hpc.models.initialize import Deviation
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.seen import Seen
-from dynapipe_hpc.models.sharding.residual_stream import residual_stream
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
@@ -67,16 +67,18 @@ class T5Stage(StageOfFamily):
             recompute: Activation checkpointing mode of every layer.
 
         Returns:
-            Up to the end of the encoder its activation (rows, tokens, width); then its output
-            and the decoder's activation, one behind the other: (rows, tokens + target tokens,
-            width). On the last stage the loss, a scalar: the weighted sum over all targets.
+            Up to the end of the encoder its activation; then its output and the decoder's
+            activation, one after the other along tokens, both in the form in which shards hold
+            the residual stream. On the last stage the loss, a scalar: the weighted sum over all
+            targets.
         """
-        encoded, decoded = _received(activation, batch.tokens.shape[1])
+        source = residual_stream(self._shards, *batch.tokens.shape)
+        encoded, decoded = _received(activation, source)
         if encoded is None or self.encoder:
-            encoded = self._encoded(encoded, batch, recompute)
+            encoded = self._encoded(encoded, source, batch, recompute)
         if decoded is None and not self._begins_decoder:
             return encoded
-        return self._decoded(decoded, encoded, batch, recompute)
+        return self._decoded(decoded, encoded, source, batch, recompute)
 
     @property
     def _vectors(self) -> TokenEmbedding:
@@ -84,31 +86,44 @@ class T5Stage(StageOfFamily):
             raise ValueError("the stage holds no embedding")
         return self.embedding
 
-    def _encoded(self, received: Tensor | None, batch: PairBatch, recompute: Recompute) -> Tensor:
-        """The encoder's activation, or its output."""
+    def _encoded(
+        self,
+        received: Tensor | None,
+        stream: ResidualStream,
+        batch: PairBatch,
+        recompute: Recompute,
+    ) -> Tensor:
+        """The encoder's activation, or its output; of the stream."""
         tokens = batch.tokens
-        stream = residual_stream(self._shards, *tokens.shape)
-        hidden = self._vectors(tokens, stream) if received is None else stream.begin(received)
+        hidden = self._vectors(tokens, stream) if received is None else received
         if self.encoder_bias is not None:
             seen = Seen.by_inputs(batch, self.encoder_bias, hidden.dtype)
             for layer in self.encoder.values():
                 hidden = layer(hidden, stream, seen, recompute)
-        return stream.end(hidden if self.encoder_norm is None else self.encoder_norm(hidden))
+        output: Tensor = hidden if self.encoder_norm is None else self.encoder_norm(hidden)
+        return output
 
     def _decoded(
-        self, received: Tensor | None, encoded: Tensor, batch: PairBatch, recompute: Recompute
+        self,
+        received: Tensor | None,
+        encoded: Tensor,
+        source: ResidualStream,
+        batch: PairBatch,
+        recompute: Recompute,
     ) -> Tensor:
         """The encoder's output with the decoder's activation, or the loss."""
         tokens = batch.decoder_tokens
         stream = residual_stream(self._shards, *tokens.shape)
-        hidden = self._vectors(tokens, stream) if received is None else stream.begin(received)
+        hidden = self._vectors(tokens, stream) if received is None else received
         if self.decoder_bias is not None:
             seen = Seen.by_targets(batch, self.decoder_bias)
             seen_across = Seen.across(batch, hidden.dtype)
+            # Every layer projects the encoder's output: it would gather it, or copy a strided one.
+            whole = source.end(encoded).contiguous()
             for layer in self.decoder.values():
-                hidden = layer(hidden, stream, encoded, seen, seen_across, recompute)
+                hidden = layer(hidden, stream, whole, seen, seen_across, recompute)
         if self.decoder_norm is None:
-            return torch.cat([encoded, stream.end(hidden)], 1)
+            return torch.cat([encoded, hidden], stream.token_dimension)
         return tied_loss(
             self.decoder_norm(hidden),
             stream,
@@ -119,14 +134,17 @@ class T5Stage(StageOfFamily):
         )
 
 
-def _received(activation: Tensor | None, n_tokens: int) -> tuple[Tensor | None, Tensor | None]:
+def _received(
+    activation: Tensor | None, source: ResidualStream
+) -> tuple[Tensor | None, Tensor | None]:
     """Activations of both sides at the start of the stage; None for a side yet to begin."""
     if activation is None:
         return None, None
-    if activation.shape[1] == n_tokens:
+    dimension, n_own = source.token_dimension, source.n_own
+    n_others = activation.shape[dimension] - n_own
+    if n_others == 0:
         return activation, None
-    # Every layer projects the encoder's output, and would make a copy of a strided one.
-    return activation[:, :n_tokens].contiguous(), activation[:, n_tokens:]
+    return activation.narrow(dimension, 0, n_own), activation.narrow(dimension, n_own, n_others)
 
 
 def _embedding(shape: ModelShape, shards: Shards) -> TokenEmbedding:

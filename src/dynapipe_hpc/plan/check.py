@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dynapipe_hpc import _kernels
+from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.errors import PlanError
 from dynapipe_hpc.plan.fault import Fault, describe
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -55,10 +56,11 @@ def _pipeline(plans: Iterable[RankPlan], replica: int) -> list[RankPlan]:
 def _check_pipeline(pipeline: Sequence[RankPlan]) -> None:
     first = pipeline[0]
     for plan in pipeline:
-        if (plan.microbatches, plan.hidden_size) != (first.microbatches, first.hidden_size):
+        if _sizes(plan) != _sizes(first):
             raise PlanError(
                 f"iteration {plan.iteration}: ranks {first.rank} and {plan.rank} hold stages of "
-                f"replica {plan.replica} but differ in micro-batches or hidden size"
+                f"replica {plan.replica} but differ in micro-batches, hidden size or the number of "
+                "shards that divide tokens"
             )
         _check_account(plan)
     fault = _kernels.check_pipeline(
@@ -69,6 +71,11 @@ def _check_pipeline(pipeline: Sequence[RankPlan]) -> None:
     )
     if fault is not None:
         raise PlanError(describe(pipeline, Fault(*fault)))
+
+
+def _sizes(plan: RankPlan) -> tuple[tuple[MicroBatch, ...], int, int]:
+    """Sizes of the tensors between stages."""
+    return plan.microbatches, plan.hidden_size, plan.n_stream_shards
 
 
 def _check_account(plan: RankPlan) -> None:

@@ -14,10 +14,10 @@ from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 __all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
 
-VERSION = 4
+VERSION = 5
 _MAGIC = b"DYNAPLAN"
 _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that follows
-_NUMBERS = struct.Struct("<15Qd")  # nine of the plan, six counts, the iteration's time
+_NUMBERS = struct.Struct("<16Qd")  # ten of the plan, six counts, the iteration's time
 _MICROBATCH = struct.Struct("<5I")  # rows, tokens per row, target tokens, mode, layout
 _HASH_BYTES = 8
 _LARGEST = 2**63 - 1
@@ -59,11 +59,15 @@ def decode(data: bytes) -> RankPlan:
     """
     body = _checked_body(data)
     numbers = _NUMBERS.unpack_from(body)
-    _check_range(numbers[:9])
-    iteration, rank, replica, stage, hidden_size, limit, static, before, after = numbers[:9]
+    _check_range(numbers[:10])
+    iteration, rank, replica, stage, hidden_size, limit, static, before, after, parts = numbers[:10]
     if rank > _LARGEST_RANK:
         raise PlanFormatError(f"the plan is of rank {rank}, which is beyond {_LARGEST_RANK}")
-    microbatches, sizes, *laid_out, passes, instructions = _tables(body, numbers[9:15])
+    if parts < 1:
+        raise PlanFormatError(
+            f"the plan divides tokens among {parts} shards; it takes one at least"
+        )
+    microbatches, sizes, *laid_out, passes, instructions = _tables(body, numbers[10:16])
     shapes = list(_MICROBATCH.iter_unpack(microbatches))
     return RankPlan(
         iteration,
@@ -74,8 +78,9 @@ def decode(data: bytes) -> RankPlan:
         tuple(_microbatches(shapes, *laid_out)),
         InstructionRows.unpack(instructions, len(shapes)),
         MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
-        Prediction(numbers[15], tuple(struct.iter_unpack("<2d", passes))),
+        Prediction(numbers[16], tuple(struct.iter_unpack("<2d", passes))),
         (_boundary(before), _boundary(after)),
+        parts,
     )
 
 
@@ -143,6 +148,7 @@ def _body(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),
         *plan.memory.bounds,
         *plan.boundaries,
+        plan.n_stream_shards,
         *(n, len(row_sizes) // 4, len(samples) // 8, len(packed) // 8),
         *(len(passes_ms), len(plan.instructions)),
         plan.prediction.iteration_ms,

@@ -75,6 +75,7 @@ class RankPlan:
         memory: Memory account of the rank.
         prediction: Simulated times.
         boundaries: Boundaries before and after the rank's stage.
+        n_stream_shards: Number of shards that divide the tokens of the tensors between stages.
     """
 
     iteration: int
@@ -87,17 +88,17 @@ class RankPlan:
     memory: MemoryPlan
     prediction: Prediction
     boundaries: tuple[Boundary, Boundary] = (Boundary.ROWS, Boundary.ROWS)
+    n_stream_shards: int = 1
 
     @property
     def splits_backward(self) -> bool:
         """Whether gradients of weights have passes of their own."""
         return any(isinstance(step, BackwardWeight) for step in self.instructions)
 
-    def received_shape(self, microbatch: int, payload: Payload) -> tuple[int, int, int]:
-        """Shape (rows, tokens, width) of the tensor that is received for a micro-batch.
+    def received_shape(self, microbatch: int, payload: Payload) -> tuple[int, ...]:
+        """Shape of the tensor that is received for a micro-batch, see `Boundary.shape`.
 
         Activations come from the stage before, gradients from the stage after.
         """
-        m = self.microbatches[microbatch]
-        tokens = self.boundaries[payload].tokens_of(m)
-        return (m.n_rows, tokens, self.hidden_size)
+        boundary = self.boundaries[payload]
+        return boundary.shape(self.microbatches[microbatch], self.hidden_size, self.n_stream_shards)

@@ -87,6 +87,9 @@ def test_a_shard_computes_and_keeps_its_part_and_adds_up_with_the_others() -> No
     assert half.forward_ms[0, 1] == pytest.approx(whole.forward_ms[0, 1] / 2 + sums_ms)
     assert half.stored_bytes[0, 1] == 30 * 2 * 4 * (4 * 8 + 4 * 4 + 2 * 16)
     assert half.boundary_bytes.tolist() == whole.boundary_bytes.tolist()
+    spread = shards.model_copy(update={"sequence_parallel": True})
+    parts = AnalyticCost(SHAPE, EQUAL, spread, COMPUTE).stage_costs(sizes)
+    assert parts.boundary_bytes[0].tolist() == [15 * 8 * 4] * 2 + [0]
 
 
 def of_modes(shape: ModelShape, sizes: Shapes) -> dict[str, StageCosts]:

@@ -60,6 +60,7 @@ def test_from_the_first_decoder_layer_on_the_pair_is_handed_over() -> None:
     assert boundary_sizes(T5_SHAPE, on(4)).tolist() == [[8, 0], [8, 0], [8, 8], [0, 0]]
     assert boundary_sizes(T5_SHAPE, on(3)).tolist() == [[8, 0], [8, 8], [0, 0]]
     assert boundary_sizes(SHAPE, on(3)).tolist() == [[8, 0], [8, 0], [0, 0]]
+    assert boundary_sizes(T5_SHAPE, on(3), 4).tolist() == [[2, 0], [2, 2], [0, 0]]
     costs = t5_cost(4).stage_costs(one(2, 24, 16))
     assert costs.boundary_bytes[0].tolist() == [4 * 8 * 48, 4 * 8 * 48, 4 * 8 * 80, 0]
 

@@ -1,9 +1,11 @@
 """Layer profiles of a cost table, from measured stacks."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER
 from dynapipe_hpc.data.microbatch import Way
@@ -57,9 +59,11 @@ def _separate(
 ) -> dict[str, FloatArray]:
     if LAYER in stacks:
         return separate_layers(stacks[LAYER])
-    token_bytes = config.model.hidden_size * dtype_of(config).itemsize
-    tokens = [m.n_rows * m.row_tokens for m in grid.microbatches()][: len(stacks[ENCODER])]
-    return separate_sides(stacks[ENCODER], stacks[DECODER], token_bytes * np.array(tokens))
+    width, n_parts = config.model.hidden_size, config.cluster.n_stream_shards
+    microbatches = grid.microbatches()[: len(stacks[ENCODER])]
+    numbers = [math.prod(Boundary.ROWS.shape(m, width, n_parts)) for m in microbatches]
+    boundary_bytes = dtype_of(config).itemsize * np.array(numbers)
+    return separate_sides(stacks[ENCODER], stacks[DECODER], boundary_bytes)
 
 
 def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:

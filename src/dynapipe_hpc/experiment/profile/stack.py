@@ -112,6 +112,7 @@ class Stack:
         self._shape = stack
         self._shards = AgreeingShards(shards, device)
         self._width = config.model.hidden_size
+        self._n_stream_shards = config.cluster.n_stream_shards
         self._dtype = dtype_of(config)
         self._tokens = tokens
         self._device = device
@@ -204,8 +205,7 @@ class Stack:
         self, microbatch: MicroBatch
     ) -> tuple[ModuleStage[Any], Tensor | None, Tensor | None]:
         """A stage, with the activation and the gradient that its neighbours would send."""
-        tokens = self._shape.boundary.tokens_of(microbatch)
-        shape = (microbatch.n_rows, tokens, self._width)
+        shape = self._shape.boundary.shape(microbatch, self._width, self._n_stream_shards)
         activation = None if self._shape.first else self._random(shape)
         gradient = None if self._shape.last else self._random(shape)
         # A new stage, without the remains of a micro-batch that ran out of memory.

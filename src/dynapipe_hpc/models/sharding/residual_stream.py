@@ -45,8 +45,14 @@ class ResidualStream(Protocol):
     Tensors "of the stream" have that form, other tensors the shape (rows, tokens, ...).
     """
 
-    def begin(self, whole: Tensor) -> Tensor:
-        """The stream that starts with a tensor that all shards hold."""
+    @property
+    def token_dimension(self) -> int:
+        """Dimension of a tensor of the stream that counts tokens."""
+        ...
+
+    @property
+    def n_own(self) -> int:
+        """Size of that dimension."""
         ...
 
     def end(self, hidden: Tensor) -> Tensor:
@@ -85,14 +91,12 @@ def residual_stream(shards: Shards, rows: int, tokens: int) -> ResidualStream:
 class WholeStream:
     """Residual stream that every shard holds whole, shape (rows, tokens, width)."""
 
+    token_dimension = 1
+
     def __init__(self, shards: Shards, tokens: int) -> None:
         """Takes the shards of a stage, and the length of rows."""
         self._shards = shards
-        self._tokens = tokens
-
-    def begin(self, whole: Tensor) -> Tensor:
-        """The tensor itself."""
-        return whole
+        self.n_own = tokens
 
     def end(self, hidden: Tensor) -> Tensor:
         """The tensor itself."""
@@ -114,7 +118,7 @@ class WholeStream:
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         """The first rows of the table, which every row of tokens adds; or those of positions."""
         if positions is None:
-            return table[: self._tokens]
+            return table[: self.n_own]
         return functional.embedding(positions, table)
 
 
@@ -125,15 +129,13 @@ class SpreadStream:
     shard, width).
     """
 
+    token_dimension = 0
+
     def __init__(self, shards: Shards, rows: int, tokens: int) -> None:
         """Takes the shards of a stage, and the size of a micro-batch."""
         self._shards = shards
         self._rows, self._tokens = rows, tokens
-        self._n_own = -(-rows * tokens // shards.n_shards)
-
-    def begin(self, whole: Tensor) -> Tensor:
-        """This shard's tokens; their gradients are gathered (all-gather)."""
-        return _passed(whole, self.own, self.all)
+        self.n_own = -(-rows * tokens // shards.n_shards)
 
     def end(self, hidden: Tensor) -> Tensor:
         """All tokens (all-gather); each shard takes the gradient of its own."""
@@ -155,15 +157,15 @@ class SpreadStream:
 
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         """A row of the table for each of this shard's tokens."""
-        first = self._shards.shard * self._n_own
-        numbers = torch.arange(first, first + self._n_own, device=table.device) % self._tokens
+        first = self._shards.shard * self.n_own
+        numbers = torch.arange(first, first + self.n_own, device=table.device) % self._tokens
         return functional.embedding(numbers if positions is None else positions[numbers], table)
 
     def own(self, whole: Tensor) -> Tensor:
         """This shard's tokens of a tensor with all of them."""
-        first = self._shards.shard * self._n_own
-        own = whole.flatten(0, 1)[first : first + self._n_own]
-        return _filled_up(own, self._n_own)
+        first = self._shards.shard * self.n_own
+        own = whole.flatten(0, 1)[first : first + self.n_own]
+        return _filled_up(own, self.n_own)
 
     def all(self, hidden: Tensor) -> Tensor:
         """All tokens, from those of every shard (all-gather)."""
@@ -172,7 +174,7 @@ class SpreadStream:
 
     def own_sum(self, part: Tensor) -> Tensor:
         """This shard's tokens of a sum over shards (reduce-scatter)."""
-        whole = _filled_up(part.flatten(0, 1), self._shards.n_shards * self._n_own)
+        whole = _filled_up(part.flatten(0, 1), self._shards.n_shards * self.n_own)
         return self._shards.sum_own_over_shards(whole.contiguous())
 
 

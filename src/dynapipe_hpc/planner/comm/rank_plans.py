@@ -47,6 +47,7 @@ def rank_plans(
             memory=memory,
             prediction=Prediction(predicted_ms, passes_ms),
             boundaries=(entering[stage], boundaries[stage]),
+            n_stream_shards=cluster.n_stream_shards,
         )
         for replica, pipeline in enumerate(pipelines)
         for stage, (instructions, memory, passes_ms) in enumerate(

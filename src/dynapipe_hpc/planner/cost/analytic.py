@@ -44,7 +44,8 @@ class AnalyticCost:
         self._config = config
         self._cluster = cluster
         self._is_encoder_decoder = shape.architecture.has_target_rows
-        self._boundaries = boundary_sizes(shape, placement) * config.element_bytes
+        sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
+        self._boundaries = sizes * config.element_bytes
         parts = shape.architecture.parts(cluster.n_shards)
         parameter_bytes = {
             kind: part.parameters * config.element_bytes for kind, part in parts.items()

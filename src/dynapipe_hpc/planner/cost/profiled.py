@@ -90,7 +90,8 @@ class ProfiledCost:
         self._is_encoder_decoder = shape.architecture.has_target_rows
         self._path = config.path
         self._n_replicas = cluster.n_replicas
-        stages = StageKinds.of(counts, boundary_sizes(shape, placement) * table.element_bytes)
+        sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
+        stages = StageKinds.of(counts, sizes * table.element_bytes)
         plain = {
             layout: PlainBackward.of(selection.measured_plain(layout, counts), config.path)
             for layout in layouts

@@ -26,15 +26,21 @@ def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatA
     return {**counts, STAGE: np.ones(placement.n_stages)}
 
 
-def boundary_sizes(shape: ModelShape, placement: Placement) -> FloatArray:
-    """Numbers per token that a stage hands to the next one.
+def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int = 1) -> FloatArray:
+    """Numbers per token that a shard of a stage hands to the next one.
+
+    Args:
+        shape: The model.
+        placement: The layers of every stage.
+        n_stream_shards: Shards that divide the tokens equally, but for the last of a part.
 
     Returns:
         Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target
         token.
     """
     of_pairs = [each is Boundary.PAIR for each in placement.boundaries(shape.architecture)]
-    sizes: FloatArray = shape.hidden_size * np.stack([np.ones(placement.n_stages), of_pairs], 1)
+    width = shape.hidden_size / n_stream_shards
+    sizes: FloatArray = width * np.stack([np.ones(placement.n_stages), of_pairs], 1)
     sizes[-1] = 0
     return sizes
 
