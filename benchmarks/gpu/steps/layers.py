@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.models.tokens.collate import TokenBatch
+from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.weight_gradients import adds_in_product
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -22,7 +23,7 @@ SHAPE = ModelShape(
 if rehearses():
     sizes = {"hidden_size": 32, "n_heads": 2, "ffn_size": 64, "vocab_size": 64}
     SHAPE = SHAPE.model_copy(update=sizes)
-ROW_TOKENS = 256  # of padded micro-batches; packed ones have one row
+ROW_TOKENS = 256  # of padded micro-batches, and of documents in packed ones
 HEAD_TOKENS = 64 if rehearses() else 8192
 HEAD_BYTES = 1_000_000_000
 # Share of the peak by tokens in one row.
@@ -52,7 +53,7 @@ def stage(device: torch.device, layers: range, *, last: bool = False) -> StageOf
 
 
 def report_layer(device: torch.device, layer: StageOfFamily, n: int) -> None:
-    """Reports times of n tokens: in one row by mode of recomputation, and in short rows."""
+    """Reports times of n tokens: a row by mode of recomputation, short rows, and packed ones."""
     for mode in Recompute:
         times = ms_of(device, layer, (1, n), mode)
         name = f"layer, 1 x {n}, recompute {mode.text}"
@@ -65,8 +66,11 @@ def report_layer(device: torch.device, layer: StageOfFamily, n: int) -> None:
             found(f"{name}, share of peak", share, told, holds)
             found(f"{name}, host ms", times.host_ms, "< device ms", times.host_ms < times.device_ms)
     if n > ROW_TOKENS:
-        times = ms_of(device, layer, (n // ROW_TOKENS, ROW_TOKENS))
-        found(f"layer, {n // ROW_TOKENS} x {ROW_TOKENS}, ms", times.device_ms)
+        rows = n // ROW_TOKENS
+        padded = ms_of(device, layer, (rows, ROW_TOKENS))
+        packed = typical_ms(device, passes(device, layer, (1, n), None, documents=of_rows(rows)))
+        found(f"layer, {rows} x {ROW_TOKENS}, ms", padded.device_ms)
+        found(f"layer, {rows} documents of {ROW_TOKENS}, ms", packed.device_ms)
 
 
 def ms_of(
@@ -85,13 +89,15 @@ def passes(
     rows: tuple[int, int],
     tokens: TokenBatch | None,
     mode: Recompute = Recompute.NONE,
+    documents: Documents | None = None,
 ) -> Callable[[], None]:
     """A forward and a backward pass over rows of tokens, to be called."""
+    batch = GptBatch(rows, documents, tokens).to(device)
     activation = torch.randn((*rows, SHAPE.hidden_size), dtype=torch.bfloat16, device=device)
     activation.requires_grad_()
 
     def work() -> None:
-        output = module.run(activation, GptBatch(rows, None, tokens), mode)
+        output = module.run(activation, batch, mode)
         torch.autograd.backward(output, torch.ones_like(output))
         activation.grad = None
 
@@ -113,6 +119,13 @@ def report_sums(
         found(f"float32 sums by hooks add, {n} tokens", adds, f"<= {most}", adds <= most)
         adds = within[n] / before.device_ms - 1
         found(f"float32 sums in products add, {n} tokens", adds, "< hooks", within[n] < by_hooks)
+
+
+def of_rows(n_rows: int) -> Documents | None:
+    """Documents of equal lengths, packed into one row."""
+    ends = tuple(range(0, (n_rows + 1) * ROW_TOKENS, ROW_TOKENS))
+    samples = (tuple(range(n_rows)),)
+    return Documents.of(MicroBatch(samples, ends[-1], layout=Layout.PACKED, offsets=ends))
 
 
 def flops(rows: int, tokens: int) -> float:
