@@ -48,7 +48,7 @@ def placements(
         shape: The model.
         cluster: The stages.
         sizes: Micro-batches that the model is placed for.
-        layout: Their layout.
+        layout: Layout of these micro-batches.
 
     Returns:
         The placements without duplicates, equal shares first.

@@ -160,7 +160,7 @@ class RowCells:
         searched for.
 
         Args:
-            entries: For each cell, the least of any of its micro-batches with the fewest rows, and
+            entries: Least of any micro-batch of each cell with the fewest rows, and
                 in proportion of those with more, shape (n_cells,).
         """
         per_row = np.minimum.reduceat(entries / self.n_rows, self.begin)
