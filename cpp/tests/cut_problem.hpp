@@ -80,8 +80,8 @@ struct Problem {
         for (std::size_t stage = 0; stage < limit_bytes.size(); ++stage) {
             const double ms = launch_ms + tokens * (0.5 + random.share()) / 16;
             const double stored = mode == 2 ? 0 : tokens * (0.5 + random.share()) / (1 + 3 * mode);
-            costs.push_back({ms, (2 + mode / 2) * ms, ms, ms / 8, tokens, stored, tokens / 8,
-                             tokens / 4});
+            costs.push_back(
+                {ms, (2 + mode / 2) * ms, ms, ms / 8, tokens, stored, tokens / 8, tokens / 4});
         }
     }
 

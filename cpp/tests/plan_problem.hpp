@@ -44,7 +44,8 @@ struct Problem {
                     const double bytes = mode == 0 ? tokens : tokens / 4;
                     const double back_ms = mode == 0 ? 2 * ms : 3 * ms;
                     for (std::size_t s = 0; s < kStages && exists; ++s) {
-                        costs.push_back({ms, back_ms, ms, ms / 8, tokens, bytes, bytes / 2, bytes / 2});
+                        costs.push_back(
+                            {ms, back_ms, ms, ms / 8, tokens, bytes, bytes / 2, bytes / 2});
                     }
                 }
             }
