@@ -6,11 +6,15 @@ from itertools import accumulate
 import pytest
 import torch
 from tests.examples.training_case import T5_SHAPE
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.seen import Seen
+from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
+from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments
 
@@ -94,3 +98,34 @@ def test_nothing_as_large_as_the_square_of_a_packed_row_is_made() -> None:
     for kind in KINDS:
         biases = seen(kind, packed(lengths)).biases
         assert sum(bias.numel() for bias in biases if bias is not None) <= 64 * 16 * 16 * 4
+
+
+@pytest.mark.parametrize("mode", [Recompute.SELECTIVE, Recompute.FULL], ids=lambda mode: mode.text)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kept(
+    side: str, mode: Recompute
+) -> None:
+    lengths, hidden = [(5, 2), (18, 7)], T5_SHAPE.hidden_size
+    batch = packed(lengths)
+    n_inputs, n_targets = (sum(side) for side in zip(*lengths, strict=True))
+    inputs = torch.zeros(1, n_inputs, hidden, dtype=torch.float64, requires_grad=True)
+    targets = torch.zeros(1, n_targets, hidden, dtype=torch.float64, requires_grad=True)
+    saved: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
+        return tensor
+
+    kinds = ["inputs"] if side == "encoder" else ["targets", "across"]
+    seens = [seen(kind, batch) for kind in kinds]
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        if side == "encoder":
+            layer: nn.Module = EncoderLayer(T5_SHAPE, ONE_SHARD).double()
+            layer(inputs, residual_stream(ONE_SHARD, 1, n_inputs), *seens, mode)
+        else:
+            layer = DecoderLayer(T5_SHAPE, ONE_SHARD).double()
+            stream = residual_stream(ONE_SHARD, 1, n_targets)
+            layer(targets, stream, inputs, *seens, mode)
+    kept = {tensor.untyped_storage().data_ptr() for tensor in saved}
+    for bias in (bias for each in seens for bias in each.biases if bias is not None):
+        assert bias.untyped_storage().data_ptr() in kept

@@ -1,6 +1,6 @@
 """Computing again in the backward pass what the forward pass did not keep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,8 +11,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from dynapipe_hpc.models.deferred_weights import deferring
 
 
-def recomputed(function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+def recomputed(
+    function: Callable[..., Tensor], *inputs: Tensor, beside: Sequence[Tensor | None] = ()
+) -> Tensor:
     """The result of `function(*inputs)`, of which only the inputs are kept until backward.
+
+    Tensors in `beside` are kept, too: those that `function` holds and reads.
 
     The backward pass calls `function` again, as far as it needs what the forward pass would
     have kept. Models draw no random numbers, so it finds the same bits. No gradient of a weight is
@@ -21,7 +25,7 @@ def recomputed(function: Callable[..., Tensor], *inputs: Tensor | None) -> Tenso
     `torch.utils.checkpoint` does the same for everything that torch can do. It takes 0.35 ms
     more per call, as much as a small layer, and three seconds for the first, to load a compiler.
     """
-    again = _Again(function, inputs)
+    again = _Again(function, inputs, beside)
     with saved_tensors_hooks(again.leave_out, again.value), deferring(None):
         return function(*inputs)
 
@@ -29,11 +33,17 @@ def recomputed(function: Callable[..., Tensor], *inputs: Tensor | None) -> Tenso
 class _Again:
     """What autograd would have saved of a function, by the order in which it would have."""
 
-    def __init__(self, function: Callable[..., Tensor], inputs: tuple[Tensor | None, ...]) -> None:
-        self._function = function
-        # Saved by a node, so that whoever watches what is saved sees the inputs. Without the node's
+    def __init__(
+        self,
+        function: Callable[..., Tensor],
+        inputs: Sequence[Tensor],
+        beside: Sequence[Tensor | None],
+    ) -> None:
+        self._function, self._n_inputs = function, len(inputs)
+        # Saved by a node, so that whoever watches what is saved sees all of it. Without the node's
         # output, torch 2.11 frees what it has saved.
-        output = _Keep.apply(torch.empty(0, requires_grad=True), *inputs)  # type: ignore[no-untyped-call]
+        anchor = torch.empty(0, requires_grad=True)
+        output = _Keep.apply(anchor, *inputs, *beside)  # type: ignore[no-untyped-call]
         self._kept: Tensor = output
         self._n_left_out = 0
         self._values: dict[int, Tensor] = {}
@@ -49,7 +59,8 @@ class _Again:
 
     def _compute(self) -> None:
         self._values.clear()
-        inputs = [_cut_off(x) for x in self._kept.grad_fn.saved_tensors]  # type: ignore[union-attr]
+        saved = self._kept.grad_fn.saved_tensors  # type: ignore[union-attr]
+        inputs = [_cut_off(x) for x in saved[: self._n_inputs]]
         with (
             suppress(_CompleteError),
             torch.enable_grad(),
@@ -63,9 +74,9 @@ class _Again:
             raise _CompleteError
 
 
-def _cut_off(tensor: Tensor | None) -> Tensor | None:
+def _cut_off(tensor: Tensor) -> Tensor:
     """The same values, as the start of a graph."""
-    return None if tensor is None else tensor.detach().requires_grad_(tensor.requires_grad)
+    return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
 class _CompleteError(Exception):

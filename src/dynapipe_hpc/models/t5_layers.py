@@ -107,10 +107,11 @@ class EncoderLayer(nn.Module):
             case Recompute.NONE:
                 return self._whole(stream, seen, hidden)
             case Recompute.SELECTIVE:
-                attended = recomputed(partial(self._attended, stream, seen), hidden)
+                attend = partial(self._attended, stream, seen)
+                attended = recomputed(attend, hidden, beside=seen.biases)
                 return self._fed_forward(stream, attended)
             case Recompute.FULL:
-                return recomputed(partial(self._whole, stream, seen), hidden)
+                return recomputed(partial(self._whole, stream, seen), hidden, beside=seen.biases)
             case _:
                 assert_never(recompute)
 
@@ -158,15 +159,17 @@ class DecoderLayer(nn.Module):
             recompute: Activation checkpointing mode, as in an encoder layer; selective recomputes
                 both kinds of attention.
         """
-        seens = (seen, seen_across)
+        seens, biases = (seen, seen_across), (*seen.biases, *seen_across.biases)
         match recompute:
             case Recompute.NONE:
                 return self._whole(stream, seens, hidden, encoded)
             case Recompute.SELECTIVE:
-                attended = recomputed(partial(self._attended, stream, seens), hidden, encoded)
+                attend = partial(self._attended, stream, seens)
+                attended = recomputed(attend, hidden, encoded, beside=biases)
                 return self._fed_forward(stream, attended)
             case Recompute.FULL:
-                return recomputed(partial(self._whole, stream, seens), hidden, encoded)
+                run = partial(self._whole, stream, seens)
+                return recomputed(run, hidden, encoded, beside=biases)
             case _:
                 assert_never(recompute)
 

@@ -79,8 +79,11 @@ def name_of(rule: ScheduleRule) -> str:
 
 def schedule_rules(config: ScheduleConfig) -> list[ScheduleRule]:
     """The schedule rules that a [planner.schedule] table asks for."""
-    known = SPLIT_RULES if config.split_backward else RULES
-    return [known[name] for name in config.chosen_rules]
+    if not config.split_backward:
+        return [RULES[name] for name in config.chosen_rules]
+    rules = [SPLIT_RULES[name] for name in config.chosen_rules]
+    # Splitting takes time of its own, so that whole passes may be faster.
+    return [*rules, adaptive] if adaptive_split in rules else rules
 
 
 def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens: int) -> Chooser:

@@ -17,7 +17,8 @@ class Gain:
 
     Attributes:
         claim: Sentence with the ratio.
-        why: Clause on the uses of time that differ; empty if none does, or if they are not known.
+        why: Clause on the uses of time that differ in traced iterations after the warm-up; empty
+            if none does, or if they are not known.
     """
 
     claim: str
@@ -53,7 +54,7 @@ def gain(
         f"{own.name} processes {ratio:.2f}x the real tokens per second of {other.name}, {others}"
     )
     of_own, of_other = times[subject], times[best]
-    if of_own is None or of_other is None:
+    if of_own is None or of_other is None or of_own.in_warm_up or of_other.in_warm_up:
         return Gain(claim, "")
     return Gain(claim, _why(of_own, of_other, other.name))
 
@@ -66,7 +67,12 @@ def _why(own: TimeUse, other: TimeUse, other_name: str) -> str:
     parts = [f"{word} on {_listed(uses)}" for word, uses in told.items() if uses]
     if not parts:
         return ""
-    return f"per token it spends {' and '.join(parts)}; shares are of the time of {other_name}"
+    n = min(own.n_iterations, other.n_iterations)
+    traced = f"{n} traced iterations" if n > 1 else "one traced iteration"
+    return (
+        f"per token of {traced} it spends {' and '.join(parts)}; "
+        f"shares are of the time of {other_name}"
+    )
 
 
 def _told(changes: Mapping[Use, float], sign: int) -> list[tuple[Use, float]]:

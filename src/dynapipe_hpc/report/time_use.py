@@ -17,11 +17,13 @@ class TimeUse:
         times_ms: Time per iteration by use; the sum is the iteration's time.
         real_tokens: Real tokens per iteration.
         n_iterations: Number of iterations.
+        in_warm_up: Whether they belong to the warm-up, after which none was traced.
     """
 
     times_ms: Mapping[Use, float]
     real_tokens: float
     n_iterations: int
+    in_warm_up: bool
 
     @property
     def iteration_ms(self) -> float:
@@ -50,11 +52,11 @@ def time_use(
     Returns:
         None if no iteration was traced, or the trace does not tell what passes computed.
     """
-    traced = [k for k, record in enumerate(records) if record.iteration in timelines]
-    steady = [k for k in traced if k >= n_warm_up] or traced
+    traced = [record for record in records if record.iteration in timelines]
+    steady = [each for each in traced if each.iteration - records[0].iteration >= n_warm_up]
     found = [
         (record, rank_time(timelines[record.iteration], *_measured(record), n_stages))
-        for record in (records[k] for k in steady)
+        for record in steady or traced
     ]
     known = [(record, times_ms) for record, times_ms in found if times_ms is not None]
     if not known:
@@ -63,6 +65,7 @@ def time_use(
         times_ms={use: fmean(times_ms[use] for _, times_ms in known) for use in Use},
         real_tokens=fmean(record.real_tokens for record, _ in known),
         n_iterations=len(known),
+        in_warm_up=not steady,
     )
 
 

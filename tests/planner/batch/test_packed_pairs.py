@@ -32,9 +32,9 @@ RATES = AnalyticConfig(
 )
 
 
-def packed(pairs: Pairs) -> MicroBatch:
+def packed(pairs: Pairs, multiple: int = 8) -> MicroBatch:
     ends = [tuple(accumulate(side, initial=0)) for side in zip(*of_documents(pairs), strict=True)]
-    n_inputs, n_targets = (-(-side[-1] // 8) * 8 for side in ends)
+    n_inputs, n_targets = (-(-side[-1] // multiple) * multiple for side in ends)
     rows = (tuple(range(len(pairs))),)
     return MicroBatch(rows, n_inputs, Recompute.NONE, n_targets, Layout.PACKED, ends[0], ends[1])
 
@@ -109,17 +109,21 @@ def test_rows_of_either_side_are_never_more_or_shorter_than_those_that_are_known
     assert (n_rows, inputs, targets, input_rows) == (2, 256, 32, 4)
 
 
-@given(pairs=PAIRS, first=st.integers(0, 8), size=st.integers(1, 9))
+@given(
+    pairs=PAIRS, first=st.integers(0, 8), size=st.integers(1, 9), multiple=st.sampled_from([8, 24])
+)
 @settings(max_examples=50)
-def test_windows_are_those_of_their_samples(pairs: Pairs, first: int, size: int) -> None:
+def test_windows_are_those_of_their_samples(
+    pairs: Pairs, first: int, size: int, multiple: int
+) -> None:
     first = min(first, len(pairs) - 1)
     size = min(size, len(pairs) - first)
     cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     samples = [Sample(i, a, b) for i, (a, b) in enumerate(pairs)]
-    table = price_windows(samples, cost, CLUSTER, [Layout.PACKED])
+    table = price_windows(samples, cost, CLUSTER, [Layout.PACKED], multiple)
     assert table.ways == tuple(Way(Layout.PACKED, mode) for mode in cost.recompute_modes)
     found = table.microbatch(first, size, 0)
-    own = packed(pairs[first : first + size])
+    own = packed(pairs[first : first + size], multiple)
     assert found.sample_ids == tuple(range(first, first + size))
     assert (found.offsets, found.target_offsets) == (own.offsets, own.target_offsets)
     assert (found.row_tokens, found.target_tokens) == (own.row_tokens, own.target_tokens)

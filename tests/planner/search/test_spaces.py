@@ -3,19 +3,28 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise, permutations, product
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.equal_shares import equal_shares
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
+from tests.examples.measured_layers import T5_SHAPE
 
 from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
-from dynapipe_hpc.planner.batch.order import order_samples
+from dynapipe_hpc.planner.batch.order import order_samples, orders
 from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.windows.price_windows import price_layouts
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.one_mode import OneMode
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
@@ -28,6 +37,8 @@ from dynapipe_hpc.planner.search.spaces import search_spaces
 
 COST = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True)
 RULE = [DynamicBatches(0.5)]
+TWO_STAGES = Cluster(n_stages=2, device_memory_bytes=10**9)
+RATES = AnalyticConfig(flops_per_ms=1e6, memory_bytes_per_ms=1e6)
 
 
 def spaces_of(
@@ -122,3 +133,29 @@ def shortest_ms(
                     ]
                     found_ms = min(found_ms, max(ends_ms))
     return found_ms
+
+
+def test_orders_in_which_other_layouts_are_better_have_as_many_spaces() -> None:
+    cost = AnalyticCost(T5_SHAPE, equal_shares(T5_SHAPE, TWO_STAGES), TWO_STAGES, RATES)
+    samples = [Sample(i, n, 30 - n) for i, n in enumerate(range(2, 26, 3))]
+    both = (Layout.PADDED, Layout.PACKED)
+    tables: list[WindowTable] = []
+
+    def priced(ordered: list[Sample], *arguments: Any) -> list[WindowTable]:
+        packed, plain = price_layouts(ordered, *arguments)
+        is_first = not tables
+        tables.append(packed)
+        return [WindowTable.joined([plain, packed]), plain, packed] if is_first else [packed, plain]
+
+    with patch("dynapipe_hpc.planner.search.spaces.price_layouts", priced):
+        spaces = list(search_spaces(samples, cost, TWO_STAGES, both, split_backward=False))
+    names = list(orders(samples, is_encoder_decoder=True))
+    assert len(names) > 1
+    assert [list(each) for each in spaces[:3]] == 3 * [names]
+    ways = [[space.windows.ways for space in each.values()] for each in spaces[:3]]
+    padded, packed = ((Way(layout, Recompute.NONE),) for layout in both)
+    assert ways == [
+        [padded + packed, *[packed] * (len(names) - 1)],
+        [padded] * len(names),
+        [packed] * len(names),
+    ]

@@ -17,7 +17,7 @@ from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, does_not_fit
-from dynapipe_hpc.planner.batch.row_length import RowLengths
+from dynapipe_hpc.planner.batch.row_length import RowLengths, padded
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.store.reasons import too_large
 
@@ -86,9 +86,11 @@ def _longest(experiment: Experiment, rows: RowLengths) -> str:
 def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
     """Memory that each stage needs on its device, and the longest rows that fit."""
     yield _checked("longest", partial(_longest, experiment, rows))
-    cost, cluster = experiment.planner.cost, experiment.config.cluster
+    planner, cluster = experiment.config.planner, experiment.config.cluster
+    cost = experiment.planner.cost.of_layout(planner.plainest_layout)
     one = np.ones(1, np.int64)
-    shapes = Shapes.padded(one, one * rows.row_tokens.max(), one * rows.target_tokens.max())
+    longest = (padded(one * side.max(), planner.token_multiple) for side in rows)
+    shapes = Shapes.padded(one, *longest)
     # The last mode recomputes the most, and keeps the least.
     costs = cost.stage_costs(shapes, cost.recompute_modes[-1])
     sample_bytes = activation_bytes(costs)[0]

@@ -10,6 +10,7 @@ from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 Share = Annotated[float, Field(gt=0, le=1)]
 RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
 LayoutName = Literal["padded", "packed"]
+LARGEST_MULTIPLE = 128  # what kernels want at most; the fill of a row is not among its pairs
 
 
 class DynamicConfig(ConfigTable):
@@ -36,5 +37,7 @@ class DynamicConfig(ConfigTable):
     rule: Literal["dynamic"] = "dynamic"
     memory_shares: tuple[Share, ...] = ()
     layouts: Annotated[tuple[LayoutName, ...], Field(min_length=1)] = ("padded",)
-    token_multiple: int = Field(default=ROW_MULTIPLE, ge=ROW_MULTIPLE, multiple_of=ROW_MULTIPLE)
+    token_multiple: int = Field(
+        default=ROW_MULTIPLE, ge=ROW_MULTIPLE, le=LARGEST_MULTIPLE, multiple_of=ROW_MULTIPLE
+    )
     recompute_choice: RecomputeChoice = "per_microbatch"

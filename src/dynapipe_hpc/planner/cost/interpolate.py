@@ -86,11 +86,6 @@ class TwoSides:
     inputs: Interpolator
     targets: Interpolator
 
-    @property
-    def axes(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Ascending sizes, of both sides together."""
-        return self.targets.axes
-
     @cached_property
     def monotone(self) -> "TwoSides":
         """The largest monotone costs of either side that nowhere exceed these."""

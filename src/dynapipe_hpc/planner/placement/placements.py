@@ -136,5 +136,5 @@ def _least_to_come(
 def _known(size: Shapes, cost: CostModel, mode: Recompute) -> Shapes:
     """The size with its rows halved until its costs are known."""
     while size.n_rows[0] > 1 and not np.isfinite(cost.stage_costs(size, mode).table).all():
-        size = size._replace(n_rows=size.n_rows // 2)
+        size = Shapes.padded(size.n_rows // 2, size.row_tokens, size.target_tokens)
     return size

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.row_length import row_lengths
@@ -69,10 +70,11 @@ def find_outlier(
 def _longest(samples: Sequence[Sample], cost: CostModel) -> tuple[Sample, StageCosts]:
     """The sample with the longest passes in its fastest mode, and its costs in a row of its own."""
     shapes = Shapes.padded(np.ones(len(samples)), *row_lengths(samples, cost.is_encoder_decoder))
-    by_mode = [cost.stage_costs(shapes, mode) for mode in cost.recompute_modes]
-    works_ms = np.stack([costs.work_ms.sum(axis=1) for costs in by_mode])
+    # What cannot run in a padded row may do so in a packed one.
+    layouts = dict.fromkeys(cost.of_layout(layout) for layout in (Layout.PADDED, Layout.PACKED))
+    by_way = [each.stage_costs(shapes, mode) for each in layouts for mode in each.recompute_modes]
+    works_ms = np.stack([costs.work_ms.sum(axis=1) for costs in by_way])
     fastest_ms = works_ms.min(axis=0)
-    # What cannot run in a padded row was not measured there; the plan has packed it.
     index = int(np.where(np.isfinite(fastest_ms), fastest_ms, 0.0).argmax())
-    mode = int(works_ms[:, index].argmin())
-    return samples[index], by_mode[mode].take(np.array([index]))
+    way = int(works_ms[:, index].argmin())
+    return samples[index], by_way[way].take(np.array([index]))

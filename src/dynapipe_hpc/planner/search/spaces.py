@@ -12,6 +12,7 @@ from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_layouts
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.space import SearchSpace
 
@@ -58,7 +59,7 @@ def search_spaces(
             order: SearchSpace(table, room_bytes, cluster.link, split_backward)
             for order, table in zip(tables, of_orders, strict=True)
         }
-        for of_orders in zip(*tables.values(), strict=True)
+        for of_orders in zip(*_aligned(list(tables.values())), strict=True)
     ]
     yield from spaces
     modes = range(len(cost.recompute_modes))
@@ -67,6 +68,12 @@ def search_spaces(
         alone = {order: _in_mode(space, mode) for order, space in of_layout.items()}
         if all(space.windows.every_sample_runs for space in alone.values()):
             yield alone
+
+
+def _aligned(tables: Sequence[Sequence[WindowTable]]) -> list[list[WindowTable]]:
+    """The tables, as many for every order: packed rows twice where nothing else is ever better."""
+    n_tables = max(map(len, tables))
+    return [[*each, *each[: n_tables - len(each)]] for each in tables]
 
 
 def _in_mode(space: SearchSpace, mode: int) -> SearchSpace:

@@ -67,7 +67,8 @@ def price_bundled_windows(
     Plans are made of these, see `bundles`. If memory is so scarce that some bundle cannot run where
     its samples could, samples are not bundled.
     """
-    begin = bundles(row_lengths(samples, cost.is_encoder_decoder), cluster.n_replicas, layouts)
+    rows = _row_lengths(samples, cost, token_multiple)
+    begin = bundles(rows, cluster.n_replicas, layouts)
     n_samples = np.diff(begin)
     if n_samples.max() > 1:
         found = _priced(samples, begin, cost, cluster, layouts, token_multiple)
@@ -133,8 +134,7 @@ def _windows(
     token_multiple: int,
 ) -> LayoutWindows:
     if layout is Layout.PADDED:
-        rows = row_lengths(samples, cost.is_encoder_decoder)
-        return PaddedWindows.of(RowLengths(*(padded(n, token_multiple) for n in rows)), begin)
+        return PaddedWindows.of(_row_lengths(samples, cost, token_multiple), begin)
     lengths = document_lengths(samples, cost.is_encoder_decoder)
     return PackedWindows.of(lengths, begin, cost.known_rows, cluster, token_multiple)
 
@@ -178,8 +178,8 @@ def _check_samples(
     misfits = np.flatnonzero(~runs)
     if misfits.size:
         sample = table.samples[misfits[0]]
-        rows = row_lengths([sample], cost.is_encoder_decoder)
-        alone = Shapes.padded(np.ones(1, np.int64), *(padded(n, token_multiple) for n in rows))
+        rows = _row_lengths([sample], cost, token_multiple)
+        alone = Shapes.padded(np.ones(1, np.int64), *rows)
         raise does_not_fit(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
             f"{sample.target_tokens} target tokens) on its own",
@@ -189,3 +189,8 @@ def _check_samples(
             cluster,
             "cut long samples with data.max_tokens",
         )
+
+
+def _row_lengths(samples: Sequence[Sample], cost: CostModel, token_multiple: int) -> RowLengths:
+    rows = row_lengths(samples, cost.is_encoder_decoder)
+    return RowLengths(*(padded(side, token_multiple) for side in rows))
