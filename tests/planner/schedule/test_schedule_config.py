@@ -16,12 +16,15 @@ def test_all_rules_but_the_baseline_are_tried_by_default() -> None:
     assert schedule_rules(ScheduleConfig()) == [one_f_one_b, cyclic, adaptive]
 
 
-def test_a_split_backward_is_compared_with_1f1b_that_keeps_it_whole() -> None:
+def test_split_backward_passes_are_compared_with_schedules_that_keep_them_whole() -> None:
     assert schedule_rules(ScheduleConfig(split_backward=True)) == [
         one_f_one_b,
         zb_h1,
         adaptive_split,
+        adaptive,
     ]
+    only = ScheduleConfig(split_backward=True, rules=("zb_h1",))
+    assert schedule_rules(only) == [zb_h1]
 
 
 def test_named_rules_are_tried_in_their_order() -> None:
