@@ -14,7 +14,7 @@ CHANGES: Tables = {
     "cluster": {"n_replicas": 1},
     "planner": {
         "cost": {"kind": "profiled", "path": "costs.h5"},
-        "batch": {"rule": "dynamic", "layouts": ["padded", "packed"]},
+        "batch": {"rule": "dynamic", "layouts": ["packed"]},
         "schedule": {"split_backward": True, "rules": ["zb_h1"]},
     },
     "training": {"iterations": 3, "dtype": "float64"},
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_plan_has_both_and_says_that_halves_were_measured(folder: Path) -> None:
+def test_the_plan_is_packed_and_split_and_says_that_halves_were_measured(folder: Path) -> None:
     plan = call(folder, None, "plan", "config.toml", "--explain")
     assert "\nhalves of backward passes: measured\n" in plan
     assert ":packed " in plan
