@@ -98,6 +98,19 @@ def test_a_sample_that_does_not_fit_is_a_problem(folder: Path, capsys: Output) -
     assert "cluster.device_memory_bytes is 1,000; raise it" in problem
 
 
+def test_the_longest_sample_is_as_long_as_rows_of_plans_are(folder: Path, capsys: Output) -> None:
+    def needed(multiple: int) -> int:
+        rule = f"planner.batch={{rule='dynamic', token_multiple={multiple}}}"
+        assert not ask(folder, "cluster.device_memory_bytes=1000", rule)
+        (problem,) = problems(capsys)
+        found = re.search(r"the longest sample needs ([\d,]+)", problem)
+        assert found
+        return int(found[1].replace(",", ""))
+
+    of_24, of_32, of_64 = map(needed, (8, 32, 64))  # its tokens: 20 and 1, and what goes with them
+    assert of_24 < of_32 < of_64
+
+
 def test_memory_that_the_host_does_not_have_is_a_problem(folder: Path, capsys: Output) -> None:
     assert not ask(folder, f"cluster.device_memory_bytes={10**15}")
     (problem,) = problems(capsys)

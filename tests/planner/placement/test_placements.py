@@ -185,3 +185,14 @@ def test_sizes_that_were_not_measured_are_halved_or_leave_equal_shares() -> None
     assert by_cost(config, SHAPE, cluster_of(2), many) == (4, 2)
     long = TypicalSizes(one(1, 128), one(1, 128))
     assert by_cost(config, SHAPE, cluster_of(2), long) == (3, 3)
+
+
+def test_sizes_of_packed_pairs_are_halved_on_both_sides() -> None:
+    config = measured(linear_t5_table())
+    few, many = (Shapes.padded(*np.array([[n], [16], [16]])) for n in (1, 64))
+    found = [
+        placements(config, T5_SHAPE, cluster_of(2), TypicalSizes(each, few), Layout.PACKED)
+        for each in (few, many)
+    ]
+    assert len(found[0]) == 2
+    assert found[0] == found[1]

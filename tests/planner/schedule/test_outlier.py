@@ -7,7 +7,7 @@ import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
@@ -69,6 +69,24 @@ def test_a_sample_that_was_not_measured_in_a_padded_row_is_passed_over() -> None
     outlier = find_outlier([pipeline_of(96)], samples_of((800, 96)), cost, LINK)
     assert outlier is not None
     assert outlier.sample_id == 1
+
+
+def test_where_no_sample_was_measured_alone_none_is_named() -> None:
+    cost = replace(COST, longest_row=100)
+    assert find_outlier([pipeline_of(96)], samples_of((800, 900)), cost, LINK) is None
+
+
+def test_a_sample_takes_as_long_as_in_the_layouts_of_the_plan() -> None:
+    asked: list[Layout] = []
+
+    class Asked(LinearCost):
+        def of_layout(self, layout: Layout) -> "LinearCost":
+            asked.append(layout)
+            return self
+
+    cost = Asked((0.0, 0.0, 0.0), TOKEN_MS, recomputes=True)
+    find_outlier([pipeline_of(64, 800, 64)], samples_of((64, 800, 64)), cost, LINK)
+    assert asked == [Layout.PADDED]
 
 
 def test_a_batch_with_work_for_all_ranks_has_none() -> None:

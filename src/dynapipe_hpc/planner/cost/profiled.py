@@ -139,7 +139,8 @@ class ProfiledCost:
 
     def of_layout(self, layout: Layout) -> "ProfiledCost":
         """The costs of rows whose samples lie in a layout, if they are told from padded ones."""
-        known = layout if layout in self._layouts or self._is_encoder_decoder else Layout.PADDED
+        packs_pairs = self._is_encoder_decoder and layout is Layout.PACKED
+        known = layout if packs_pairs or layout in self._layouts else Layout.PADDED
         if known is self._layout:
             return self
         of_layout = copy(self)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.row_length import row_lengths
@@ -52,7 +51,8 @@ def find_outlier(
         cost: Cost model that the pipelines were scheduled with.
         link: Link between neighbouring stages.
     """
-    longest, costs = _longest(samples, cost)
+    layouts = sorted({m.layout for pipeline in pipelines for m in pipeline.microbatches})
+    longest, costs = _longest(samples, [cost.of_layout(layout) for layout in layouts])
     splits = any((p.schedule.codes % len(PassKind) == PassKind.WEIGHT).any() for p in pipelines)
     kinds = tuple(PassKind) if splits else (PassKind.FORWARD, PassKind.BACKWARD)
     alone = Schedule.of([[Pass(kind, 0) for kind in kinds]] * costs.n_stages)
@@ -64,15 +64,19 @@ def find_outlier(
         busy_ms=float(np.mean([timeline.busy_ms for timeline in timelines])),
     )
     least_ms = LEAST_SHARE * iteration_ms(timelines, cost)
-    return outlier if outlier.added_ms >= least_ms else None
+    # Infinite where no sample was measured alone: the plan has longer rows only.
+    return outlier if least_ms <= outlier.added_ms < np.inf else None
 
 
-def _longest(samples: Sequence[Sample], cost: CostModel) -> tuple[Sample, StageCosts]:
-    """The sample with the longest passes in its fastest mode, and its costs in a row of its own."""
-    shapes = Shapes.padded(np.ones(len(samples)), *row_lengths(samples, cost.is_encoder_decoder))
-    # What cannot run in a padded row may do so in a packed one.
-    layouts = dict.fromkeys(cost.of_layout(layout) for layout in (Layout.PADDED, Layout.PACKED))
-    by_way = [each.stage_costs(shapes, mode) for each in layouts for mode in each.recompute_modes]
+def _longest(
+    samples: Sequence[Sample], of_layouts: Sequence[CostModel]
+) -> tuple[Sample, StageCosts]:
+    """The sample with the longest passes in its fastest way, and its costs in a row of its own."""
+    lengths = row_lengths(samples, of_layouts[0].is_encoder_decoder)
+    shapes = Shapes.padded(np.ones(len(samples)), *lengths)
+    by_way = [
+        cost.stage_costs(shapes, mode) for cost in of_layouts for mode in cost.recompute_modes
+    ]
     works_ms = np.stack([costs.work_ms.sum(axis=1) for costs in by_way])
     fastest_ms = works_ms.min(axis=0)
     index = int(np.where(np.isfinite(fastest_ms), fastest_ms, 0.0).argmax())

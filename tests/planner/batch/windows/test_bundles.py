@@ -17,7 +17,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
-from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.batch.row_length import RowLengths, row_lengths
 from dynapipe_hpc.planner.batch.split import padded_microbatch, split_samples
 from dynapipe_hpc.planner.batch.windows import bundles as rule
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
@@ -127,6 +127,15 @@ def test_windows_of_bundles_are_padded_to_their_longest(
         if cell >= 0:
             assert table.microbatch(*window) == microbatch
             np.testing.assert_array_equal(table.costs.table[cell], own)
+
+
+def test_bundles_have_few_tokens_in_rows_of_the_multiple_that_plans_have() -> None:
+    samples = order_samples(drawn(4000))
+    rows = row_lengths(samples, is_encoder_decoder=False)
+    cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
+    table = price_bundled_windows(samples, COST, cluster, token_multiple=128)
+    lengths = RowLengths(-(-rows.row_tokens // 128) * 128, rows.target_tokens)
+    assert table.begin.tolist() == bundles(lengths, 1).tolist() != bundles(rows, 1).tolist()
 
 
 def test_a_bundle_alone_may_keep_more_than_its_share_of_memory() -> None:
