@@ -16,11 +16,13 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup reference build lock demo demo-t5 test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format clean
+.PHONY: help setup reference build lock demo demo-t5 demo-finetune reproduce test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format clean
 
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
 	@echo "make demo-t5  the same for a T5, with three batch rules"
+	@echo "make demo-finetune train a small model, tune it on conversations, and ask it a question"
+	@echo "make reproduce simulate the paper's experiments, and write figures, a page, and docs/claims.md"
 	@echo "make test     tests of C++, Python, and MPI on 1, 2 and 4 ranks, except the slow ones"
 	@echo "make test-slow the slow tests: complete jobs, and make mutants"
 	@echo "make mutants  apply a list of mistakes one by one: does a test notice each of them?"
@@ -59,7 +61,7 @@ build: setup
 
 # Reference models, which tests compare with ours if they are installed.
 reference: setup
-	$(PIP_INSTALL) transformers
+	$(PIP_INSTALL) peft pyarrow transformers zstandard
 
 # To be run when constraints.txt or the dependencies in pyproject.toml change. pip >= 25 can read
 # metadata without downloading packages.
@@ -103,6 +105,40 @@ demo-t5: setup
 	$(DEMO_RANKS) run configs/demo_t5/dynamic.toml -o $(DEMO_T5)/dynamic
 	$(DYNAPIPE) report $(addprefix $(DEMO_T5)/,dense_packing token_budget dynamic)
 
+# A small Llama is trained on text, tuned on conversations, and asked a question before and after.
+FINETUNE := runs/demo_finetune
+TUNED := configs/demo_finetune
+TOKENIZER := --tokenizer $(TUNED)/tokenizer
+TEXTS ?= 8000
+CHATS ?= 2000
+QUESTION := Which sound does a cow make?
+# For tests: settings that make runs shorter.
+SHORTER ?=
+
+demo-finetune: setup
+	rm -rf $(FINETUNE)
+	mkdir -p $(FINETUNE)
+	$(DYNAPIPE) demo-corpus $(FINETUNE)/text.jsonl --samples $(TEXTS) --seed 1 --max-bytes 512
+	$(DYNAPIPE) demo-corpus $(FINETUNE)/chat.jsonl --samples $(CHATS) --seed 2 --chat
+	$(DYNAPIPE) demo-corpus $(FINETUNE)/held_out.jsonl --samples 100 --seed 3 --chat
+	for text in text chat held_out; do \
+		$(DYNAPIPE) preprocess $(FINETUNE)/$$text.jsonl $(FINETUNE)/$$text.h5 $(TOKENIZER) || exit; \
+	done
+	$(DEMO_RANKS) run $(TUNED)/pretrain.toml -o $(FINETUNE)/pretrained $(SHORTER)
+	$(DYNAPIPE) export $(FINETUNE)/pretrained -o $(FINETUNE)/pretrained_model
+	cp $(TUNED)/tokenizer/* $(FINETUNE)/pretrained_model
+	$(DEMO_RANKS) run $(TUNED)/finetune.toml -o $(FINETUNE)/tuned $(SHORTER)
+	$(DYNAPIPE) export $(FINETUNE)/tuned -o $(FINETUNE)/tuned_model
+	$(DYNAPIPE) report $(FINETUNE)/tuned
+	$(DYNAPIPE) generate $(FINETUNE)/pretrained_model --chat --prompt "$(QUESTION)" --tokens 24
+	$(DYNAPIPE) generate $(FINETUNE)/tuned_model --chat --prompt "$(QUESTION)"
+	$(BIN)/python $(TUNED)/ask_transformers.py $(FINETUNE)/tuned_model "$(QUESTION)"
+
+# Needs the layers that the paper's authors measured, which are not part of the project.
+INPUTS ?= ../shared
+reproduce: setup
+	$(BIN)/mpiexec -n 2 $(BIN)/python -m reproduce $(INPUTS) --claims docs/claims.md
+
 # --- tests and checks ---------------------------------------------------------------------
 
 # Each of two processes takes tests from the other when it has none left.
@@ -116,8 +152,11 @@ test: test-cpp test-python test-mpi test-mpich
 test-python: setup $(MPICH)/.ready
 	$(BIN)/python -m pytest $(IN_TWO)
 
+# Jobs of several ranks run alone, the other tests in two processes.
+SLOW := "slow and not mpi and not gpu and not slurm"
 test-slow: setup $(MPICH)/.ready mutants
-	$(BIN)/python -m pytest -m "slow and not mpi and not gpu and not slurm"
+	$(BIN)/python -m pytest $(IN_TWO) -m $(SLOW) --ignore tests/end_to_end --ignore tests/kills
+	$(BIN)/python -m pytest -m $(SLOW) tests/end_to_end tests/kills
 	PYTEST_ARGS="tests/mpi -m slow" $(ON_RANKS) $(BIN)/mpiexec 4
 
 # With WORD, only mutants whose file or mistake contains it: make mutants WORD=t5

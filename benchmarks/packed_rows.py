@@ -41,6 +41,10 @@ class Zeros:
         del sample_id
         return np.zeros(input_tokens, np.int64), np.zeros(target_tokens, np.int64)
 
+    def first_token(self, sample_id: int) -> int:
+        """See `TokenReader`."""
+        return sample_id
+
 
 def documents(n_tokens: int, longest: int, seed: int) -> list[Sample]:
     """Samples of lognormal lengths, median an eighth of the longest, that fill a row."""

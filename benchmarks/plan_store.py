@@ -3,11 +3,11 @@
     mpiexec -n 2 python benchmarks/plan_store.py [--json OUT.json]
     tests/mpi/emulated_hosts.sh 2 1 mpiexec python benchmarks/plan_store.py [--json OUT.json]
 
-Rank 0 plans for rank 1: on the same node, or over TCP between what MPI takes for two. "put to
+Rank 0 plans for both: on the same node, or over TCP between what MPI takes for two. "put to
 take" runs from the call of put to the return of take, by a clock that both processes share, where
 take has waited already for the time named. "take" alone is the usual case: the plan was there.
-"take beside" is the same while the planner computes for 0.3 s without calling MPI, with and without
-a progress thread.
+"put beside" is the time of the put while rank 1 computes for 0.3 s without calling MPI, with and
+without a progress thread.
 """
 
 import argparse
@@ -43,11 +43,18 @@ def put_to_take_ms(store: MpiPlanStore, iteration: int, wait_ms: float) -> float
     COMM.Barrier()
     if COMM.Get_rank() == 0:
         compute(wait_ms)
-        store.put(iteration, 1, SENT_S.pack(time.perf_counter()) + PADDING, TIMEOUT_S)
+        put(store, iteration, time.perf_counter())
         return 0.0
     plan = store.take(iteration, 1, TIMEOUT_S)
     (sent_s,) = SENT_S.unpack_from(plan)
     return 1e3 * (time.perf_counter() - float(sent_s))
+
+
+def put(store: MpiPlanStore, iteration: int, sent_s: float = 0.0) -> None:
+    """Puts the plans of both ranks, and takes that of rank 0, which does not need it."""
+    store.put(iteration, 0, b"", TIMEOUT_S)
+    store.put(iteration, 1, SENT_S.pack(sent_s) + PADDING, TIMEOUT_S)
+    store.take(iteration, 0, TIMEOUT_S)
 
 
 def compute(duration_ms: float) -> None:
@@ -60,11 +67,12 @@ def compute(duration_ms: float) -> None:
 def take_ms(store: MpiPlanStore, iteration: int) -> float:
     """The time on rank 1 if the plan is there."""
     if COMM.Get_rank() == 0:
-        store.put(iteration, 1, SENT_S.pack(0.0) + PADDING, TIMEOUT_S)
+        put(store, iteration)
     COMM.Barrier()
+    if COMM.Get_rank() == 0:
+        return 0.0
     started_s = time.perf_counter()
-    if COMM.Get_rank() == 1:
-        store.take(iteration, 1, TIMEOUT_S)
+    store.take(iteration, 1, TIMEOUT_S)
     return 1e3 * (time.perf_counter() - started_s)
 
 
@@ -75,17 +83,16 @@ def multiply(duration_ms: float) -> None:
         MATRIX @ MATRIX
 
 
-def take_beside_ms(store: MpiPlanStore, iteration: int, work: Callable[[float], None]) -> float:
-    """The time on rank 1 if the plan is there and rank 0 computes."""
-    if COMM.Get_rank() == 0:
-        store.put(iteration, 1, SENT_S.pack(0.0) + PADDING, TIMEOUT_S)
+def put_beside_ms(store: MpiPlanStore, iteration: int, work: Callable[[float], None]) -> float:
+    """The time on rank 0 if rank 1, for which it plans, computes."""
     COMM.Barrier()
-    if COMM.Get_rank() == 0:
+    if COMM.Get_rank() == 1:
         work(COMPUTE_MS)
+        store.take(iteration, 1, TIMEOUT_S)
         return 0.0
-    time.sleep(0.05)  # rank 0 has left the barrier
+    time.sleep(0.05)  # rank 1 has left the barrier
     started_s = time.perf_counter()
-    store.take(iteration, 1, TIMEOUT_S)
+    put(store, iteration)
     return 1e3 * (time.perf_counter() - started_s)
 
 
@@ -93,9 +100,10 @@ def percentiles(
     time_ms: Callable[[MpiPlanStore, int], float], n_plans: int, progress: ProgressChoice = "auto"
 ) -> dict[str, float]:
     store = MpiPlanStore(COMM, capacity=1, plan_bytes=PLAN_BYTES, progress=progress)
-    times_ms = [time_ms(store, iteration) for iteration in range(n_plans)]
+    times_ms = np.array([time_ms(store, iteration) for iteration in range(n_plans)])
     store.close()
-    p10, p50, p90 = COMM.bcast(np.percentile(times_ms, [10, 50, 90]).tolist(), root=1)
+    COMM.Allreduce(MPI.IN_PLACE, times_ms, MPI.MAX)  # 0 on the rank that does not measure
+    p10, p50, p90 = np.percentile(times_ms, [10, 50, 90]).tolist()
     return {"p10": p10, "median": p50, "p90": p90}
 
 
@@ -107,8 +115,8 @@ def measure() -> dict[str, dict[str, float]]:
         results[f"put to take, waited {wait_ms:g} ms"] = percentiles(time_ms, n_plans)
     for name, work in (("matrix products", multiply), ("Python", compute)):
         for progress in CHOICES:
-            time_ms = partial(take_beside_ms, work=work)
-            results[f"take beside {name}, {progress}"] = percentiles(time_ms, N_COMPUTED, progress)
+            time_ms = partial(put_beside_ms, work=work)
+            results[f"put beside {name}, {progress}"] = percentiles(time_ms, N_COMPUTED, progress)
     return results
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from dynapipe_hpc.data.demo.corpus import write_demo_corpus
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
+from dynapipe_hpc.data.text.recipe import Recipe
+from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 from measured import print_table, write_json
 
@@ -35,7 +37,9 @@ def measure(n_samples: int, tokenizer: Tokenizer, folder: Path) -> dict[str, flo
     source = folder / "corpus.jsonl"
     write_demo_corpus(source, n_samples, seed=0, max_bytes=8192)
     started_s = time.perf_counter()
-    totals = preprocess([source], folder / "corpus.h5", tokenizer, PreprocessOptions(force=True))
+    totals = preprocess(
+        [source], folder / "corpus.h5", Recipe(tokenizer), PreprocessOptions(force=True)
+    )
     seconds = time.perf_counter() - started_s
     return {
         "samples": totals.n_samples,
@@ -52,7 +56,7 @@ def main() -> None:
     parser.add_argument("tokenizer", type=Path, nargs="*")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    tokenizer = load_tokenizer(arguments.tokenizer)
+    tokenizer = load_tokenizer(read_tokenizer(arguments.tokenizer))
     with tempfile.TemporaryDirectory() as folder:
         results = {
             f"{tokenizer.name}, {n_samples:,}": measure(n_samples, tokenizer, Path(folder))

@@ -2,7 +2,7 @@
 # Submits four jobs, each of which starts when the one before it has succeeded: text becomes a
 # dataset, layers are measured, the model is trained, and a report is written.
 #   SIZE="--nodes=N --ntasks-per-node=G ..." slurm/chain.sh CONFIG DATASET.h5 COSTS.h5 runs/NAME \
-#       [--tokenizer FILE] TEXT.jsonl...
+#       [--tokenizer PATH] TEXT.jsonl...
 # SIZE has the options of sbatch for the run and its profile, TEXT_SIZE those for the text. CONFIG
 # has planner.cost.kind = "profiled"; the files named here replace those that it names.
 set -euo pipefail

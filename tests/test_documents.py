@@ -19,7 +19,9 @@ DOCUMENTS = [
 ]
 # Files that commands write or users have, some with placeholders in capitals.
 OF_USERS = re.compile(
-    r"[A-Z]|^\.|^(?:runs|data|build)/|^(?:trace|machine|checkpoint|tokenizer)\.json|config\.toml"
+    r"[A-Z]|^\.|^(?:runs|data|build)/|config\.toml|^tune\.toml"
+    r"|^(?:adapter_config|trace|machine|mixture|checkpoint)\.json"
+    r"|^(?:tokenizer|tokenizer_config|config|generation_config)\.json"
 )
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 FILE = re.compile(r"`([\w./-]+\.(?:py|hpp|cpp|md|toml|sbatch|sh|json|txt))`")

@@ -101,7 +101,9 @@ inline void check_rows(const Codes& orders, std::size_t n_passes, std::size_t n_
         const auto code = static_cast<std::size_t>(codes[place]);  // a negative one becomes large
         const bool known =
             code < seen.size() &&
-            (splits_backward || dynapipe::kind_of(codes[place]) != dynapipe::PassKind::kWeight);
+            (splits_backward || dynapipe::kind_of(codes[place]) != dynapipe::PassKind::kWeight) &&
+            (n_passes != n_microbatches ||
+             dynapipe::kind_of(codes[place]) == dynapipe::PassKind::kForward);
         if (!known || seen[code]) {
             throw py::value_error("row " + std::to_string(place / n_passes) + " of " +
                                   "the order must hold each of the " + std::to_string(n_passes) +
@@ -112,12 +114,13 @@ inline void check_rows(const Codes& orders, std::size_t n_passes, std::size_t n_
     }
 }
 
-/// Orders of shape (leading..., n_passes). Returns n_passes.
+/// Orders of shape (leading..., n_passes), of forward passes only where these may be alone. Returns
+/// n_passes.
 inline std::size_t check_orders(const Codes& orders, std::vector<py::ssize_t> leading,
-                                std::size_t n_microbatches) {
+                                std::size_t n_microbatches, bool may_be_forward = false) {
     const py::ssize_t n_passes = orders.ndim() == 0 ? 0 : orders.shape(orders.ndim() - 1);
     const auto n = static_cast<py::ssize_t>(n_microbatches);
-    leading.push_back(n_passes == 3 * n ? 3 * n : 2 * n);
+    leading.push_back(n_passes == 3 * n || (may_be_forward && n_passes == n) ? n_passes : 2 * n);
     check_shape(orders, "order", leading);
     check_rows(orders, static_cast<std::size_t>(n_passes), n_microbatches);
     return static_cast<std::size_t>(n_passes);

@@ -25,9 +25,12 @@ void check_order(const Codes& order) {
     }
     const std::span codes = arrays::entries_of(order);
     const auto n_passes = static_cast<std::size_t>(order.shape(1));
-    const bool splits =
-        std::any_of(codes.begin(), codes.end(), [](auto code) { return code % 3 == 2; });
-    const std::size_t n_codes = n_passes / (splits ? 3 : 2) * 3;
+    const auto has = [codes](int kind) {
+        return std::any_of(codes.begin(), codes.end(),
+                           [kind](auto code) { return code % 3 == kind; });
+    };
+    const std::size_t n_kinds = has(2) ? 3 : has(1) ? 2 : 1;
+    const std::size_t n_codes = n_passes / n_kinds * 3;
     for (std::size_t place = 0; place < codes.size(); place += n_passes) {
         std::vector<bool> seen(n_codes, false);
         for (const auto code : codes.subspan(place, n_passes)) {

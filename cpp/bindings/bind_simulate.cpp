@@ -15,7 +15,7 @@ Timeline simulate(const Codes& order, const Doubles& table, const Doubles& stati
                   const Link& link) {
     const dynapipe::StageCosts costs = arrays::costs_of(table);
     arrays::check_shape(static_bytes, "static_bytes", {table.shape(1)});
-    arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches());
+    arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches(), /*may_be_forward=*/true);
     const auto passes = arrays::entries_of(order);
     const auto occupied = arrays::entries_of(static_bytes);
     const py::gil_scoped_release release;  // planner threads run side by side

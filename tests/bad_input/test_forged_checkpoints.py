@@ -151,6 +151,18 @@ def test_what_no_sample_is_too_long_for_may_change(
     assert "trained: continues after 3 iterations" in ended.stdout
 
 
+def test_an_option_that_did_not_exist_yet_had_the_familys_own_value(
+    worker: Worker, trained: Path
+) -> None:
+    def forget(fields: Fields) -> None:
+        del fields["facts"]["model.norm_epsilon"]
+
+    rewrite(trained / ONLY / "checkpoint.json", forget)
+    words = "was written with model.norm_epsilon = None, but now it is 0.5; restore"
+    assert_refused(worker, trained, (*GO_ON, "--set", "model.norm_epsilon=0.5"), words)
+    assert worker.call(trained, GO_ON).exit_code == 0
+
+
 LONG = ("--set", "data.max_tokens=16")
 
 

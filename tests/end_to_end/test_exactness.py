@@ -8,6 +8,7 @@ from tests.examples.linear_cost import LinearCost
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
     SHAPE,
+    TIED_SHAPE,
     each_layout,
     padded,
     random_samples,
@@ -18,7 +19,7 @@ from tests.examples.training_case import (
 from tests.examples.training_clusters import clusters, each_of, spread
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
-from dynapipe_hpc.models.gpt import GptBatch
+from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.split import split_samples
 from dynapipe_hpc.planner.schedule.config import RuleName
@@ -55,6 +56,18 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(cluster: Cluster)
     batches = [random_samples(seed) for seed in (4, 5, 6)]
     found = three_steps(cluster, "adaptive", batches, MODES["mixed"])
     assert_equal(found, unsplit_training(batches))
+
+
+TIED_CLUSTERS = clusters((2, 2, 1), (4, 1, 1), (1, 1, 2))
+
+
+@each_of(TIED_CLUSTERS + spread(TIED_CLUSTERS))
+def test_a_head_with_the_embeddings_weights_trains_them_as_the_unsplit_model_does(
+    cluster: Cluster,
+) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    found = three_steps(cluster, "adaptive", batches, MODES["mixed"], shape=TIED_SHAPE)
+    assert_equal(found, unsplit_training(batches, TIED_SHAPE))
 
 
 PACKING = clusters((2, 2, 1), (4, 1, 1), (2, 1, 2))
@@ -117,10 +130,10 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> 
     assert_equal(found, unsplit_gradients(samples, MicroBatch(tuple(rows), 24)))
 
 
-def random_padding(loader: TokenLoader[GptBatch]) -> Callable[[MicroBatch], GptBatch]:
+def random_padding(loader: TokenLoader[DecoderBatch]) -> Callable[[MicroBatch], DecoderBatch]:
     """Loads with random tokens and labels where no sample is."""
 
-    def load(microbatch: MicroBatch) -> GptBatch:
+    def load(microbatch: MicroBatch) -> DecoderBatch:
         read = loader(microbatch)
         for row, (sample_id,) in enumerate(microbatch.rows):
             end = SAMPLES[sample_id].tokens

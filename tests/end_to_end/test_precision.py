@@ -18,7 +18,7 @@ from tests.examples.training_case import (
 )
 
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.models.gpt import GptBatch
+from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -64,10 +64,10 @@ def test_a_narrower_type_trains_alike(
     assert all(tensor.dtype == dtype for tensor in found.tensors.values())
 
 
-def overflowing(loader: TokenLoader[GptBatch]) -> Callable[[MicroBatch], GptBatch]:
+def overflowing(loader: TokenLoader[DecoderBatch]) -> Callable[[MicroBatch], DecoderBatch]:
     """Weighs one prediction in the loss so much that its gradient overflows."""
 
-    def load(microbatch: MicroBatch) -> GptBatch:
+    def load(microbatch: MicroBatch) -> DecoderBatch:
         read = loader(microbatch)
         if read.tokens and 4000 in microbatch.sample_ids:
             read.tokens.weights[microbatch.sample_ids.index(4000), 0] = 1e9

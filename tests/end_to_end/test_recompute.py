@@ -16,8 +16,8 @@ MODES = "recompute=['none','selective','full']"
 ESTIMATED = f"planner.cost={{kind='analytic', element_bytes=8, {MODES}}}"
 
 CHANGES: Tables = {
-    "data": {"max_tokens": 512, "tokens_per_batch": 4096},
-    "model": {"hidden_size": 64, "ffn_size": 256, "max_tokens": 512},
+    "data": {"max_tokens": 256, "tokens_per_batch": 2048},
+    "model": {"hidden_size": 64, "ffn_size": 256, "max_tokens": 256},
     "cluster": {"n_replicas": 1},
     "planner": {
         "cost": {
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration, its dataset and a table that was measured in two goes."""
     path = tmp_path_factory.mktemp("recompute")
     write_job_files(path, CHANGES)
-    profile = ["profile", "config.toml", "--microbatch-tokens", "512", "-o", "costs.h5"]
+    profile = ["profile", "config.toml", "--microbatch-tokens", "256", "-o", "costs.h5"]
     first = call(path, 2, *profile, "--set", "planner.cost.recompute=['none']")
     assert "recompute=full" not in first
     assert "recompute=full" in call(path, 2, *profile)

@@ -13,6 +13,7 @@ import torch
 from tests.examples.same_tensors import different
 from tests.jobs import command_line
 from tests.jobs.job_files import Tables, write_job_files
+from tests.jobs.real_job import RUN, real_job
 
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.checkpoint.weights import load_weights
@@ -103,7 +104,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(folder: Path) 
 
 
 # One layout per family: every layout reads what another wrote in tests/training/test_checkpoint.py.
-FAMILIES: Tables = {"gpt": {}, "t5": {"family": "t5", "n_layers": 2, "head_size": 8}}
+FAMILIES: Tables = {
+    "gpt": {},
+    "t5": {"family": "t5", "n_layers": 2, "head_size": 8, "dropout": 0.1},
+}
 LAYOUTS = {
     "gpt": ["cluster.n_stages=1", "cluster.n_shards=2"],
     "t5": ["cluster.n_stages=1", "cluster.n_replicas=2", "cluster.zero_stage=1"],
@@ -133,3 +137,27 @@ def test_losses_on_another_layout_are_the_same_to_rounding(tmp_path: Path, famil
     weights = load_weights(run / "checkpoints" / "000008")
     for name, weight in load_weights(undisturbed / "checkpoints" / "000008").items():
         torch.testing.assert_close(weights[name], weight, rtol=1e-9, atol=1e-12)
+
+
+def test_a_stopped_run_on_a_mixture_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """One of the datasets reaches its limit of epochs before the run ends."""
+    training = {**CHANGES["training"], "schedule": "constant"}
+    write_job_files(tmp_path, {**CHANGES, "training": training, "checkpoint": {}})
+    lines = (tmp_path / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "few.jsonl").write_text("".join(lines[:9]))
+    command_line.call(tmp_path, None, "preprocess", "few.jsonl", "few.h5")
+    mixture = 'data.mixture=[{dataset="corpus.h5"}, {dataset="few.h5", epochs=2}]'
+    mixed = ("--set", mixture, "--set", "data.mixture_cap=9", "--set")
+    endless = (*mixed, "training.iterations=100000")
+    with real_job(tmp_path, 2, *RUN, "-o", "stopped", *endless) as job:
+        job.wait_for_line("iteration 3:")
+        job.send(1, signal.SIGTERM)
+        assert job.wait(60).exit_code == 75
+    n_done = len(losses(tmp_path / "stopped"))
+    longer = (*mixed, f"training.iterations={n_done + 4}")
+    told = command_line.call(tmp_path, 2, *RUN[1:], "-o", "stopped", *longer)
+    assert f"continues after {n_done} iterations" in told
+    assert re.search(r"few: .* 2\.00 of at most 2 epochs", told)
+    command_line.call(tmp_path, 2, *RUN[1:], "-o", "undisturbed", *longer)
+    assert losses(tmp_path / "stopped") == losses(tmp_path / "undisturbed")
+    assert len(losses(tmp_path / "stopped")) == n_done + 4

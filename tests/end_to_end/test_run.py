@@ -43,7 +43,10 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert {event["ph"] for event in events} >= {"M", "X"}
     assert "layers_per_stage" in (tmp_path / "run" / "config.toml").read_text()
     assert (tmp_path / "run" / "plans" / "0003.txt").read_text().count("rank ") == 4
-    assert (tmp_path / "run" / "checkpoints" / "000004" / "checkpoint.json").exists()
+    checkpoint = tmp_path / "run" / "checkpoints" / "000004"
+    assert (checkpoint / "checkpoint.json").exists()
+    tokens = json.loads((checkpoint / "huggingface" / "generation_config.json").read_text())
+    assert tokens == {"eos_token_id": 256, "bos_token_id": 256}
 
 
 def test_a_sample_that_cannot_fit_is_named(folder: Path, tmp_path: Path) -> None:

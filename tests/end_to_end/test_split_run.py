@@ -9,8 +9,8 @@ from tests.jobs.job_files import Tables, write_job_files
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 CHANGES: Tables = {
-    "data": {"max_tokens": 512, "tokens_per_batch": 4096},
-    "model": {"hidden_size": 64, "ffn_size": 256, "max_tokens": 512},
+    "data": {"max_tokens": 256, "tokens_per_batch": 2048},
+    "model": {"hidden_size": 64, "ffn_size": 256, "max_tokens": 256},
     "cluster": {"n_replicas": 1},
     "planner": {
         "cost": {"kind": "profiled", "path": "costs.h5"},
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a configuration, its dataset, a table and a run."""
     path = tmp_path_factory.mktemp("split")
     write_job_files(path, CHANGES)
-    call(path, 2, "profile", "config.toml", "--microbatch-tokens", "1024", "-o", "costs.h5")
+    call(path, 2, "profile", "config.toml", "--microbatch-tokens", "512", "-o", "costs.h5")
     call(path, 2, "run", "config.toml", "-o", "split")
     return path
 

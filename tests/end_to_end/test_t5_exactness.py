@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
+    GATED_T5_SHAPE,
     T5_SHAPE,
     each_layout,
     padded,
@@ -65,6 +66,19 @@ def test_packed_rows_give_the_weights_of_padded_ones(
         cluster, "adaptive", batches, MODES["mixed"], shape=T5_SHAPE, layouts=layouts
     )
     assert_equal(found, unsplit_training(batches, T5_SHAPE))
+
+
+GATED = clusters((2, 2, 1), (5, 1, 1), (2, 1, 2))
+
+
+@each_of(GATED + spread(GATED))
+def test_other_kinds_of_t5_train_as_they_do_unsplit(cluster: Cluster) -> None:
+    batches = [random_samples(seed) for seed in (4, 5, 6)]
+    layouts = (Layout.PACKED, Layout.PADDED)
+    found = three_steps(
+        cluster, "zb_h1", batches, MODES["mixed"], shape=GATED_T5_SHAPE, layouts=layouts
+    )
+    assert_equal(found, unsplit_training(batches, GATED_T5_SHAPE))
 
 
 @pytest.mark.parametrize("n_stages", [1, 3])

@@ -1,14 +1,17 @@
-"""The main job over two hosts, emulated by namespaces of this machine, and TCP between them."""
+"""Jobs over several hosts, emulated by namespaces of this machine, and TCP between them."""
 
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from tests.jobs import command_line
 from tests.jobs.command_line import BIN
 from tests.jobs.job_files import write_job_files
+from tests.jobs.light_job import LIMIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -48,7 +51,7 @@ def test_a_run_trains_over_tcp_as_on_one_host(tmp_path: Path) -> None:
     write_job_files(tmp_path, {"training": {"iterations": 6, "dtype": "float64"}})
     far = on_two_hosts(dynapipe, "run", "config.toml", "-o", "far", cwd=tmp_path)
     assert far.returncode == 0, far.stderr
-    helped = "plan store: one-sided access with a progress thread per planning rank"
+    helped = "plan store: one-sided access with a progress thread per host"
     assert f"{helped} (rank 0 did not answer while it computed)" in far.stdout
     on_one_host = [str(BIN / "mpiexec"), "-n", "4"]
     near = start(*on_one_host, dynapipe, "run", "config.toml", "-o", "near", cwd=tmp_path)
@@ -63,3 +66,28 @@ def test_plans_are_taken_over_tcp_while_their_planner_computes() -> None:
     job = on_two_hosts(*pytest_of_ranks, *tests, cwd=ROOT)
     assert job.returncode == 0, job.stdout + job.stderr
     assert job.stdout.count("4 passed") == 4
+
+
+@pytest.mark.parametrize("missing", [0, 5])
+def test_a_hang_is_told_once_with_the_place_of_every_rank(missing: int) -> None:
+    """Rank 0 decides who may speak, unless it is the one that hangs."""
+    ranks = [sys.executable, "-m", "tests.jobs.light_job", str(missing)]
+    command = [str(HOSTS), "4", "2", str(BIN / "mpiexec"), *ranks]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        lines = [(time.time(), line) for line in job.stderr]
+        hung_s = float(job.stdout.read().split()[-1])
+    assert job.returncode not in (0, 2)
+    told = "no progress here for 2 s"
+    ((told_s, message),) = [(at_s, line) for at_s, line in lines if told in line]
+    assert f"rank {missing} on host{missing // 2} (process stopped) has for 2 s been at" in message
+    assert told_s - hung_s < LIMIT_S + 3.0 + 2.0  # the last 2 s for a busy machine
+    text = "".join(line for _, line in lines)
+    rows = text.partition("\nranks  ")[2].splitlines()[1:3]
+    others = "1-7" if missing == 0 else "0-4,6-7"
+    assert {row.split()[0] for row in rows} == {str(missing), others}
+    assert not re.search("no answer from|further places", text)

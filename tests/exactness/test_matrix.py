@@ -8,14 +8,19 @@ from typing import Literal
 import pytest
 from tests.examples.pipeline_training import MODES, assert_equal, three_steps
 from tests.examples.training_case import (
+    GATED_T5_SHAPE,
+    LLAMA_SHAPE,
     SHAPE,
     T5_SHAPE,
+    TIED_SHAPE,
     Outcome,
     each_layout,
+    name_of,
     random_samples,
     unsplit_training,
 )
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
@@ -23,6 +28,12 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 pytestmark = pytest.mark.exactness
 
+SHAPES = (
+    *(SHAPE, LLAMA_SHAPE, T5_SHAPE),
+    *(each.model_copy(update={"dropout": 0.2}) for each in (TIED_SHAPE, GATED_T5_SHAPE)),
+    # With less in its norms, rounding in one step would be 1e-11 of the gradients of the next.
+    LLAMA_SHAPE.model_copy(update={"lora": Lora(rank=3), "norm_epsilon": 1e-3}),
+)
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 
 UP_TO_8_RANKS = [
@@ -39,7 +50,7 @@ def unsplit(shape: ModelShape) -> Outcome:
 
 
 @each_layout
-@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
+@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
 @pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
@@ -68,7 +79,7 @@ def test_packed_rows_give_the_unsplit_losses_and_weights(
     assert_equal(found, unsplit(shape))
 
 
-@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
+@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
 @pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive", "zb_h1", "weights last"])

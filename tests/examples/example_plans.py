@@ -53,9 +53,11 @@ def with_tight_memory(plans: Iterable[RankPlan]) -> list[RankPlan]:
 
 
 @st.composite
-def drawn_plans(draw: st.DrawFn, may_split: bool = True) -> list[RankPlan]:
+def drawn_plans(
+    draw: st.DrawFn, may_split: bool = True, may_evaluate: bool = False
+) -> list[RankPlan]:
     """The plans of one replica from a random schedule with random times, memory tight."""
-    schedule = draw(drawn_schedules(may_split))
+    schedule = draw(drawn_schedules(may_split, may_evaluate))
     timeline = draw(drawn_timelines(schedule))
     instructions = place_transfers(schedule, timeline, range(len(schedule.passes)))
     return with_tight_memory(plans_of(instructions, n_microbatches_of(schedule)))
@@ -67,11 +69,13 @@ def n_microbatches_of(schedule: Schedule) -> int:
 
 
 @st.composite
-def drawn_schedules(draw: st.DrawFn, may_split: bool = True) -> Schedule:
+def drawn_schedules(
+    draw: st.DrawFn, may_split: bool = True, may_evaluate: bool = False
+) -> Schedule:
     """Any order in which up to 5 micro-batches can pass through up to 4 stages."""
     n_stages, n_microbatches = draw(st.integers(1, 4)), draw(st.integers(1, 5))
-    splits = may_split and draw(st.booleans())
-    kinds = tuple(PassKind)[: 3 if splits else 2]
+    least, most = 1 if may_evaluate else 2, 3 if may_split else 2
+    kinds = tuple(PassKind)[: draw(st.integers(least, most))]
     passes = [Pass(kind, i) for kind in kinds for i in range(n_microbatches)]
     open_ = [(stage, pass_) for stage in range(n_stages) for pass_ in passes]
     done: list[StagePass] = []

@@ -75,8 +75,8 @@ def train(
         own = make_rank(cluster, stage, collectives, weighting, loading, dtype, shape)
         transport = networks[cluster.shard_of(rank)].transport(cluster.plan_of(rank))
         traces = []
-        for samples, plans in iterations:
-            own.tokens.start_iteration(samples)
+        for iteration, (samples, plans) in enumerate(iterations):
+            own.tokens.start_iteration(samples, iteration)
             traces.append(run_plan(plans[cluster.plan_of(rank)], own.stage, transport))
         return traces, result(own), own.splits()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, cycle, pairwise
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import torch
 from tests.examples.equal_shares import equal_shares
 from torch import Tensor
 
+from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
@@ -42,11 +44,58 @@ T5_SHAPE = ModelShape(
     vocab_size=32,
     max_tokens=MAX_TOKENS,
 )
+TIED_SHAPE = SHAPE.model_copy(update={"tied_head": True, "norm_epsilon": 1e-3})
+# As T5 1.1, and with fewer layers in the decoder, as ByT5.
+GATED_T5_SHAPE = T5_SHAPE.model_copy(
+    update={
+        "n_decoder_layers": 2,
+        "gated": True,
+        "tied_head": False,
+        "n_buckets": 8,
+        "max_distance": 12,
+        "norm_epsilon": 1e-3,
+    }
+)
+# What Llama 3, Qwen2 and Qwen3 have, all in one.
+LLAMA_SHAPE = ModelShape(
+    family="llama",
+    n_layers=4,
+    hidden_size=12,
+    n_heads=8,
+    n_kv_heads=4,
+    head_size=4,
+    ffn_size=32,
+    vocab_size=31,
+    max_tokens=MAX_TOKENS,
+    tied_head=True,
+    rope_theta=100.0,
+    rope_scaling=Llama3Scaling(
+        kind="llama3",
+        factor=4.0,
+        low_freq_factor=1.0,
+        high_freq_factor=2.0,
+        original_max_tokens=16,
+    ),
+    qkv_bias=True,
+    qk_norm=True,
+)
+PLAIN_LLAMA_SHAPE = LLAMA_SHAPE.model_copy(
+    update=dict.fromkeys(("tied_head", "rope_scaling", "qkv_bias", "qk_norm"))
+    | {"n_heads": 6, "n_kv_heads": 6, "ffn_size": 24}
+)
 # Neither two nor three shards divide the vocabulary.
 UNEVEN_SHAPE = SHAPE.model_copy(
     update={"hidden_size": 12, "n_heads": 6, "ffn_size": 24, "vocab_size": 31}
 )
 UNEVEN_T5_SHAPE = T5_SHAPE.model_copy(update={"n_heads": 6, "vocab_size": 31})
+
+
+def name_of(shape: ModelShape) -> str:
+    """Name of a shape in tests."""
+    options = {"tied": shape.tied_head, "gated": shape.gated, "lora": shape.lora}
+    return "-".join([shape.family, *(name for name, is_set in options.items() if is_set)])
+
+
 CONFIG = TrainingConfig(
     iterations=8, dtype="float64", learning_rate=1e-2, warmup_iterations=2, clip_norm=0.5
 )
@@ -60,6 +109,9 @@ class RandomTokens:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         inputs, targets = (np.random.default_rng((sample_id, side)) for side in range(2))
         return inputs.integers(0, 30, input_tokens), targets.integers(0, 30, target_tokens)
+
+    def first_token(self, sample_id: int) -> int:
+        return sample_id
 
 
 def random_samples(seed: int, n: int = 15) -> list[Sample]:
@@ -175,6 +227,15 @@ class Rank:
 Loading = Callable[[TokenLoader[Any]], Callable[[MicroBatch], Any]]
 
 
+def begun(module: StageOfFamily) -> StageOfFamily:
+    """A module as training begins; adapters as if it had begun, or A would have no gradients."""
+    for name, weight in module.state_dict().items():
+        if name.endswith("lora_b"):
+            stream = torch.Generator().manual_seed(crc32(name.encode()))
+            weight.normal_(std=0.3, generator=stream)
+    return module
+
+
 def make_rank(
     cluster: Cluster,
     stage: int,
@@ -202,10 +263,9 @@ def make_rank(
         device=device,
     )
     module = make(shards=collectives)
-    if cluster.n_shards > 1:
-        splits, unsplit = splits_of(module), make().state_dict()
-        parts = {name: splits.get(name, WHOLE).part_of(whole) for name, whole in unsplit.items()}
-        module.load_state_dict(parts)
+    splits, unsplit = splits_of(module), begun(make()).state_dict()
+    parts = {name: splits.get(name, WHOLE).part_of(whole) for name, whole in unsplit.items()}
+    module.load_state_dict(parts)
     collate: Collate[Any] = module.collate
     tokens = TokenLoader(RandomTokens(), START_ID, weighting, collate)
     tied = tied_weights(shape, placement, cluster.n_shards)
@@ -244,8 +304,8 @@ def unsplit_training(batches: Sequence[Sequence[Sample]], shape: ModelShape = SH
     alone = Cluster(device_memory_bytes=1)
     rank = make_rank(alone, 0, SingleRankCollectives(), shape=shape)
     outcome = Outcome([], [], {})
-    for samples in batches:
-        rank.tokens.start_iteration(samples)
+    for iteration, samples in enumerate(batches):
+        rank.tokens.start_iteration(samples, iteration)
         rank.stage.load(0, padded(samples, shape))
         rank.stage.forward(0, None)
         rank.stage.backward(0, None)

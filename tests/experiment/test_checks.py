@@ -7,11 +7,14 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import (
+    RUN_CHECKS,
     check_profile,
     check_run,
     check_size,
 )
+from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.job.world import MPI
 
 Check = Callable[[ExperimentFiles, int], None]
@@ -33,6 +36,17 @@ def test_tokens_that_the_model_does_not_know_are_refused(tmp_path: Path, check: 
         check(files(dataset, 3), 1)
 
 
+def test_a_decoder_of_its_own_needs_a_start_token(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40, has_start=False)
+    check_run(gpt := files(path, 40), 1)
+    t5_keys = {"family": "t5", "head_size": 8}
+    model = ModelConfig.model_validate({**gpt.config.model.model_dump(), **t5_keys})
+    t5 = ExperimentFiles(gpt.config.model_copy(update={"model": model}))
+    message = "has no start token, but the decoder of a t5 reads one .* --start TOKEN"
+    with pytest.raises(InputError, match=message):
+        check_profile(t5, 1)
+
+
 def test_costs_can_be_measured_before_there_is_a_dataset(tmp_path: Path) -> None:
     check_profile(files(tmp_path / "none.h5", 40), 1)
 
@@ -44,3 +58,23 @@ def test_root_is_told_what_open_mpi_wants(monkeypatch: pytest.MonkeyPatch) -> No
     wanted = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1$"
     with pytest.raises(InputError, match=f"mpiexec -n 2 .*; as root, first: {wanted}"):
         check_size(1, tiny_experiment(n_stages=2).cluster)
+
+
+def test_the_number_of_iterations_follows_from_epochs_and_tokens(tmp_path: Path) -> None:
+    dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
+    given = files(dataset, 40).config  # batches of 12 samples with 21 tokens
+
+    def lasting(**length: float) -> ExperimentFiles:
+        training = {"iterations": None, **length}
+        return ExperimentFiles(given.model_copy(update={
+            "training": given.training.model_copy(update=training)
+        }))  # fmt: skip
+
+    assert RUN_CHECKS["iterations"](lasting(epochs=2.0), 1) == "6, as training.epochs = 2.0 takes"
+    assert open_experiment(lasting(tokens=253)).config.training.iterations == 2
+    assert "training.iterations = 1" not in lasting(iterations=1).describe_iterations()
+    late = lasting(epochs=2.0, warmup_iterations=7)
+    with pytest.raises(
+        InputError, match=r"epochs = 2.0 takes 6 iterations: warmup_iterations \(7\)"
+    ):
+        check_run(late, 1)

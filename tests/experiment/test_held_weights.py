@@ -1,23 +1,36 @@
 """The memory that plans set aside for a model is what the optimizers of a run keep."""
 
+from typing import Any
+
 import pytest
 from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, dtype_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT
-from dynapipe_hpc.training.optimizer import state_factor
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "gpt": {},
+    "tied gpt": {"tied_head": True},
+    "gpt with adapters": {"tied_head": True, "lora": {"rank": 4}},
+    "t5": {},
+    "t5 with adapters": {"lora": {"rank": 4, "targets": ("query", "down")}},
+    "gated t5": {"gated": True, "tied_head": False, "n_decoder_layers": 3, "n_buckets": 12},
+}
 
 
 def experiment(family: str, dtype: str, **cluster: int) -> ExperimentConfig:
-    make = tiny_t5_experiment if family == "t5" else tiny_experiment
+    make = tiny_t5_experiment if "t5" in family else tiny_experiment
     tables = make().model_dump()
+    tables["model"] |= OPTIONS[family]
     tables["model"] |= {"hidden_size": 64, "ffn_size": 256, "vocab_size": 400}
     tables["cluster"] |= cluster
     tables["training"] |= {"dtype": dtype}
@@ -45,15 +58,13 @@ def kept_bytes(config: ExperimentConfig) -> list[int]:
 @pytest.mark.parametrize("zero_stage", [0, 1])
 @pytest.mark.parametrize("n_shards", [1, 2])
 @pytest.mark.parametrize("n_stages", [1, 2, 4])
-@pytest.mark.parametrize("family", ["gpt", "t5"])
+@pytest.mark.parametrize("family", OPTIONS)
 def test_static_memory_is_what_a_rank_keeps(
     family: str, n_stages: int, n_shards: int, zero_stage: int, dtype: str
 ) -> None:
     sizes = {"n_stages": n_stages, "n_shards": n_shards, "n_replicas": 2}
     config = experiment(family, dtype, zero_stage=zero_stage, **sizes)
-    rates = AnalyticConfig(
-        element_bytes=dtype_of(config).itemsize, state_factor=state_factor(dtype_of(config))
-    )
+    rates = AnalyticConfig(element_bytes=dtype_of(config).itemsize)
     predicted = AnalyticCost(
         config.model, any_placement(config), config.cluster, rates
     ).static_bytes
@@ -65,4 +76,18 @@ def _rounding_bytes(config: ExperimentConfig) -> float:
     """Of alignment, twice in weights and once in copies, and of the encoder's norm."""
     n_numbers = ALIGNMENT * (2 + config.cluster.n_replicas) + config.model.hidden_size
     dtype = dtype_of(config)
-    return n_numbers * dtype.itemsize * state_factor(dtype)
+    return n_numbers * dtype.itemsize * state_factor(dtype.itemsize)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "set_to", "factor"), [("adamw", None, 4), ("adafactor", None, 2), ("adamw", 7, 7)]
+)
+def test_estimates_count_the_state_of_the_optimizer_that_trains(
+    optimizer: str, set_to: float | None, factor: float
+) -> None:
+    tables = tiny_experiment(n_stages=1).model_dump()
+    tables["training"]["optimizer"] = optimizer
+    tables["planner"]["cost"]["state_factor"] = set_to
+    files = ExperimentFiles(ExperimentConfig.model_validate(tables))
+    assert isinstance(files.costs, AnalyticConfig)
+    assert files.costs.state_factor == factor

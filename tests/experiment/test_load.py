@@ -35,6 +35,9 @@ rule = "dynamic"
 
 [training]
 iterations = 3
+
+[evaluation]
+held_out = 0.1
 """
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -56,7 +59,14 @@ def written(path: Path, text: str) -> Path:
     sorted(path for path in CONFIGS.rglob("*.toml") if path.parent.name != "clusters"),
     ids=lambda path: path.stem,
 )
-def test_every_file_in_configs_loads_or_is_a_parent(path: Path) -> None:
+def test_every_file_in_configs_loads_or_is_a_parent(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "init_from = " in path.read_text():  # sizes are those of a model that is not here
+        with pytest.raises(ConfigError, match=r"model\.init_from: (runs|models)/\S+: is no folder"):
+            load_config(path)
+        return
     assert load_config(path).model.n_layers >= 1
 
 
@@ -186,6 +196,13 @@ def test_passes_of_a_spread_stream_are_not_split(complete: Path) -> None:
         load_config(complete, [split, spread])
 
 
+def test_no_head_of_keys_is_cut_over_shards(complete: Path) -> None:
+    grouped = ["model.family='llama'", "model.n_kv_heads=2"]
+    load_config(complete, [*grouped, "cluster.n_shards=2"])
+    with pytest.raises(ConfigError, match=r"\(4\) does not divide model.n_kv_heads \(2\): .* mult"):
+        load_config(complete, [*grouped, "cluster.n_shards=4"])
+
+
 def test_any_vocabulary_goes_with_any_shards_that_all_get_ids_of_it(complete: Path) -> None:
     config = load_config(complete, ["cluster.n_shards=4"])
     assert (config.model.vocab_size, config.model.ids_per_shard(4)) == (257, 65)
@@ -285,3 +302,30 @@ def test_a_circle_of_parents_is_named(tmp_path: Path) -> None:
     written(tmp_path / "b.toml", 'extends = "a.toml"')
     with pytest.raises(ConfigError, match=r"extends itself through a.toml -> b.toml"):
         load_config(tmp_path / "a.toml")
+
+
+def test_a_length_of_training_replaces_the_other_kinds_of_the_parent(complete: Path) -> None:
+    child = written(
+        complete.parent / "child.toml", 'extends = "complete.toml"\ntraining.epochs = 2'
+    )
+    training = load_config(child).training
+    assert (training.iterations, training.epochs) == (None, 2.0)
+    assert load_config(child, ["training.tokens=900"]).training.tokens == 900
+    with pytest.raises(ConfigError, match=r"exactly one of .* iterations and tokens are given"):
+        load_config(child, ["training={tokens = 900, iterations = 3}"])
+
+
+def test_a_mixture_takes_the_place_of_a_dataset_and_the_other_way_round(complete: Path) -> None:
+    mixed = complete.parent / "mixed.toml"
+    tables = "".join(f"[[data.mixture]]\ndataset = '{name}.h5'\n" for name in "ab")
+    mixed.write_text(f"extends = 'complete.toml'\n{tables}")
+    assert load_config(mixed).data.paths == ("a.h5", "b.h5")
+    assert load_config(mixed, ["data.dataset=c.h5"]).data.paths == ("c.h5",)
+
+
+def test_another_dataset_is_evaluated_in_place_of_held_out_samples(complete: Path) -> None:
+    evaluation = load_config(complete, ["evaluation.dataset=other.h5"]).evaluation
+    assert evaluation is not None
+    assert (evaluation.dataset, evaluation.held_out) == ("other.h5", None)
+    with pytest.raises(ConfigError, match="exactly one of dataset and held_out is needed; both"):
+        load_config(complete, ["evaluation={dataset='x.h5', held_out=0.2}"])

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dynapipe_hpc.architecture.architecture import Architecture
+
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs").glob("adding_a_*.md"))
 SECTION = re.compile(r"^## (.*)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
@@ -27,3 +29,9 @@ def test_code_in_a_guide_is_in_the_file_of_its_heading(guide: Path) -> None:
             assert quoted in (ROOT / name).read_text(encoding="utf-8"), f"{heading}:\n{quoted}"
             n_quoted += 1
     assert n_quoted > 3
+
+
+def test_the_guide_to_families_names_all_that_an_architecture_says() -> None:
+    guide = (ROOT / "docs" / "adding_a_family.md").read_text(encoding="utf-8")
+    says = {name for name in vars(Architecture) if not name.startswith("_")} | {"options"}
+    assert {name for name in says if f"`{name}`" not in guide} == set()

@@ -4,10 +4,12 @@ import contextlib
 import importlib.util
 import io
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DEVELOPMENT = {"benchmarks", "dev", "reference"}
 PICTURES = ROOT / "docs" / "pictures"
 
 
@@ -42,8 +44,10 @@ def test_the_picture_is_of_the_plan_that_is_made_today() -> None:
 
 
 def test_every_extra_is_described() -> None:
-    described = set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
-    assert described == {"hdf5", "text", "report", "train", "local"}
+    table = README.split("| extra |")[1].split("\n\n")[0]
+    described = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert sorted(described) == sorted(project["optional-dependencies"].keys() - DEVELOPMENT)
 
 
 def test_links_lead_to_files() -> None:

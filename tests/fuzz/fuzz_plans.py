@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.fuzz.random_plans import changed, random_replicas
-from tests.oracles.execute_plans import plans_execute
+from tests.oracles.execute_plans import evaluates, plans_execute
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.codec import decode, encode_plans
@@ -58,8 +58,10 @@ def error_of(plans: Sequence[RankPlan]) -> PlanError | None:
 def _try_change(draw: random.Random, replicas: list[list[RankPlan]]) -> tuple[str, str]:
     which = draw.randrange(len(replicas))
     name, replica = changed(draw, replicas[which])
-    plans = [plan for k, r in enumerate(replicas) for plan in (replica if k == which else r)]
-    works, error = _works(replica), error_of(plans)
+    all_replicas = [replica if k == which else r for k, r in enumerate(replicas)]
+    plans = [plan for each in all_replicas for plan in each]
+    is_one_kind = len(set(map(evaluates, all_replicas))) == 1
+    works, error = _works(replica) and is_one_kind, error_of(plans)
     assert works == (error is None), f"{name}: works: {works}, check: {error}\n{grid(plans)}"
     return name, "works and passes" if works else "is broken and refused"
 

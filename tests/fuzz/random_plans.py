@@ -41,16 +41,21 @@ _COMPUTING: Sequence[Callable[[int], Instruction]] = (
 def random_replicas(draw: random.Random) -> list[list[RankPlan]]:
     """The plans of 1 to 3 replicas of up to 6 stages, by stage; memory is tight."""
     n_stages = draw.randint(1, 6)
+    kinds = tuple(PassKind)[: draw.choice([1, 2, 3])]
     return [
-        _random_pipeline(draw, replica, n_stages, n_microbatches=draw.randint(0, 7))
+        _random_pipeline(draw, replica, n_stages, draw.randint(len(kinds) == 1, 7), kinds)
         for replica in range(draw.choice([1, 1, 2, 3]))
     ]
 
 
 def _random_pipeline(
-    draw: random.Random, replica: int, n_stages: int, n_microbatches: int
+    draw: random.Random,
+    replica: int,
+    n_stages: int,
+    n_microbatches: int,
+    kinds: Sequence[PassKind],
 ) -> list[RankPlan]:
-    schedule, timeline = _random_schedule(draw, n_stages, n_microbatches)
+    schedule, timeline = _random_schedule(draw, n_stages, n_microbatches, kinds)
     ranks = range(replica * n_stages, (replica + 1) * n_stages)
     rows = place_transfers(schedule, timeline, ranks)
     plans = [
@@ -67,10 +72,9 @@ def _random_memory(draw: random.Random, plan: RankPlan) -> MemoryPlan:
 
 
 def _random_schedule(
-    draw: random.Random, n_stages: int, n_microbatches: int
+    draw: random.Random, n_stages: int, n_microbatches: int, kinds: Sequence[PassKind]
 ) -> tuple[Schedule, Timeline]:
     """Any order in which the passes can run, and times that often coincide."""
-    kinds = tuple(PassKind)[: draw.choice([2, 3])]
     pairs = [(kind, i) for kind in kinds for i in range(n_microbatches)]
     needs = {
         (s, Pass(*pair)): inputs_of(s, Pass(*pair), n_stages)

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.job.mismatch import check_interface, check_world, library_name
+from dynapipe_hpc.job.mismatch import check_interface, check_threads, check_world, library_name
 from dynapipe_hpc.job.started import Started
 
 OPEN_MPI = "Open MPI v5.0.11, package: Open MPI, ident: 5.0.11, Sep 16, 2026\0"
@@ -68,3 +68,10 @@ def test_pmix_is_refused_where_mpich_lacks_it(launcher: str) -> None:
 )
 def test_other_interfaces_are_left_to_the_library(interface: str | None, version: str) -> None:
     check_interface(started("srun", interface), version)
+
+
+def test_an_mpi_with_too_little_for_threads_is_refused() -> None:
+    check_threads("multiple", OPEN_MPI)
+    told = r"needs MPI_THREAD_MULTIPLE, but Open MPI v5\.\S+ grants MPI_THREAD_SERIALIZED; load"
+    with pytest.raises(InputError, match=told):
+        check_threads("serialized", OPEN_MPI)

@@ -12,9 +12,13 @@ ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 def start(folder: Path, n_ranks: int | None, *arguments: str) -> "subprocess.Popen[str]":
     """Starts a verb in a folder: on ranks of mpiexec, or as a process alone."""
+    return _start(folder, n_ranks, str(BIN / "dynapipe-hpc"), *arguments)
+
+
+def _start(folder: Path, n_ranks: int | None, *command: str) -> "subprocess.Popen[str]":
     launch = [] if n_ranks is None else [str(BIN / "mpiexec"), "-n", str(n_ranks)]
     return subprocess.Popen(
-        [*launch, str(BIN / "dynapipe-hpc"), *arguments],
+        [*launch, *command],
         cwd=folder,
         env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -27,7 +31,18 @@ def finish(
     folder: Path, n_ranks: int | None, *arguments: str, limit_s: float = 250
 ) -> "subprocess.CompletedProcess[str]":
     """As `start`, to the end."""
-    with start(folder, n_ranks, *arguments) as job:
+    return _ended(start(folder, n_ranks, *arguments), limit_s)
+
+
+def finish_program(
+    folder: Path, n_ranks: int, program: str, *arguments: str, limit_s: float = 250
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a program of several verbs in a folder on ranks of mpiexec, to the end."""
+    return _ended(_start(folder, n_ranks, sys.executable, "-c", program, *arguments), limit_s)
+
+
+def _ended(started: "subprocess.Popen[str]", limit_s: float) -> "subprocess.CompletedProcess[str]":
+    with started as job:
         try:
             out, err = job.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:

@@ -12,10 +12,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.jobs.command_line import BIN, ROOT
+from tests.jobs.mpi_implementations import LIBRARY, OPEN_MPI
 
 from dynapipe_hpc.job.process_state import state_of
 
 RUN = (str(BIN / "dynapipe-hpc"), "run", "config.toml")
+_SETTINGS = {"OMP_NUM_THREADS": "1"}
 _MARK = "DYNAPIPE_HPC_TEST_JOB"
 _PAUSE_S = 0.05
 
@@ -46,16 +48,28 @@ class RealJob:
     """Ranks under mpiexec, in the folder that holds their files."""
 
     def __init__(
-        self, folder: Path, n_ranks: int, *command: str, env: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        n_ranks: int,
+        *command: str,
+        env: Mapping[str, str] | None = None,
+        mpi: Path = OPEN_MPI,
     ) -> None:
         self._mark = uuid4().hex
         self._folder = folder
         self._outputs = [folder / f"{self._mark}.out", folder / f"{self._mark}.err"]
         out, err = (path.open("w") for path in self._outputs)
         self.process = subprocess.Popen(
-            [str(BIN / "mpiexec"), "-n", str(n_ranks), *command],
+            [str(mpi / "mpiexec"), "-n", str(n_ranks), *command],
             cwd=folder,
-            env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1", **(env or {}), _MARK: self._mark},
+            env={
+                **os.environ,
+                **ROOT,
+                **_SETTINGS,
+                **LIBRARY[mpi],
+                **(env or {}),
+                _MARK: self._mark,
+            },
             stdout=out,
             stderr=err,
         )
@@ -76,8 +90,7 @@ class RealJob:
 
     def pid_of(self, rank: int) -> int:
         """The process of a rank."""
-        wanted = f"PMIX_RANK={rank}".encode()
-        (pid,) = (pid for pid, env in self._marked() if wanted in env)
+        (pid,) = (pid for pid, env in self._marked() if _is_rank(rank, env))
         return pid
 
     def send(self, rank: int, number: signal.Signals) -> None:
@@ -86,9 +99,8 @@ class RealJob:
 
     def kill_rank(self, rank: int) -> bool:
         """Kills a rank as soon as it is there; returns false if the job has ended before."""
-        wanted = f"PMIX_RANK={rank}".encode()
         while self.process.poll() is None:
-            for pid in [pid for pid, env in self._marked() if wanted in env]:
+            for pid in [pid for pid, env in self._marked() if _is_rank(rank, env)]:
                 os.kill(pid, signal.SIGKILL)
                 return True
             time.sleep(_PAUSE_S)
@@ -126,12 +138,21 @@ class RealJob:
                 yield int(folder.name), env
 
 
+def _is_rank(rank: int, env: list[bytes]) -> bool:
+    """Whether Open MPI's launcher, or MPICH's, gave a process this rank."""
+    return not {f"PMIX_RANK={rank}".encode(), f"PMI_RANK={rank}".encode()}.isdisjoint(env)
+
+
 @contextmanager
 def real_job(
-    folder: Path, n_ranks: int, *command: str, env: Mapping[str, str] | None = None
+    folder: Path,
+    n_ranks: int,
+    *command: str,
+    env: Mapping[str, str] | None = None,
+    mpi: Path = OPEN_MPI,
 ) -> Iterator[RealJob]:
-    """Starts a job; nothing of it survives the block."""
-    job = RealJob(folder, n_ranks, *command, env=env)
+    """Starts a job with the launcher and library of `mpi`; nothing of it survives the block."""
+    job = RealJob(folder, n_ranks, *command, env=env, mpi=mpi)
     try:
         yield job
     finally:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
 from dynapipe_hpc.models import attention as seam
@@ -57,6 +58,21 @@ def test_a_position_sees_itself_and_what_comes_before() -> None:
 def documents_of(*lengths: int) -> Documents:
     offsets = tuple(accumulate(lengths, initial=0))
     return Documents(offsets, torch.tensor(offsets, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("kernel", [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
+@pytest.mark.parametrize("n_documents", [0, 3])
+def test_neighbouring_heads_share_keys_and_values(kernel: SDPBackend, n_documents: int) -> None:
+    rows = [random_heads(15, seed).transpose(0, 1)[:1] for seed in range(3)]
+    query = torch.cat([random_heads(15, seed)[:1, :2] for seed in range(3, 6)], 1)
+    key, value = (torch.cat([x, x.flip(1)], 1)[:, 1:] for x in rows[:2])
+    assert (query.shape[1], key.shape[1]) == (6, 3)
+    documents = documents_of(*[5] * n_documents) if n_documents else None
+    keys, values = (torch.stack([x, x], 2).flatten(1, 2) for x in (key, value))
+    with sdpa_kernel(kernel):
+        found = causal_attention(query, key, value, documents)
+        wanted = causal_attention(query, keys, values, documents)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
 
 
 def random_row(tokens: int) -> tuple[Tensor, Tensor, Tensor]:

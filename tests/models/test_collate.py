@@ -20,6 +20,9 @@ class CountingTokens:
         numbers = np.arange(10, dtype=np.uint16) + first
         return numbers[:input_tokens], numbers[5 : 5 + target_tokens]
 
+    def first_token(self, sample_id: int) -> int:
+        return sample_id
+
 
 SAMPLES = {s.sample_id: s for s in (Sample(1, 2, 1), Sample(2, 0, 2), Sample(3, 1, 1))}
 TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, CountingTokens(), START)

@@ -4,19 +4,24 @@ No tensor has a value there, so a host that reads one, which on a GPU would wait
 fails. Attention and norms keep what the kernels of a GPU do.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.examples.training_case import name_of
+from torch import Tensor
 from torch.autograd import Function
+from torch.nn import functional
 
+from dynapipe_hpc.architecture.llama import Llama
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models import attention, family, seen
-from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.gpt import GptBatch
+from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
@@ -25,12 +30,31 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.live_memory import LiveMemory
 
 META, ELEMENT_BYTES = torch.device("meta"), 2
 GPT_6B7 = ModelShape(
-    n_layers=1, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50_304, max_tokens=2048
+    n_layers=1,
+    hidden_size=4096,
+    n_heads=32,
+    ffn_size=16384,
+    vocab_size=50_304,
+    max_tokens=2048,
+    dropout=0.1,
+)
+QWEN3_8B = ModelShape(
+    family="llama",
+    n_layers=1,
+    hidden_size=4096,
+    n_heads=32,
+    n_kv_heads=8,
+    head_size=128,
+    ffn_size=12_288,
+    vocab_size=151_936,
+    max_tokens=2048,
+    qk_norm=True,
 )
 T5_11B = ModelShape(
     family="t5",
@@ -42,6 +66,21 @@ T5_11B = ModelShape(
     vocab_size=50_304,
     max_tokens=2048,
 )
+FLAN_XXL = ModelShape(
+    family="t5",
+    n_layers=3,
+    n_decoder_layers=2,
+    hidden_size=4096,
+    n_heads=64,
+    head_size=64,
+    ffn_size=10_240,
+    gated=True,
+    tied_head=False,
+    vocab_size=32_128,
+    max_tokens=2048,
+    dropout=0.1,
+)
+SHAPES = (GPT_6B7, QWEN3_8B, T5_11B, FLAN_XXL)
 
 
 class Sizes(NamedTuple):
@@ -52,7 +91,7 @@ class Sizes(NamedTuple):
     targets: int = 0
 
 
-SIZES = {"gpt": Sizes(4, 2048), "t5": Sizes(16, 512, 512)}
+SIZES = {"gpt": Sizes(4, 2048), "llama": Sizes(4, 2048), "t5": Sizes(16, 512, 512)}
 LONG_INPUTS, LONG_TARGETS = Sizes(4, 2048, 256), Sizes(2, 512, 2048)
 
 
@@ -100,8 +139,8 @@ class FusedNorm(Function):
         return torch.empty_like(gradients[0]), torch.empty_like(context.saved_tensors[1])
 
 
-def fused_norm(norm: nn.RMSNorm, values: Tensor) -> Tensor:
-    normed: Tensor = FusedNorm.apply(values, norm.weight)  # type: ignore[no-untyped-call]
+def fused_norm(values: Tensor, _: Sequence[int], weight: Tensor, __: float) -> Tensor:
+    normed: Tensor = FusedNorm.apply(values, weight)  # type: ignore[no-untyped-call]
     return normed
 
 
@@ -109,21 +148,24 @@ def fused_norm(norm: nn.RMSNorm, values: Tensor) -> Tensor:
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the kernels of a GPU, and draws no weights, as there is nowhere to put them."""
     monkeypatch.setattr(family, "initialize", lambda *_: None)
-    monkeypatch.setattr(nn.RMSNorm, "forward", fused_norm)
+    monkeypatch.setattr(functional, "rms_norm", fused_norm)
     for module in (attention, seen):
         monkeypatch.setattr(module, "attention", fused)
 
 
-def batch_of(sizes: Sizes) -> GptBatch | PairBatch:
+def batch_of(sizes: Sizes) -> DecoderBatch | PairBatch:
+    """With keys, by which only models with dropout drop."""
+
     def ids(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.int64, device=META)
 
     rows = ids(sizes.rows, sizes.tokens)
     if not sizes.targets:
         tokens = TokenBatch(rows, ids(*rows.shape), ids(*rows.shape).double())
-        return GptBatch((sizes.rows, sizes.tokens), None, tokens)
+        return DecoderBatch((sizes.rows, sizes.tokens), None, tokens, ids(*rows.shape))
     read, labels, weights = (ids(sizes.rows, sizes.targets) for _ in range(3))
-    return PairBatch(None, True, rows, ids(sizes.rows), read, labels, weights.double())
+    keys = (ids(*rows.shape), ids(*read.shape))
+    return PairBatch(None, True, rows, ids(sizes.rows), read, labels, weights.double(), keys)
 
 
 class OneOf(OneShard):
@@ -143,20 +185,20 @@ class OneOf(OneShard):
 ALONE = Cluster(device_memory_bytes=1)
 
 
+def stage_of(shape: ModelShape, cluster: Cluster = ALONE) -> StageOfFamily:
+    layers, shards = range(shape.n_all_layers), OneOf(cluster)
+    return family_of(shape)(
+        shape, layers, first=True, last=True, shards=shards, dtype=torch.bfloat16, device=META
+    )
+
+
 def measured(
     shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE, sizes: Sizes | None = None
 ) -> Memory:
     """Memory of a forward and a backward pass of a stage that holds the model."""
-    layers = range(shape.n_all_layers)
-    stage = family_of(shape)(
-        shape,
-        layers,
-        first=True,
-        last=True,
-        shards=OneOf(cluster),
-        dtype=torch.bfloat16,
-        device=META,
-    )
+    stage = stage_of(shape, cluster)
+    if shape.family == "llama":  # whose speeds of turning stay
+        Angles.of(Llama(shape), torch.arange(1, device=META), torch.bfloat16)
     FlatParameters(stage)
     batch = batch_of(sizes or SIZES[shape.family])
     with LiveMemory() as live:
@@ -167,30 +209,70 @@ def measured(
     return Memory(kept, live.peak_bytes)
 
 
+def estimated(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> AnalyticCost:
+    config = AnalyticConfig(element_bytes=ELEMENT_BYTES, recompute=(mode.text,))
+    placement = Placement.equal_shares(shape.n_all_layers, n_stages=1)
+    return AnalyticCost(shape, placement, cluster, config)
+
+
+def shapes_of(sizes: Sizes) -> Shapes:
+    return Shapes.padded(*np.array(sizes)[:, np.newaxis])
+
+
 def planned(
     shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE, sizes: Sizes | None = None
 ) -> Memory:
-    config = AnalyticConfig(element_bytes=ELEMENT_BYTES, recompute=(mode.text,))
-    placement = Placement.equal_shares(shape.n_all_layers, n_stages=1)
-    model = AnalyticCost(shape, placement, cluster, config)
-    of_rows = np.array(sizes or SIZES[shape.family])
-    costs = model.stage_costs(Shapes.padded(*of_rows[:, np.newaxis]), mode)
+    costs = estimated(shape, mode, cluster).stage_costs(
+        shapes_of(sizes or SIZES[shape.family]), mode
+    )
     stored = costs.stored_bytes.item()
     transient = (costs.forward_transient_bytes, costs.backward_transient_bytes)
     return Memory(stored, stored + max(each.item() for each in transient))
 
 
-@pytest.mark.parametrize("shape", [GPT_6B7, T5_11B], ids=lambda shape: shape.family)
+@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 def test_a_full_size_stage_needs_the_memory_that_plans_count_on(
     shape: ModelShape, mode: Recompute
 ) -> None:
     found, plan = measured(shape, mode), planned(shape, mode)
     a_side = 8192 * shape.hidden_size * ELEMENT_BYTES
-    assert found.kept == pytest.approx(plan.kept, rel=0.02, abs=2.1 * a_side)
+    assert found.kept == pytest.approx(plan.kept, rel=0.02, abs=2.3 * a_side)
     # Where less is kept, estimates assume that recomputation and the largest part coincide.
     most = 1.1 if mode is Recompute.NONE else 1.6
     assert found.peak / 1.1 <= plan.peak <= most * found.peak
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
+def test_an_evaluation_needs_no_more_memory_than_its_plans_count_on(shape: ModelShape) -> None:
+    stage, sizes = stage_of(shape), SIZES[shape.family]
+    with torch.no_grad(), LiveMemory() as live:
+        stage.run(None, batch_of(sizes), Recompute.NONE)
+    for mode in Recompute:
+        costs = ForwardOnly(estimated(shape, mode)).stage_costs(shapes_of(sizes))
+        plan = costs.forward_transient_bytes.item()
+        assert live.peak_bytes <= plan, mode
+    assert plan <= 1.6 * live.peak_bytes
+
+
+NARROW = {"hidden_size": 256, "n_heads": 4, "head_size": 64, "ffn_size": 512, "vocab_size": 512}
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "n_bytes"),
+    [(GPT_6B7, Sizes(256, 512), 8 * 2**23), (T5_11B, Sizes(8, 128, 128), 8 * 8 * 128 * 512)],
+    ids=["many", "few"],
+)
+def test_masks_of_dropout_are_planned_while_they_are_made_and_kept_nowhere(
+    shape: ModelShape, sizes: Sizes, n_bytes: int
+) -> None:
+    # Eight bytes for each number that is dropped or not, of up to 2^23 at a time. Without them
+    # the peak may be elsewhere.
+    none, some = (shape.model_copy(update=NARROW | {"dropout": rate}) for rate in (None, 0.1))
+    for memory in (measured, planned):
+        without, with_masks = (memory(each, Recompute.FULL, sizes=sizes) for each in (none, some))
+        assert with_masks.kept == without.kept
+        assert with_masks.peak - without.peak == pytest.approx(n_bytes, rel=0.13)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +292,10 @@ def test_what_long_rows_add_to_scores_is_planned_with_its_gradients(
 
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 def test_a_shard_keeps_what_plans_count_on(mode: Recompute) -> None:
-    kept = {}
+    kept, shape = {}, GPT_6B7.model_copy(update={"dropout": None})
     for spread in (False, True):
         cluster = Cluster(n_shards=8, sequence_parallel=spread, device_memory_bytes=1)
-        found, plan = measured(GPT_6B7, mode, cluster), planned(GPT_6B7, mode, cluster)
+        found, plan = measured(shape, mode, cluster), planned(shape, mode, cluster)
         assert found.kept == pytest.approx(plan.kept, rel=0.02)
         assert found.peak <= plan.peak <= 1.5 * found.peak
         kept[spread] = found.kept

@@ -15,11 +15,16 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 SHAPE = ModelShape(n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
 
 
-def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[GptStage]:
-    placement = Placement.equal_shares(SHAPE.n_layers, n_stages)
+TIED = SHAPE.model_copy(update={"tied_head": True, "norm_epsilon": 1e-2})
+
+
+def stages(
+    n_stages: int, dtype: torch.dtype = torch.float64, shape: ModelShape = SHAPE
+) -> list[GptStage]:
+    placement = Placement.equal_shares(shape.n_layers, n_stages)
     return [
         GptStage(
-            SHAPE,
+            shape,
             placement.layers[stage],
             first=stage == 0,
             last=stage == n_stages - 1,
@@ -40,20 +45,26 @@ TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, RandomTokens(), S
 ROWS = {"padded": ((1,), (2,), (3,)), "packed": ((1, 2), (3,))}
 
 
+@pytest.mark.parametrize("shape", [SHAPE, TIED], ids=["own head", "tied head"])
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS.keys())
-def test_the_loss_is_that_of_the_model_written_out(rows: tuple[tuple[int, ...], ...]) -> None:
-    (whole,) = stages(1)
+def test_the_loss_is_that_of_the_model_written_out(
+    shape: ModelShape, rows: tuple[tuple[int, ...], ...]
+) -> None:
+    (whole,) = stages(1, shape=shape)
     for seed, weight in enumerate(whole.parameters()):  # zeros and ones would hide much
         torch.nn.init.normal_(weight, std=0.5, generator=torch.manual_seed(seed))
     weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
     microbatch = MicroBatch(rows, 24)
     batch = whole.collate(microbatch, TOKENS)
     found = whole.run(None, batch, Recompute.NONE)
-    expected = sum(weighted_loss(weights, row) for row in rows)
+    epsilon = shape.norm_epsilon or 1e-5
+    expected = sum(weighted_loss(weights, row, epsilon) for row in rows)
     assert found.item() == pytest.approx(expected, rel=1e-12)
 
 
-def weighted_loss(weights: dict[str, npt.NDArray[np.float64]], row: tuple[int, ...]) -> float:
+def weighted_loss(
+    weights: dict[str, npt.NDArray[np.float64]], row: tuple[int, ...], epsilon: float
+) -> float:
     """Of the samples of a row, each read behind a start token."""
     tokens, labels, counts = [], [], []
     for sample in (SAMPLES[i] for i in row):
@@ -64,19 +75,31 @@ def weighted_loss(weights: dict[str, npt.NDArray[np.float64]], row: tuple[int, .
         tokens += [START, *own[:-1]]
         labels += own
         counts += [0.0] * len(inputs) + [TOKENS.weights[sample.sample_id]] * len(targets)
-    of_labels = losses(weights, SHAPE.n_layers, SHAPE.n_heads, tokens, labels)
+    of_labels = losses(weights, SHAPE.n_layers, SHAPE.n_heads, tokens, labels, epsilon)
     return sum(loss * count for loss, count in zip(of_labels, counts, strict=True))
 
 
+@pytest.mark.parametrize("shape", [SHAPE, TIED], ids=["own head", "tied head"])
 @pytest.mark.parametrize("n_stages", [2, 3, 4])
-def test_every_split_starts_with_the_bits_of_the_whole_model(n_stages: int) -> None:
-    (whole,) = stages(1)
-    parts: dict[str, torch.Tensor] = {}
-    for stage in stages(n_stages):
-        parts |= stage.state_dict()
-    assert parts.keys() == whole.state_dict().keys()
-    for name, weight in whole.state_dict().items():
-        assert torch.equal(parts[name], weight), name
+def test_every_split_starts_with_the_bits_of_the_whole_model(
+    shape: ModelShape, n_stages: int
+) -> None:
+    (whole,) = stages(1, shape=shape)
+    parts = [stage.state_dict() for stage in stages(n_stages, shape=shape)]
+    assert {name for part in parts for name in part} == whole.state_dict().keys()
+    for part in parts:
+        for name, weight in part.items():
+            assert torch.equal(weight, whole.state_dict()[name]), name
+
+
+def test_the_last_stage_of_a_tied_model_holds_the_vectors_of_tokens_and_no_positions() -> None:
+    first, last = (stage.state_dict().keys() for stage in stages(2, shape=TIED))
+    assert [name for name in last if not name.startswith("layers.")] == [
+        "embedding.tokens.weight",
+        "head.norm.weight",
+        "head.norm.bias",
+    ]
+    assert first & last == {"embedding.tokens.weight"}
 
 
 def test_weights_start_alike_in_every_dtype() -> None:
@@ -115,6 +138,8 @@ def test_the_loss_is_the_weighted_sum_of_cross_entropies() -> None:
     tokens, labels = random_tokens(2, 5), random_tokens(2, 5)
     weights = torch.rand(2, 5, generator=torch.manual_seed(1), dtype=torch.float64)
     assert whole.head is not None
+    assert whole.head.logits is not None
+    assert whole.head.norm is not None
     body = GptStage(SHAPE, range(4), first=True, last=False, seed=3, dtype=torch.float64)
     logits = whole.head.logits(whole.head.norm(body(tokens)))
     chosen = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]

@@ -4,59 +4,24 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS, run, stages_of
 from tests.examples.training_case import (
     SHAPE,
     START_ID,
-    RandomTokens,
     packed,
     padded,
     random_samples,
     unsplit_gradients,
 )
 from tests.oracles.plain_gpt import losses
-from torch import Tensor
 
-from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-
-SAMPLES = [Sample(1, 9, 4), Sample(2, 0, 1), Sample(3, 0, 20), Sample(4, 3, 10), Sample(5, 2, 3)]
-WEIGHTS = {1: 0.5, 2: 2.0, 3: 0.125, 4: 0.25, 5: 1.0}
-TOKENS = IterationTokens({s.sample_id: s for s in SAMPLES}, WEIGHTS, RandomTokens(), START_ID)
 
 
 def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[GptStage]:
-    """A model whose weights are large enough to show every mistake."""
-    placement = Placement.equal_shares(SHAPE.n_layers, n_stages)
-    pipeline = [
-        GptStage(
-            SHAPE,
-            placement.layers[stage],
-            first=stage == 0,
-            last=stage == n_stages - 1,
-            dtype=torch.float64,
-        )
-        for stage in range(n_stages)
-    ]
-    for stage in pipeline:
-        for name, weight in stage.named_parameters():
-            seed = sum(name.encode())
-            torch.nn.init.normal_(weight, std=0.5, generator=torch.manual_seed(seed))
-        stage.to(dtype)
-    return pipeline
-
-
-def run(
-    pipeline: list[GptStage], microbatch: MicroBatch, mode: Recompute = Recompute.NONE
-) -> Tensor:
-    """The loss, or the activation if the last stage is missing."""
-    activation = None
-    for stage in pipeline:
-        activation = stage.run(activation, stage.collate(microbatch, TOKENS), mode)
-    assert activation is not None
-    return activation
+    return stages_of(GptStage, SHAPE, n_stages, dtype)
 
 
 @pytest.mark.parametrize("fill", [0, 7])

@@ -20,15 +20,21 @@ SIDES = pytest.mark.parametrize("side", ["encoder", "decoder"])
 
 
 @SIDES
-def test_near_distances_have_buckets_of_their_own_and_far_ones_share(side: str) -> None:
-    distances = torch.arange(-300, 301)
-    found = buckets(distances, causal=side == "decoder")
-    assert found.tolist() == [bucket(distance, side) for distance in range(-300, 301)]
+@pytest.mark.parametrize("sizes", [(32, 128), (10, 40), (4, 3)])
+def test_near_distances_have_buckets_of_their_own_and_far_ones_share(
+    side: str, sizes: tuple[int, int]
+) -> None:
+    found = buckets(torch.arange(-300, 301), *sizes, causal=side == "decoder")
+    assert found.tolist() == [bucket(distance, side, *sizes) for distance in range(-300, 301)]
 
 
 @SIDES
-def test_every_pair_of_positions_gets_the_number_of_its_distance(side: str) -> None:
-    bias = RelativeBias(SHAPE, ONE_SHARD, causal=side == "decoder")
+@pytest.mark.parametrize("sizes", [(32, 128), (10, 40)])
+def test_every_pair_of_positions_gets_the_number_of_its_distance(
+    side: str, sizes: tuple[int, int]
+) -> None:
+    shape = SHAPE.model_copy(update=dict(zip(("n_buckets", "max_distance"), sizes, strict=True)))
+    bias = RelativeBias(shape, ONE_SHARD, causal=side == "decoder")
     torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(1))
     numbers = bias(40)
     assert numbers.shape == (1, 3, 40, 40)
@@ -37,4 +43,4 @@ def test_every_pair_of_positions_gets_the_number_of_its_distance(side: str) -> N
         if side == "decoder" and j > i:
             assert found == -torch.inf
         else:
-            assert found == bias.weight[bucket(j - i, side), head].item()
+            assert found == bias.weight[bucket(j - i, side, *sizes), head].item()

@@ -8,6 +8,7 @@ from tests.jobs.local_shards import of_stream, on_shards
 from torch import Tensor
 from torch.nn import functional
 
+from dynapipe_hpc.models.sharding.adapters import Adapters
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 
@@ -25,6 +26,7 @@ def random(*size: int, seed: int) -> Tensor:
 class LinearMap(NamedTuple):
     weight: Tensor
     bias: Tensor | None
+    adapters: Adapters = Adapters()
 
     def __call__(self, values: Tensor, /) -> Tensor:
         return functional.linear(values, self.weight, self.bias)

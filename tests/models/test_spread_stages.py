@@ -10,8 +10,8 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -32,9 +32,9 @@ def drawn(*size: int, seed: int) -> Tensor:
     return torch.randn(size, dtype=torch.float64, generator=stream)
 
 
-def batch_of(shape: ModelShape) -> GptBatch | PairBatch:
+def batch_of(shape: ModelShape) -> DecoderBatch | PairBatch:
     if shape.family == "gpt":
-        return GptBatch((ROWS, TOKENS), None, None)
+        return DecoderBatch((ROWS, TOKENS), None, None)
     read, weights = torch.arange(ROWS * TARGETS).view(ROWS, TARGETS), torch.ones(ROWS, TARGETS)
     inputs = torch.ones(ROWS, TOKENS, dtype=torch.int64)
     return PairBatch(None, True, inputs, torch.tensor([5, 2, 4]), read, read, weights)

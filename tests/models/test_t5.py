@@ -37,6 +37,9 @@ class RandomTokens:
         tokens = stream.integers(0, 30, 400)
         return tokens[:input_tokens], tokens[200 : 200 + target_tokens]
 
+    def first_token(self, sample_id: int) -> int:
+        return sample_id
+
 
 TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, RandomTokens(), START)
 
@@ -71,8 +74,18 @@ def loss_of(pipeline: list[T5Stage], microbatch: MicroBatch) -> torch.Tensor:
 PADDED = MicroBatch(((1,), (2,), (3,)), 144, target_tokens=16)
 
 
-def test_the_loss_is_that_of_the_model_written_out() -> None:
-    (whole,) = stages(1)
+GATED = SHAPE.model_copy(update={"gated": True})
+OTHER_HEAD = SHAPE.model_copy(update={"tied_head": False})
+UNEQUAL = SHAPE.model_copy(update={"n_layers": 4, "n_decoder_layers": 2})
+OTHER_SIZES = SHAPE.model_copy(
+    update={"n_buckets": 10, "max_distance": 40, "norm_epsilon": 1e-2, "tied_head": True}
+)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, GATED, OTHER_HEAD, UNEQUAL, OTHER_SIZES])
+def test_the_loss_is_that_of_the_model_written_out(shape: ModelShape) -> None:
+    layers = range(shape.n_all_layers)
+    whole = T5Stage(shape, layers, first=True, last=True, seed=3, dtype=torch.float64)
     for bias in (whole.encoder_bias, whole.decoder_bias):  # small ones would hardly be seen
         assert bias is not None
         torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(1))
@@ -82,7 +95,17 @@ def test_the_loss_is_that_of_the_model_written_out() -> None:
         inputs, targets = RandomTokens().read(
             sample.sample_id, sample.input_tokens, sample.target_tokens
         )
-        of_tokens = losses(weights, 3, 2, inputs.tolist(), targets.tolist(), START)
+        of_tokens = losses(
+            weights,
+            shape.n_layers,
+            2,
+            inputs.tolist(),
+            targets.tolist(),
+            START,
+            n_decoder_layers=shape.n_decoder_layers,
+            epsilon=shape.norm_epsilon or 1e-6,
+            max_distance=shape.max_distance or 128,
+        )
         expected += TOKENS.weights[sample.sample_id] * sum(of_tokens)
     assert loss_of([whole], PADDED).item() == pytest.approx(expected, rel=1e-12)
 

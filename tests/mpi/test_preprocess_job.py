@@ -1,5 +1,6 @@
 """Ranks that preprocess together write what one process writes."""
 
+import gzip
 import json
 import resource
 from collections.abc import Sequence
@@ -13,8 +14,11 @@ from mpi4py import MPI
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.verify_dataset import is_intact, verify_dataset
 from dynapipe_hpc.data.text import shard
+from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, PreprocessTotals, preprocess
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Tokenizer
+from dynapipe_hpc.data.text.recipe import Recipe
+from dynapipe_hpc.data.text.records import RecordFormat
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 from dynapipe_hpc.experiment.preprocess.preprocess_job import Preprocessed, preprocess_together
 from dynapipe_hpc.job.end_stopped import STOPPED
 from dynapipe_hpc.job.job import Job
@@ -59,18 +63,22 @@ def together(
     sources: Sequence[Path],
     output: Path,
     options: PreprocessOptions = ONE,
-    tokenizer: Tokenizer | None = None,
+    recipe: Recipe | None = None,
 ) -> Preprocessed:
-    made = preprocess_together(Job(WORLD), sources, output, tokenizer or ByteTokenizer(), options)
+    made = preprocess_together(
+        Job(WORLD), sources, output, recipe or Recipe(ByteTokenizer()), options
+    )
     WORLD.Barrier()
     return made
 
 
-def alone(sources: Sequence[Path], output: Path) -> tuple[PreprocessTotals, str]:
+def alone(
+    sources: Sequence[Path], output: Path, recipe: Recipe | None = None
+) -> tuple[PreprocessTotals, str]:
     """What one process writes: its totals, and the hash of its samples."""
     found = None
     if RANK == 0:
-        totals = preprocess(sources, output, ByteTokenizer(), ONE)
+        totals = preprocess(sources, output, recipe or Recipe(ByteTokenizer()), ONE)
         found = totals, verify_dataset(output)
     made: tuple[PreprocessTotals, str] = WORLD.bcast(found)
     return made
@@ -85,7 +93,7 @@ def ended_with(
 ) -> str:
     """What the job said as it ended on all ranks."""
     with pytest.raises(SystemExit) as raised:
-        preprocess_together(Job(WORLD), sources, output, ByteTokenizer(), options)
+        preprocess_together(Job(WORLD), sources, output, Recipe(ByteTokenizer()), options)
     assert raised.value.code == code
     said = capsys.readouterr().err
     assert (said == "") == (RANK > 0)
@@ -117,6 +125,25 @@ def test_ranks_share_one_large_file(folder: Path, part_bytes: int) -> None:
     assert together([source], folder / "x.h5").n_shards == 3
     _, samples = alone([source], folder / "alone.h5")
     assert verify_dataset(folder / "x.h5") == samples
+
+
+def test_ranks_render_conversations_plain_and_compressed(folder: Path, part_bytes: int) -> None:
+    source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    template = ChatTemplate("t", source)
+    recipe = Recipe(ByteTokenizer(start_id=None), RecordFormat.MESSAGES, template=template)
+    chat = {"messages": [{"role": "assistant", "content": "a b"}, {"role": "user", "content": "c"}]}
+    plain, packed = folder / "a.jsonl", folder / "b.jsonl.gz"
+    if RANK == 0:
+        plain.write_text(f"{json.dumps(chat)}\n" * (2 * part_bytes // 90))
+        packed.write_bytes(gzip.compress(plain.read_bytes()))
+    WORLD.Barrier()
+    made = together([plain, packed], folder / "x.h5", recipe=recipe)
+    assert made.n_shards == 3
+    _, samples = alone([plain, packed], folder / "alone.h5", recipe)
+    assert verify_dataset(folder / "x.h5") == samples
+    with DatasetFile(folder / "x.h5") as dataset:
+        assert dataset.start_id is None
+        assert dataset.spans.of_sample(dataset.n_samples - 1) == [(0, 3), (3, 4)]
 
 
 def test_a_source_named_twice_is_there_twice_and_made_once(folder: Path) -> None:
@@ -260,9 +287,10 @@ def test_ranks_with_different_tokenizers_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = [write_lines(folder / f"{k}.jsonl", 10) for k in range(N_RANKS)]
-    tokenizer = ByteTokenizer(sha256="cd" * 32) if RANK == LAST else ByteTokenizer()
+    other = ByteTokenizer(sha256="cd" * 32)
+    recipe = Recipe(other if RANK == LAST else ByteTokenizer())
     with pytest.raises(SystemExit) as raised:
-        preprocess_together(Job(WORLD), sources, folder / "x.h5", tokenizer, ONE)
+        preprocess_together(Job(WORLD), sources, folder / "x.h5", recipe, ONE)
     assert raised.value.code == 2
     assert ("use the same tokenizer files on all hosts" in capsys.readouterr().err) == (RANK == 0)
 
@@ -299,7 +327,7 @@ def test_a_rank_that_is_asked_to_stop_stops_all_and_the_next_job_goes_on(
             job.stop.asked = SIGUSR1
 
     with pytest.raises(SystemExit) as raised:
-        preprocess_together(job, sources, folder / "x.h5", ByteTokenizer(), ONE, ask)
+        preprocess_together(job, sources, folder / "x.h5", Recipe(ByteTokenizer()), ONE, ask)
     assert raised.value.code == STOPPED
     said = "dynapipe-hpc: stopped by SIGUSR1; start again to continue\n"
     assert capsys.readouterr().err == (said if RANK == 0 else "")

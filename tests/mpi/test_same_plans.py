@@ -18,6 +18,13 @@ def test_ranks_with_plans_of_one_planning_go_on(number: int) -> None:
 
 
 @pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
+@pytest.mark.parametrize("numbers", [(2**64 - 1, 0), (0, 2**64 - 1), (5, 4), (4, 5)])
+def test_one_other_number_is_noticed_on_all_ranks(numbers: tuple[int, int]) -> None:
+    own = numbers[RANK == N_RANKS - 1]
+    assert not Job(WORLD).is_same_on_all(own)
+
+
+@pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
 def test_a_rank_with_a_plan_of_another_planning_ends_the_job(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -32,8 +32,8 @@ def test_one_rank_may_say_why_the_job_ends() -> None:
 
 
 def test_the_largest_number_is_known_to_all() -> None:
-    assert Job(WORLD).largest(0) == 0
-    assert Job(WORLD).largest(15 if RANK == N_RANKS - 1 else 0) == 15
+    assert Job(WORLD).largest([0, -1 - RANK]) == [0, -1]
+    assert Job(WORLD).largest([15 if RANK == N_RANKS - 1 else 0]) == [15]
 
 
 def test_ranks_of_a_host_see_each_other() -> None:
@@ -53,6 +53,10 @@ def test_ranks_of_a_host_see_each_other() -> None:
     positions.close()
 
 
+def starts(rank: int) -> Whereabouts:
+    return Whereabouts(rank, f"n{rank}", "runs", 1.0, 7, "starts", "starts", "", "", waits=False)
+
+
 @pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_ranks_of_other_hosts_answer_unless_they_hang(is_silent: bool) -> None:
@@ -61,7 +65,7 @@ def test_ranks_of_other_hosts_answer_unless_they_hang(is_silent: bool) -> None:
     last = N_RANKS - 1
 
     def tell() -> list[Whereabouts]:
-        return [Whereabouts(RANK, f"n{RANK}", "runs", 1.0, 7, "starts", "", "", waits=False)]
+        return [starts(RANK)]
 
     found = []
     if RANK == 0:
@@ -74,6 +78,37 @@ def test_ranks_of_other_hosts_answer_unless_they_hang(is_silent: bool) -> None:
     expected = [rank for rank in range(1, N_RANKS) if not (is_silent and rank == last)]
     hosts = WORLD.bcast(sorted(where.host for where in found))
     assert hosts == [f"n{rank}" for rank in expected]
+    others.answer(tell)
+    WORLD.Barrier()
+    others.close()
+
+
+@pytest.mark.skipif(N_RANKS < 4, reason="needs two hosts with two ranks")
+@pytest.mark.parametrize("silent", [None, 2])
+def test_one_rank_per_host_is_asked_and_others_only_if_it_hangs(silent: int | None) -> None:
+    """Ranks 0 and 1 are on one host, all others on a second."""
+    here = list(range(2)) if RANK < 2 else list(range(2, N_RANKS))
+    others = OtherHosts(Job(WORLD), here)
+    n_told = 0
+
+    def tell() -> list[Whereabouts]:
+        nonlocal n_told
+        n_told += 1
+        return [starts(rank) for rank in here]
+
+    found = others.ask(tell, longest_s=60.0) if RANK == 0 else []
+    all_are_done = WORLD.Ibarrier()
+    while not all_are_done.Test():
+        if silent != RANK:
+            others.answer(tell)
+        time.sleep(0.01)
+    assert WORLD.bcast([where.rank for where in found]) == list(range(2, N_RANKS))
+    told = WORLD.allgather(n_told)
+    if silent is None:
+        assert told == [0, 0, 1] + [0] * (N_RANKS - 3)
+    else:
+        assert told[:3] == [0, 0, 0]
+        assert sum(told) <= 2
     others.answer(tell)
     WORLD.Barrier()
     others.close()

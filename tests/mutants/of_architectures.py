@@ -13,6 +13,11 @@ SIDES = (f"{CONTRACT}::test_what_a_side_adds_to_scores_is_kept_as_said_and_so_is
 FULL_SIZE = ("tests/models/test_full_size_stage.py",)
 TIED = ("tests/models/test_t5.py::test_every_split_starts_with_the_bits_of_the_whole_model",)
 HELD = ("tests/planner/cost/test_encoder_decoder.py",)
+TIED_WEIGHTS = (f"{CONTRACT}::test_tied_weights_are_those_that_several_stages_hold",)
+T5_LOSS = ("tests/models/test_t5.py::test_the_loss_is_that_of_the_model_written_out",)
+ADAPTED = (KEPT[0], WORK[0])
+HELD_ADAPTERS = ("tests/experiment/test_held_weights.py",)
+FROZEN_IN_TABLE = ("tests/planner/cost/test_lora_costs.py",)
 PLACEMENT = ("tests/architecture/test_placement.py",)
 
 ARCHITECTURES = (
@@ -20,11 +25,21 @@ ARCHITECTURES = (
            "a bias too many", PARAMETERS),
     Mutant("architecture/gpt.py", "positions=sizes.max_tokens", "positions=0",
            "no table of positions", PARAMETERS),
-    Mutant("architecture/t5.py", "N_BUCKETS * n_heads",
-           "N_BUCKETS * sizes.n_heads", "every shard has the biases of all heads", PARAMETERS),
+    Mutant("architecture/t5.py", "self.n_buckets * n_heads",
+           "self.n_buckets * sizes.n_heads", "every shard has the biases of all heads", PARAMETERS),
     Mutant("architecture/t5.py", "attention, crossed, fed_forward", "attention, fed_forward",
            "a decoder does not look at inputs", WORK),
-    Mutant("architecture/blocks.py", "Amount(8 * width * heads)", "Amount(6 * width * heads)",
+    Mutant("architecture/llama.py", "heads + 2 * sources if", "heads + sources if",
+           "values without a bias", PARAMETERS),
+    Mutant("architecture/llama.py", "        sources = self.n_kv_heads * ",
+           "        sources = sizes.n_heads * ", "every head has keys of its own", PARAMETERS),
+    Mutant("architecture/llama.py", '("n_heads", "n_kv_heads",', '("n_heads",',
+           "shards cut heads of keys", ("tests/experiment/test_load.py",)),
+    Mutant("architecture/llama.py", "n_kept=3, n_joined=2", "n_kept=4, n_joined=2",
+           "what a gate gives is kept", KEPT),
+    Mutant("architecture/blocks.py", "(3 if is_normed else 2) * both", "2 * both",
+           "norms of queries and keys keep nothing", KEPT),
+    Mutant("architecture/blocks.py", "Amount(4 * width * both)", "Amount(3 * width * both)",
            "no output map of attention", WORK),
     Mutant("architecture/blocks.py", "Amount(4 * width * heads, 4 * width * heads)",
            "Amount(8 * width * heads)", "keys and values are made of targets", WORK),
@@ -34,8 +49,14 @@ ARCHITECTURES = (
            "a backward pass takes three forward passes", WORK),
     Mutant("architecture/blocks.py", "(Recompute.SELECTIVE, Recompute.FULL)", "(Recompute.FULL,)",
            "selective recomputation keeps attention", REPEATED),
-    Mutant("architecture/t5.py", "vectors=width, n_kept=1", "vectors=width, n_kept=2",
-           "a ReLU keeps what enters it", KEPT),
+    Mutant("architecture/t5.py", "else (1, 1)", "else (2, 1)", "a ReLU keeps what enters it", KEPT),
+    Mutant("architecture/t5.py", "(3, 2) if sizes.gated", "(4, 2) if sizes.gated",
+           "a gate keeps its function's output", KEPT),
+    Mutant("architecture/t5.py", "self.sizes.n_decoder_layers or n_encoders", "n_encoders",
+           "a decoder is as deep as its encoder",
+           ("tests/models/test_t5.py::test_the_loss_is_that_of_the_model_written_out",)),
+    Mutant("architecture/t5.py", "(EMBEDDING, HEAD) if self.tied_head else (EMBEDDING,)",
+           "(EMBEDDING, HEAD)", "every head has a copy of the embedding", TIED_WEIGHTS),
     Mutant("architecture/blocks.py", "Amount(2 * n_kept * width * inner)",
            "Amount(4 * width * inner)", "both maps around a ReLU defer", DEFERRED),
     Mutant("architecture/blocks.py", "kept=Amount(2 * stream + 2 * heads, 2 * heads)",
@@ -45,6 +66,16 @@ ARCHITECTURES = (
     Mutant("architecture/blocks.py", "gradient_term=Amount(per_own_pair=heads)",
            "gradient_term=Amount()", "attention adds to the gradient of its bias in place",
            FULL_SIZE),
+    Mutant("planner/cost/analytic.py", "transient + passing + masks", "transient + masks",
+           "what is recomputed takes no room when it is first made", FULL_SIZE),
+    Mutant("planner/cost/analytic.py", "                + masks\n", "", "masks take no room",
+           FULL_SIZE),
+    Mutant("planner/cost/analytic.py", "mask_bytes).clip(max=MOST_MASK_BYTES)", "mask_bytes)",
+           "masks are made all at once", FULL_SIZE),
+    Mutant("architecture/t5.py", "max(masked, inner) if masked", "masked if masked",
+           "no masks between the maps of feed-forward", FULL_SIZE),
+    Mutant("models/dropout.py", "(numbers >> 16).bitwise_and_(0xFFFF)).mul_",
+           "(numbers >> 16) & 0xFFFF).mul_", "a hash takes half as much room again", FULL_SIZE),
     Mutant("planner/cost/analytic.py", "largest.backward_transient_bytes + added.sum_bytes",
            "largest.backward_transient_bytes", "the gradient of a bias is not held", FULL_SIZE),
     Mutant("planner/cost/tokens.py", "own * (targets + inputs), rows * square, square)",
@@ -69,4 +100,17 @@ ARCHITECTURES = (
            "the stage with the head takes the remainder", PLACEMENT),
     Mutant("architecture/placement.py", "first=stage == 0", "first=False",
            "no stage has the embedding", PLACEMENT),
+    # adapters
+    Mutant("architecture/adapted.py", "else maps.kept.times(-1)", "else NOTHING",
+           "inputs of frozen maps are kept", ADAPTED),
+    Mutant("architecture/adapted.py", ", spared=of_block.linear", "",
+           "frozen weights have gradients",
+           ("tests/contract/test_architectures.py::test_work_is_what_torch_counts_in_products",)),
+    Mutant("architecture/adapted.py", "        frozen=block.parameters,\n        largest",
+           "        largest", "weights beside adapters have a state", HELD_ADAPTERS),
+    Mutant("planner/cost/profiled.py", "return trained + self._held.frozen", "return trained",
+           "measured costs count no frozen weights", FROZEN_IN_TABLE),
+    Mutant("planner/cost/table/profile_table.py", '*shape.architecture.fingerprint, "lora")',
+           "*shape.architecture.fingerprint)", "costs of a model without adapters are taken",
+           FROZEN_IN_TABLE),
 )  # fmt: skip

@@ -6,19 +6,27 @@ from tests.mutants.pipelines import T5_PIPELINE
 CODEC = ("tests/plan/test_codec.py",)
 CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
 PLANS = ("tests/planner/test_make_plans.py",)
+EVALUATION = ("tests/planner/test_evaluation_plans.py",)
 FRONT = ("tests/planner/test_plan_iteration.py",)
 RUN = ("tests/executor/test_run.py",)
 BUFFERS = ("tests/executor/transport/test_torch_buffers.py",)
 GROUPS = ("tests/executor/transport/test_torch_groups.py",)
 FEED = ("tests/experiment/run/test_plan_feed.py",)
 PROGRESS = ("tests/experiment/watch/test_device_progress.py",)
+WHEREABOUTS = ("tests/experiment/watch/test_whereabouts.py",)
+TABLE = ("tests/experiment/watch/test_table.py",)
 LOCAL = ("tests/executor/transport/test_local_transport.py",)
 TRANSPORT = ("tests/contract/test_transport.py",)
 COLLECTIVES = ("tests/contract/test_collectives.py",)
 STATE = ("tests/planner/cost/test_model_state.py", "tests/planner/cost/test_analytic.py")
 HELD = tuple(
     f"tests/experiment/test_held_weights.py::test_static_memory_is_what_a_rank_keeps[{case}]"
-    for case in ("gpt-1-1-1-bfloat16", "t5-1-1-0-float32", "t5-2-1-0-float32")
+    for case in (
+        "gpt-1-1-1-bfloat16",
+        "tied gpt-2-2-0-float32",
+        "t5-1-1-0-float32",
+        "t5-2-1-0-float32",
+    )
 )
 BUNDLES = tuple(
     f"tests/planner/batch/windows/test_bundles.py::{test}"
@@ -41,6 +49,8 @@ PROFILED = ("tests/planner/cost/test_profiled.py",)
 SIMULATE = ("tests/planner/schedule/test_simulate.py",)
 CHOICE = ("tests/planner/test_choice.py",)
 TUNE = ("tests/experiment/study/test_tune.py",)
+STUDY = ("tests/experiment/study/test_simulate.py",)
+GRID = ("tests/experiment/study/test_grid_search.py",)
 LESS = ("tests/planner/test_never_worse.py::"
         "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
 
@@ -50,8 +60,30 @@ PLAN = (
            "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
     Mutant("planner/choose/choice.py", "key=lambda candidate: candidate.iteration_ms",
            "key=lambda candidate: candidate.makespan_ms", "the update is left out", CHOICE),
-    Mutant("experiment/study/tune.py", "candidate.iteration_ms for candidate",
-           "candidate.makespan_ms for candidate", "the update is left out", TUNE),
+    Mutant("experiment/study/predict.py", "candidate.iteration_ms for candidate",
+           "candidate.makespan_ms for candidate", "the update is left out",
+           ("tests/experiment/study/test_tune.py"
+            "::test_a_prediction_is_that_of_the_planner_of_the_variant",)),
+    Mutant("experiment/study/predict.py", "and other.variant.setting == setting", "",
+           "other micro-batches are left out", GRID),
+    Mutant("experiment/study/predict.py", "other.variant.setting < setting and its_modes == modes",
+           "other.variant.setting < setting", "what recomputes more is left out", GRID),
+    Mutant("experiment/study/predict.py", "(one.method, one.cluster) == (two.method, two.cluster)",
+           "one.method == two.method", "other divisions are left out", GRID),
+    Mutant("experiment/study/predict.py", "if fits and is_fixed and its_modes",
+           "if fits and its_modes", "schedules that wait for memory are left out", GRID),
+    Mutant("experiment/study/grid.py", "cluster.n_shards <= most_shards", "True",
+           "shards are spread over nodes", GRID),
+    Mutant("experiment/study/simulate.py", "float(found.iteration_ms)", "float(found.makespan_ms)",
+           "simulations leave the update out", STUDY),
+    Mutant("experiment/study/simulate.py", "for key in every if key not in done",
+           "for key in every", "iterations are planned again", STUDY),
+    Mutant("report/simulation_folder.py", '.rpartition("\\n")', '.partition("\\0")',
+           "a line that was being written counts", STUDY),
+    Mutant("report/simulation_folder.py", "read_text(config) != config_toml", "False",
+           "a simulation continues another", STUDY),
+    Mutant("experiment/load.py", 'if merged["cluster"]["n_stages"] != config.cluster.n_stages',
+           "if False", "layers stay where there are other stages", STUDY),
     Mutant("experiment/study/variants.py", 'tables["model"].pop("layers_per_stage", None)', "pass",
            "layers stay where they are on other stages", TUNE),
     Mutant("planner/choose/schedule_replicas.py", "return Infeasible(way, str(error))", "raise",
@@ -65,9 +97,11 @@ PLAN = (
            "(_boundary(after), _boundary(before))", "boundaries swapped", CODEC),
     Mutant("plan/codec.py", "Recompute(mode), target_tokens", "Recompute.NONE, target_tokens",
            "recomputation is lost", CODEC),
-    Mutant("plan/codec.py", "    _check_range(entries)\n", "", "bytes become negative", CODEC),
+    Mutant("plan/codec.py", "    _check_range(entries)\n", "", "bytes become negative",
+           ("tests/plan/test_codec.py::test_wrong_content_is_named",)),
     Mutant("plan/codec.py", "if 0 in n_rows or 0 in sizes:", "if 0 in n_rows:",
-           "rows without a sample", CODEC),
+           "rows without a sample",
+           ("tests/plan/test_codec.py::test_an_empty_row_is_refused",)),
     Mutant("plan/codec.py", "one.update(of_all)", "pass",
            "the hash of all has no checksum", CODEC),
     Mutant("plan/codec.py", 'b"".join(h.digest() for h in hashes)', "hashes[0].digest()",
@@ -143,8 +177,18 @@ PLAN = (
            "a device that is done waits for tokens of later micro-batches", FEED),
     Mutant("experiment/run/plan_feed.py", "with suppress(InputError, RunError):", "if True:",
            "errors of tokens name no instruction", FEED),
+    Mutant("experiment/watch/whereabouts.py", "not where.waits, where.for_s", "where.for_s",
+           "the rank that waits longest is blamed, though another computes", WHEREABOUTS),
+    Mutant("experiment/watch/table.py", "where.iteration, where.doing, where.microbatch",
+           "where.iteration, where.doing", "different micro-batches share a line unsaid", TABLE),
+    Mutant("experiment/watch/table.py", "where.action) if where.waits else _place(where)",
+           "where.action)", "ranks that compute share a line", TABLE),
+    Mutant("experiment/watch/table.py", "group)), reverse=True)", "group)))",
+           "the least suspicious ranks are shown", TABLE),
     Mutant("experiment/watch/device_progress.py", "max(n_passed - 1, 0)", "n_passed",
-           "the instruction after the one that hangs is named", PROGRESS),
+           "the instruction after the one that hangs is named",
+           ("tests/experiment/watch/test_device_progress.py"
+            "::test_the_first_end_that_has_not_happened_is_that_of_the_instruction_that_hangs",)),
     Mutant("plan/rank_plan.py", "self.boundaries[payload]", "self.boundaries[0]",
            "gradients have the shape of activations", T5_PIPELINE),
     # transfers
@@ -172,9 +216,13 @@ PLAN = (
            "buffers stay from plan to plan", BUFFERS),
     Mutant("executor/transport/torch_transport.py", "for payload, group in self._groups.items():",
            "for payload, group in list(self._groups.items())[:1]:",
-           "the way back connects in the first plan", GROUPS),
+           "the way back connects in the first plan",
+           ("tests/executor/transport/test_torch_groups.py"
+            "::test_a_rank_has_at_most_eight_communicators",)),
     Mutant("executor/transport/torch_groups.py", "if len(members) == 1:", "if not members:",
-           "groups of one rank have communicators", GROUPS),
+           "groups of one rank have communicators",
+           ("tests/executor/transport/test_torch_groups.py"
+            "::test_neighbours_that_hold_a_weight_need_no_communicator_for_it",)),
     Mutant("experiment/rank/channels.py", "steps = (-1, 1) if stage % 2 else (1, -1)",
            "steps = (-1, 1)", "stages connect one after the other", GROUPS),
     Mutant("executor/transport/communicators.py", "len(peers - neighbours)", "len(peers)",
@@ -198,7 +246,7 @@ PLAN = (
            "", "packed windows cost what padded ones do", PACKED),
     Mutant("planner/batch/windows/price_windows.py", "cost.of_layout(table.ways[-1].layout)",
            "cost", "a misfit is told with the memory of padded rows", PACKED),
-    Mutant("planner/cost/one_mode.py", "self.cost.of_layout(layout)", "self.cost",
+    Mutant("planner/cost/derived_cost.py", "self.cost.of_layout(layout)", "self.cost",
            "packed rows cost what padded ones do in one mode",
            ("tests/planner/cost/test_one_mode.py",)),
     Mutant("planner/batch/microbatch_costs.py", "cost.of_layout(way.layout)", "cost",
@@ -224,7 +272,8 @@ PLAN = (
            "packed rows of modes in which they were not measured", PROFILED),
     Mutant("planner/schedule/row_cells.py", "(Layout.PADDED, Layout.PACKED)",
            "(Layout.PADDED,)", "packed rows cost what padded ones do in the bound",
-           PACKED_BOUND),
+           ("tests/planner/schedule/test_packed_bound.py"
+            "::test_no_partition_in_any_layouts_has_less_work",)),
     Mutant("planner/batch/packed_row.py", "(0, *accumulate(lengths))",
            "(0, *accumulate(sorted(lengths)))", "boundaries of other samples", LAYOUTS),
     # multiples
@@ -241,7 +290,9 @@ PLAN = (
     Mutant("planner/batch/windows/price_windows.py",
            "rows = _row_lengths(samples, cost, token_multiple)\n    begin",
            "rows = row_lengths(samples, cost.is_encoder_decoder)\n    begin",
-           "bundles of rows of 8", ("tests/planner/batch/windows/test_bundles.py",)),
+           "bundles of rows of 8",
+           ("tests/planner/batch/windows/test_bundles.py"
+            "::test_bundles_have_few_tokens_in_rows_of_the_multiple_that_plans_have",)),
     Mutant("planner/placement/placements.py",
            "Shapes.padded(size.n_rows // 2, size.row_tokens, size.target_tokens)",
            "size._replace(n_rows=size.n_rows // 2)",
@@ -250,10 +301,12 @@ PLAN = (
     Mutant("experiment/doctor/look_at_config.py",
            "padded(one * side.max(), planner.token_multiple)", "one * side.max()",
            "the longest sample is shorter than its row",
-           ("tests/experiment/doctor/test_examine.py",)),
+           ("tests/experiment/doctor/test_examine.py"
+            "::test_the_longest_sample_is_as_long_as_rows_of_plans_are",)),
     Mutant("planner/search/spaces.py", "[*each, *each[: n_tables - len(each)]]", "[*each]",
            "orders of samples with unlike numbers of tables",
-           ("tests/planner/search/test_spaces.py",)),
+           ("tests/planner/search/test_spaces.py"
+            "::test_orders_in_which_other_layouts_are_better_have_as_many_spaces",)),
     Mutant("planner/search/spaces.py", "cost, cluster, layouts, token_multiple)",
            "cost, cluster, layouts)", "searched plans of any multiple of 8", LAYOUTS),
     Mutant("planner/batch/dynamic.py", "layouts_of(config), config.token_multiple)",
@@ -271,7 +324,8 @@ PLAN = (
            "target_tokens=round(n_rows * target_tokens),", "",
            "packed rows of targets shorter than predicted", PAIRS),
     Mutant("planner/batch/windows/packed_windows.py", "inputs, inputs**2]",
-           "inputs, inputs]", "pairs are not squares", PACKED),
+           "inputs, inputs]", "pairs are not squares",
+           ("tests/planner/batch/windows/test_packed_windows.py::test_sums_are_those_of_a_loop",)),
     Mutant("planner/batch/windows/packed_windows.py", "packed_shapes(row_tokens, ",
            "packed_shapes(inputs, ", "fill of packed rows costs nothing", PACKED),
     Mutant("planner/batch/windows/packed_windows.py", "if is_large else np.inf",
@@ -281,7 +335,9 @@ PLAN = (
     Mutant("planner/batch/windows/window_table.py", "table.spans[:, row] + before",
            "table.spans[:, row]", "cells of one layout for another", PACKED),
     Mutant("planner/batch/windows/better_windows.py", "(1 - MARGIN) * of_other[others]",
-           "of_other[others].max()", "windows that are no better are kept", PACKED),
+           "of_other[others].max()", "windows that are no better are kept",
+           ("tests/planner/batch/windows/test_packed_windows.py"
+            "::test_only_windows_that_are_better_are_left_of_a_layout",)),
     Mutant("planner/batch/windows/packed_windows.py", "[targets, targets * both]",
            "[targets, targets * targets]", "targets attend to no inputs", PAIRS),
     Mutant("planner/batch/packed_shapes.py", "targets @ (inputs + targets)",
@@ -300,15 +356,21 @@ PLAN = (
            "pairs = rows * inputs**2",
            "inputs of packed pairs attend as rows of targets do", PAIRS),
     Mutant("planner/batch/packed_row.py", "max(sample.input_tokens, 1)", "sample.input_tokens",
-           "an empty input has no position", LAYOUTS),
+           "an empty input has no position",
+           ("tests/planner/test_layouts.py"
+            "::test_packed_plans_of_pairs_hold_both_sides_of_every_sample",)),
     Mutant("planner/batch/row_length.py", "RowLengths(np.maximum(row_positions, 1)",
            "RowLengths(row_positions", "an empty input takes no row", PAIRS),
     Mutant("planner/schedule/lower_bound.py", " and not cost.is_encoder_decoder", "",
-           "packed pairs have the bound of a decoder-only model", LAYOUTS),
+           "packed pairs have the bound of a decoder-only model",
+           ("tests/planner/test_layouts.py"
+            "::test_packed_plans_of_pairs_hold_both_sides_of_every_sample",)),
     Mutant("planner/schedule/row_cells.py", "+ self.pairs * c", "+ 2 * self.pairs * c",
            "pairs count twice", PACKED_BOUND),
     Mutant("planner/schedule/row_cells.py", "fits(costs, room_bytes))[few])",
-           "fits(costs, room_bytes)) & (few == many))", "only single rows run", PACKED_BOUND),
+           "fits(costs, room_bytes)) & (few == many))", "only single rows run",
+           ("tests/planner/schedule/test_packed_bound.py"
+            "::test_no_plan_in_any_schedule_within_memory_is_shorter",)),
     Mutant("planner/schedule/row_cells.py", "np.minimum(getattr(at_few, name), ratio",
            "np.maximum(getattr(at_few, name), ratio", "rows cost most where cells begin or end",
            PACKED_BOUND),
@@ -332,6 +394,8 @@ PLAN = (
            "2", "gradients of 16 bits", HELD),
     Mutant("planner/cost/model_state.py", "own[owner] += n_bytes", "pass",
            "a tied weight is nowhere", HELD),
+    Mutant("planner/cost/model_state.py", " * part.blocks[0].parameters / part.parameters", "",
+           "positions are copied with a tied head", HELD),
     Mutant("planner/cost/model_state.py", "copied += n_bytes * uses.clip(max=1)",
            "copied += n_bytes * uses", "a copy counts for each use", HELD),
     Mutant("planner/cost/weight_gradients.py", "times(part.deferred_work(recompute))",
@@ -356,4 +420,16 @@ PLAN = (
            "parts = [Cost.WEIGHT_MS]", "noise of short rows makes splitting long rows slow", FINER),
     Mutant("planner/cost/analytic.py", "+ self._held.copied * factor", "+ 0 * factor",
            "copies take no memory", HELD),
+    # plans of evaluations
+    Mutant("planner/cost/forward_only.py",
+           "forward_transient_bytes=trained.stored_bytes + trained.forward_transient_bytes",
+           "forward_transient_bytes=trained.forward_transient_bytes",
+           "a forward pass alone needs what training needs beside what it keeps", EVALUATION),
+    Mutant("planner/cost/forward_only.py", "self.cost.recompute_modes[-1]",
+           "self.cost.recompute_modes[0]", "a forward pass alone keeps what backward reads",
+           EVALUATION),
+    Mutant("planner/cost/forward_only.py", "return np.zeros_like(self.cost.reduce_ms)",
+           "return self.cost.reduce_ms", "an evaluation ends with an all-reduce", EVALUATION),
+    Mutant("plan/check.py", "if len(set(trains)) > 1:", "if False:",
+           "some replicas train while others evaluate", CHECK),
 )  # fmt: skip

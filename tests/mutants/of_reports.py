@@ -14,7 +14,7 @@ REPORTS = (
            "attention within documents counts as across them", SHARES),
     Mutant("report/work_shares.py", "if microbatch.layout is Layout.PACKED:", "if False:",
            "packed rows attend across documents", SHARES),
-    Mutant("report/work_shares.py", "(BACKWARD_WORK * forward + recomputed)",
+    Mutant("report/work_shares.py", "(backward + recomputed)",
            "(forward + recomputed)", "a backward pass is as long as a forward pass", SHARES),
     Mutant("report/work_shares.py", "rest = 1 - again", "rest = 1",
            "shares of a recomputed pass are more than the whole", SHARES),
@@ -60,6 +60,6 @@ REPORTS = (
     Mutant("planner/schedule/outlier.py", "tuple(PassKind) if splits else",
            "(PassKind.FORWARD, PassKind.BACKWARD) if splits else",
            "its backward passes are whole where others are split", OUTLIER),
-    Mutant("experiment/run/record.py", "max(reports, key=lambda report: report.outlier_sample)",
-           "reports[0]", "only the first rank's plans have outliers", RECORD),
+    Mutant("experiment/run/record.py", "if plan.stage == 0 and first_shard else ()",
+           "if plan.stage == 0 else ()", "every shard counts its stage's micro-batches", RECORD),
 )  # fmt: skip

@@ -1,14 +1,13 @@
-"""Mistakes in samplers, losses, optimizers and the memory that is counted."""
+"""Mistakes in losses, optimizers, checkpoints, profiles and the memory that is counted."""
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.pipelines import PIPELINE, T5_PIPELINE
 
-SAMPLER = ("tests/data/dataset/test_sampler.py",)
-LONG = ("tests/data/dataset/test_long_samples.py",)
-DATASET = ("tests/data/dataset/test_dataset_file.py",)
-RANK = ("tests/experiment/rank/test_assemble.py",)
 RATE = ("tests/training/test_learning_rate.py",)
+SCHEDULES = ("tests/training/test_schedules.py",)
 LOSS = ("tests/training/test_loss.py",)
+ADAFACTOR = ("tests/training/test_adafactor.py",)
+UPDATE_RULES = ("tests/contract/test_update_rules.py",)
 OPTIMIZER = ("tests/training/test_optimizer.py",)
 ADAMW = ("tests/training/test_adamw.py",)
 FLAT = ("tests/training/test_flat_parameters.py",)
@@ -23,51 +22,30 @@ HALVES = ("tests/experiment/profile/test_halves.py",)
 SPLIT_PASSES = ("tests/experiment/test_split_passes.py",)
 PROFILE_FILE = ("tests/planner/cost/table/test_profile_file.py",)
 
+LORA_FACTS = ("tests/experiment/run/test_facts_of_adapters.py",)
+LORA_EXPORT = ("tests/training/huggingface/test_export_adapters.py",)
+
 TRAINING = (
-    # which samples, which tokens
-    Mutant("data/dataset/sampler.py", "[seed % 2**32, epoch, seed // 2**32]", "[seed, epoch]",
-           "large seeds share orders", SAMPLER),
-    Mutant("data/dataset/sampler.py", "[seed % 2**32, epoch, seed // 2**32]", "[seed]",
-           "every epoch has one order", SAMPLER),
-    Mutant("data/dataset/sampler.py", "ends[starts[-1]] + budget", "ends[starts[-1]] + budget + 1",
-           "a batch has a token too many", SAMPLER),
-    Mutant("data/dataset/sampler.py", "if last_is_full or len(starts) == 2", "if len(starts) == 2",
-           "a last batch that is full is left out", SAMPLER),
-    Mutant("data/dataset/sampler.py", "if last_is_full or len(starts) == 2 else starts[:-1]", "",
-           "an epoch's last batch is short", SAMPLER),
-    Mutant("data/dataset/long_samples.py", "np.minimum(target_lengths, config.max_tokens)",
-           "np.minimum(target_lengths, config.max_tokens - np.minimum(input_lengths, 1))",
-           "targets give way to inputs", LONG),
-    Mutant("data/dataset/long_samples.py", "fits = target_lengths <= config.max_tokens",
-           "fits = np.ones(len(targets), np.bool_)", "targets lose their end", LONG),
-    Mutant("data/dataset/long_samples.py", "return inputs[length - input_tokens :], targets",
-           "return inputs[:input_tokens], targets", "the wrong end of inputs is kept", LONG),
-    Mutant("data/dataset/long_samples.py", "return InputEnds(dataset) if", "return dataset if",
-           "the start of inputs is always kept", LONG),
-    Mutant("experiment/rank/assemble.py", "dataset.eos_id, weighting", "0, weighting",
-           "start token 0", RANK),
-    Mutant("experiment/rank/assemble.py", "config.training.loss_weighting", '"token"',
-           "loss_weighting ignored", RANK),
-    Mutant("experiment/rank/assemble.py", "seed=config.training.seed", "seed=0", "seed ignored",
-           RANK),
-    Mutant("training/token_loader.py", "token_weights(samples, self._weighting)",
-           'token_weights(samples, "token")', "loss_weighting ignored", RANK),
     # loss
-    Mutant("training/loss.py", "1 / (len(samples) * s.target_tokens)", "1 / len(samples)",
+    Mutant("training/loss.py", "1 / (len(samples) * counts[s.sample_id])", "1 / len(samples)",
            "long targets count more", LOSS),
     Mutant("training/loss.py", "1 / (len(totals) * totals[s.task_id])", "1 / totals[s.task_id]",
            "the loss grows with the number of tasks", LOSS),
-    Mutant("training/loss.py", "total = sum(s.target_tokens for s in samples)",
+    Mutant("training/loss.py", "total = sum(counts[s.sample_id] for s in samples)",
            "total = sum(s.tokens for s in samples)", "inputs count", LOSS),
     # optimizer
     Mutant("training/learning_rate.py", "(step + 1) / config.warmup", "step / config.warmup",
            "the first step has no rate", OPTIMIZER),
-    Mutant("training/learning_rate.py", "config.decay_iterations or config.iterations",
-           "config.iterations", "the decay is as long as training", RATE),
-    Mutant("training/learning_rate.py", "min(1.0, done /", "(done /",
+    Mutant("training/learning_rate.py", "config.decay_iterations or config.n_iterations",
+           "config.n_iterations", "the decay is as long as training", RATE),
+    Mutant("training/learning_rate.py", "(min(1.0, done / length))", "(done / length)",
            "the rate rises again after its decay", RATE),
-    Mutant("training/learning_rate.py", "(1 - lowest) * (1 + math.cos", "(1 + math.cos",
+    Mutant("training/learning_rate.py", "lowest + (1 - lowest) * DECAYS", "lowest + DECAYS",
            "more than the highest rate", OPTIMIZER),
+    Mutant("training/learning_rate.py", "max(0, step + 1 - (end - length))",
+           "max(0, step + 1 - config.warmup_iterations)", "no plateau before the decay", SCHEDULES),
+    Mutant("training/learning_rate.py", "lambda progress: 1 - progress",
+           "lambda progress: 1 - progress**2", "a linear decay is a parabola", SCHEDULES),
     Mutant("training/optimizer.py", ".clamp(max=1)", "", "small gradients grow", OPTIMIZER),
     Mutant("training/optimizer.py", "self._config.clip_norm or math.inf", "self._config.clip_norm",
            "no limit is a limit of 0", OPTIMIZER),
@@ -75,8 +53,10 @@ TRAINING = (
            "averages swapped", OPTIMIZER),
     Mutant("training/adamw.py", "EPSILON = 1e-8", "EPSILON = 1e-6",
            "another epsilon", OPTIMIZER),
-    Mutant("training/adamw.py", "(self._config.weight_decay, 0.0)",
-           "(self._config.weight_decay, self._config.weight_decay)", "norms decay", OPTIMIZER),
+    Mutant("training/adamw.py", 'decay if self._config.decay == "all" else 0.0', "decay",
+           "norms decay", OPTIMIZER),
+    Mutant("training/adamw.py", 'decay if self._config.decay == "all" else 0.0', "0.0",
+           "norms never decay", OPTIMIZER),
     Mutant("training/flat_parameters.py", ' and "bias" not in name', "",
            "relative biases decay", OPTIMIZER),
     Mutant("training/optimizer.py", "self.parameters.gradients.zero_()", "pass",
@@ -100,7 +80,7 @@ TRAINING = (
            "an overflow does not skip the step", OPTIMIZER),
     Mutant("training/adamw.py", "[second],", "[first],", "one moment is both", ADAMW),
     Mutant("training/adamw.py", "found_inf=skips", "found_inf=None", "no update is skipped", ADAMW),
-    Mutant("training/optimizer.py", "self._adamw.n_updates = counters.n_updates", "pass",
+    Mutant("training/optimizer.py", "self._rule.n_updates = counters.n_updates", "pass",
            "averages are corrected as at the start", CHECKPOINT),
     Mutant("training/optimizer.py", "self._n_steps = counters.n_steps", "pass",
            "the schedule starts again", CHECKPOINT),
@@ -133,12 +113,16 @@ TRAINING = (
     Mutant("training/early_sums.py", "bucket.matrices)\n        self._start_complete()",
            "bucket.matrices)", "sums wait for gradients that do not come", SUMS),
     Mutant("training/module_stage.py", " if deferred is None else deferred.weights", "",
-           "sums wait for the first half of a split pass", SPLIT),
+           "sums wait for the first half of a split pass",
+           ("tests/training/test_split_backward_stage.py"
+            "::test_sums_over_replicas_start_as_soon_as_no_gradient_is_missing",)),
     Mutant("training/module_stage.py", "for tensor in self._deferred[index].kept:",
            "for tensor in ():", "what waits is not counted", SPLIT),
     Mutant("training/module_stage.py", "self._deferred.pop(index).accumulate()",
            "self._deferred.pop(next(iter(self._deferred))).accumulate()",
-           "W is always of the micro-batch that has waited longest", SPLIT),
+           "W is always of the micro-batch that has waited longest",
+           ("tests/training/test_split_backward_stage.py"
+            "::test_every_second_half_adds_what_its_own_micro_batch_has_left",)),
     Mutant("training/module_stage.py", "self._deferred.pop(index).accumulate()",
            "self._deferred.pop(index)", "W does nothing", SPLIT),
     Mutant("training/module_stage.py",
@@ -166,7 +150,9 @@ TRAINING = (
            "_plain(group)", "tables without layouts cannot be read", PROFILE_FILE),
     # profiles of split backward passes
     Mutant("experiment/profile/stack.py", "if not self._shape.n_layers:", "if False:",
-           "embedding and head are run twice", HALVES),
+           "embedding and head are run twice",
+           ("tests/experiment/profile/test_halves.py"
+            "::test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred",)),
     Mutant("experiment/profile/stack.py", "stage.forward(0, activation, split_backward=split_b",
            "stage.forward(0, activation, split_backward=False and split_b",
            "the first half is a whole pass", HALVES),
@@ -174,22 +160,35 @@ TRAINING = (
            "        halves[..., :1] += by_rank[..., 2:3] - by_rank[..., :1]\n", "",
            "what splitting adds to forward passes is lost", HALVES),
     Mutant("experiment/profile/rounds.py", "repetition_s / len(measures)", "repetition_s",
-           "a profile of halves takes twice as long", HALVES),
+           "a profile of halves takes twice as long",
+           ("tests/experiment/profile/test_halves.py"
+            "::test_halves_leave_time_for_half_as_many_rounds",)),
     Mutant("experiment/profile/rounds_file.py", "n_most, n_fields = n, times_ms.shape[3:]",
-           "n_most = n", "rounds with halves and rounds without are mixed", HALVES),
+           "n_most = n", "rounds with halves and rounds without are mixed",
+           ("tests/experiment/profile/test_halves.py::test_rounds_of_halves_are_kept",)),
     Mutant("experiment/profile/bench.py", "{group.kind}{halves}", "{group.kind}",
-           "rounds of whole passes are continued with halves", HALVES),
+           "rounds of whole passes are continued with halves",
+           ("tests/experiment/profile/test_halves.py"
+            "::test_rounds_of_whole_passes_are_not_continued_with_halves",)),
     Mutant("experiment/profile/bench.py",
            "SPLIT if kinds_with_halves(self.config, way.recompute) else WHOLE", "SPLIT",
-           "halves are measured that no plan has", HALVES),
+           "halves are measured that no plan has",
+           ("tests/experiment/profile/test_halves.py"
+            "::test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred",)),
     Mutant("experiment/profile/begun_table.py",
            " and not (needs_halves and known[key].input_ms is None)", "",
-           "a table never gets the halves that it lacks", HALVES),
+           "a table never gets the halves that it lacks",
+           ("tests/experiment/profile/test_halves.py"
+            "::test_a_table_without_halves_gets_them_where_plans_may_split",)),
     Mutant("experiment/profile/layer_profiles.py", "MEASURED if kind in with_halves else QUANT",
            "MEASURED if with_halves else QUANT",
-           "embedding and head have halves", HALVES),
+           "embedding and head have halves",
+           ("tests/experiment/profile/test_halves.py"
+            "::test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers",)),
     Mutant("experiment/split_passes.py", "{*deferring, STAGE} if", "deferring if",
-           "what a stage takes besides has no halves", HALVES),
+           "what a stage takes besides has no halves",
+           ("tests/experiment/profile/test_halves.py"
+            "::test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers",)),
     Mutant("planner/cost/table/profile_table.py", '("stack_peak_bytes", *HALVES)',
            '("stack_peak_bytes", "weight_ms")', "the first half is not written", PROFILE_FILE),
     Mutant("planner/cost/table/check_table.py", '("backward_ms", *HALVES)', '("backward_ms",)',
@@ -201,4 +200,38 @@ TRAINING = (
     Mutant("experiment/split_passes.py", "(key.layout == PADDED or config.planner.may_pack)",
            "True",
            "layouts that plans do not use are said to be estimated", SPLIT_PASSES),
+    # Adafactor
+    Mutant("training/adafactor.py", "w.sums[COLUMNS] / n_rows",
+           "w.sums[COLUMNS] / w.weight.shape[0]",
+           "columns are averaged over the rows of a shard", ADAFACTOR),
+    Mutant("training/adafactor.py", "        self._add_over_shards(\"update\")\n", "",
+           "every shard clips its own part of an update", ADAFACTOR),
+    Mutant("training/adafactor.py", "        self._add_over_shards(\"rows\")\n", "",
+           "every shard has a mean of its own rows",
+           ("tests/training/test_adafactor.py::test_every_layout_gives_the_unsplit_weights",)),
+    Mutant("training/adafactor.py", ".clamp(min=1))\n", ")\n", "small updates grow",
+           ("tests/training/test_adafactor.py::test_updates_are_those_of_transformers",)),
+    Mutant("training/adafactor.py", "torch.where(keeps, average, moved)", "moved",
+           "a skipped update leaves averages that are no numbers", UPDATE_RULES),
+    Mutant("training/checkpoint/state.py", "if self._is_first_replica else []", "",
+           "every replica writes the averages",
+           ("tests/training/test_checkpoint.py"
+            "::test_every_layout_reads_averages_of_rows_and_columns",)),
+    # adapters
+    Mutant("experiment/run/resume.py", "if draws else {}", "if False else {}",
+           "adapters go on beside other weights", LORA_FACTS),
+    Mutant("experiment/run/resume.py", ", **_frozen_in(config)}", "}",
+           "adapters go on beside another model", LORA_FACTS),
+    Mutant("training/huggingface/hash_of_weights.py", "range(0, n_bytes, step)", "range(1)",
+           "models differ in their headers only", LORA_FACTS),
+    Mutant("training/huggingface/adapters.py", "lora.scale * (rows @ a)", "(rows @ a)",
+           "merged adapters are not scaled", LORA_EXPORT),
+    Mutant("training/huggingface/adapters.py", "                start += n_rows\n", "",
+           "all adapters of a joined weight are merged into its first rows",
+           ("tests/training/huggingface/test_export_adapters.py"
+            "::test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model",)),
+    Mutant("training/huggingface/adapters.py", "last not in others", "True",
+           "peft adapts layers that have no adapter here",
+           ("tests/training/huggingface/test_export_adapters.py"
+            "::test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model",)),
 )  # fmt: skip

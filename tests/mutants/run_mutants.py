@@ -16,13 +16,20 @@ from tests.mutants.changed_module import ChangedModule
 from tests.mutants.mutant import Mutant
 from tests.mutants.of_architectures import ARCHITECTURES
 from tests.mutants.of_baselines import BASELINES
+from tests.mutants.of_data import DATA
+from tests.mutants.of_evaluation import EVALUATION
+from tests.mutants.of_huggingface import HUGGINGFACE
 from tests.mutants.of_models import MODELS
 from tests.mutants.of_plans import PLAN
 from tests.mutants.of_reports import REPORTS
+from tests.mutants.of_store import STORE
 from tests.mutants.of_training import TRAINING
 from tests.mutants.run_tests import FORK, run_tests
 
-MUTANTS = (*ARCHITECTURES, *MODELS, *TRAINING, *PLAN, *BASELINES, *REPORTS)
+MUTANTS = (
+    *(*ARCHITECTURES, *MODELS, *DATA, *TRAINING, *EVALUATION),
+    *(*PLAN, *STORE, *BASELINES, *REPORTS, *HUGGINGFACE),
+)
 PASSED, FAILED = 0, 1  # exit codes of pytest
 LIMIT_S, LIMIT_OF_ALL_S = 120.0, 1200.0
 N_PROCESSES = 2
@@ -63,11 +70,14 @@ def noticed_by(mutant: Mutant) -> str:
 
 def check_tests(noticing: Sequence[str]) -> None:
     """Ends if a test that fails with a mutant fails without, too: it notices nothing."""
-    if not noticing:
-        return
-    outcome = run_tests(sorted(set(noticing)), LIMIT_OF_ALL_S)
-    if outcome.code != PASSED:
-        sys.exit(f"a test fails without any change:\n{outcome.output}")
+    tests = sorted(set(noticing))
+    middle = (len(tests) + 1) // 2
+    parts = [part for part in (tests[:middle], tests[middle:]) if part]
+    with ProcessPoolExecutor(N_PROCESSES, mp_context=FORK) as processes:
+        outcomes = list(processes.map(run_tests, parts, [LIMIT_OF_ALL_S] * len(parts)))
+    for outcome in outcomes:
+        if outcome.code != PASSED:
+            sys.exit(f"a test fails without any change:\n{outcome.output}")
 
 
 if __name__ == "__main__":

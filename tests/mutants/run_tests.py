@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,6 +19,12 @@ import hypothesis.strategies  # noqa: F401
 import pydantic.main  # noqa: F401
 import pytest
 import torch._dynamo  # noqa: F401
+
+for model_type in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "t5"):
+    with suppress(ImportError):  # transformers and peft are optional
+        import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+with suppress(ImportError):
+    import_module("peft")
 
 FORK = multiprocessing.get_context("fork")
 OPTIONS = (

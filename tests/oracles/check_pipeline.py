@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tests.oracles.check_rank import Neighbours, check_rank
 from tests.oracles.check_transfers import check_transfers
+from tests.oracles.execute_plans import evaluates
 
 from dynapipe_hpc.plan.errors import PlanError
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -14,7 +15,8 @@ def error_of(pipeline: Sequence[RankPlan]) -> str | None:
     ranks = [None, *(plan.rank for plan in pipeline), None]
     try:
         for stage, plan in enumerate(pipeline):
-            check_rank(plan, Neighbours(before=ranks[stage], behind=ranks[stage + 2]))
+            neighbours = Neighbours(before=ranks[stage], behind=ranks[stage + 2])
+            check_rank(plan, neighbours, only_forward=evaluates(pipeline))
         check_transfers(pipeline)
     except PlanError as error:
         return str(error)

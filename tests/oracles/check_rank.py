@@ -52,9 +52,10 @@ class Neighbours:
     before: int | None
     behind: int | None
 
-    def steps(self, splits: bool) -> dict[str, frozenset[str]]:
+    def steps(self, splits: bool, only_forward: bool) -> dict[str, frozenset[str]]:
         """The steps that every micro-batch takes between these neighbours, and their needs."""
         absent = {"B"} if splits else {"I", "W"}
+        absent |= {"g<", "g<!", "B", "g>", "g>!"} if only_forward else set()
         absent |= _WITH_STAGE_BEFORE if self.before is None else set()
         absent |= _WITH_STAGE_BEHIND if self.behind is None else set()
         return {
@@ -66,29 +67,32 @@ class Neighbours:
         return self.before if step in _WITH_STAGE_BEFORE else self.behind
 
 
-def check_rank(plan: RankPlan, neighbours: Neighbours) -> None:
+def check_rank(plan: RankPlan, neighbours: Neighbours, *, only_forward: bool = False) -> None:
     """Checks what can be seen without the plans of other ranks.
 
     Every micro-batch takes every step once, in an order that respects what each step needs;
     peers are the neighbours; a receive slot has one user at a time; memory stays within its
-    limit; ReduceGradients and StepOptimizer come last. Linear in the number of instructions.
+    limit; ReduceGradients and StepOptimizer come last, unless all ranks of the pipeline have
+    `only_forward` passes. Linear in the number of instructions.
 
     Raises:
         PlanError: A rule is broken; the message shows where.
     """
-    _check_steps(plan, neighbours)
-    _check_slots(plan)
+    _check_steps(plan, neighbours, only_forward)
+    _check_slots(plan, only_forward)
     _check_memory(plan)
 
 
-def _check_steps(plan: RankPlan, neighbours: Neighbours) -> None:
-    needs = neighbours.steps(splits(plan))
+def _check_steps(plan: RankPlan, neighbours: Neighbours, only_forward: bool) -> None:
+    needs = neighbours.steps(splits(plan), only_forward)
     done: list[set[str]] = [set() for _ in plan.microbatches]
-    if list(plan.instructions[-2:]) != [ReduceGradients(), StepOptimizer()]:
+    update = [] if only_forward else [ReduceGradients(), StepOptimizer()]
+    n = len(plan.instructions) - len(update)
+    if list(plan.instructions)[max(n, 0) :] != update:
         raise _error(
             plan, len(plan.instructions), "a plan must end with reduce and step, in this order"
         )
-    for position, instruction in enumerate(plan.instructions[:-2]):
+    for position, instruction in enumerate(plan.instructions[:n]):
         step, i, peer = _step(instruction)
         if step == "B" and "B" not in needs:
             raise _error(
@@ -108,7 +112,7 @@ def _check_steps(plan: RankPlan, neighbours: Neighbours) -> None:
     for i, steps in enumerate(done):
         if len(steps) < len(needs):
             missing = _missing(frozenset(needs), steps, i)
-            raise _error(plan, len(plan.instructions) - 2, f"this needs {missing} before")
+            raise _error(plan, n, f"this needs {missing} before")
 
 
 def _step(instruction: Instruction) -> tuple[str, int, int | None]:
@@ -144,16 +148,18 @@ def _missing(needed: frozenset[str], done: set[str], microbatch: int) -> str:
     return f"{step[0]}{microbatch}{step[1:]}"
 
 
-def _check_slots(plan: RankPlan) -> None:
+def _check_slots(plan: RankPlan, only_forward: bool) -> None:
     user: dict[int, int] = {}
     finished = set[int]()
     for position, instruction in enumerate(plan.instructions):
         match instruction:
             case StartReceive(i, _, _, slot):
                 if slot in user and user[slot] not in finished:
-                    last = "W" if splits(plan) else "B"
+                    last = "F" if only_forward else "W" if splits(plan) else "B"
                     raise _error(plan, position, f"slot {slot} is in use until {last}{user[slot]}")
                 user[slot] = i
+            case Forward(i) if only_forward:
+                finished.add(i)
             case Backward(i) | BackwardWeight(i):
                 finished.add(i)
 

@@ -3,7 +3,8 @@
 It knows nothing of the rules of `check_plans`. Transfers carry no label, as under NCCL: what
 two ranks start with each other meets in the order in which each starts it. A start may block, too,
 until the peer starts its side. Everything a rank holds is used up exactly once. So a plan works if
-all ranks end, with the right gradients and nothing left over.
+all ranks end, with the right gradients and nothing left over. If no rank has anything to do with
+gradients, the right activations will do.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,10 @@ def plans_execute(plans: Sequence[RankPlan], *, starts_block: bool = False) -> b
     """Whether the plans of one replica, by stage, run to their end and do all there is to do."""
     network = _Network(starts_block)
     try:
-        ranks = {s: _Rank(plan, s, len(plans), network).run() for s, plan in enumerate(plans)}
+        trains = not evaluates(plans)
+        ranks = {
+            s: _Rank(plan, s, len(plans), network, trains).run() for s, plan in enumerate(plans)
+        }
         while ranks:
             network.has_changed = False
             ended = [stage for stage, run in ranks.items() if next(run, "end") == "end"]
@@ -47,6 +51,14 @@ def plans_execute(plans: Sequence[RankPlan], *, starts_block: bool = False) -> b
     except _BrokenError:
         return False
     return True
+
+
+def evaluates(plans: Sequence[RankPlan]) -> bool:
+    """Whether the plans of one replica are all forward passes and transfers."""
+    training = Backward | BackwardInput | BackwardWeight | ReduceGradients | StepOptimizer
+    steps = [step for plan in plans for step in plan.instructions]
+    has_forward = all(any(isinstance(s, Forward) for s in plan.instructions) for plan in plans)
+    return has_forward and not any(isinstance(step, training) for step in steps)
 
 
 class _BrokenError(Exception):
@@ -109,6 +121,7 @@ class _Rank:
     stage: int
     n_stages: int
     network: _Network
+    trains: bool
     loaded: set[int] = field(default_factory=set)
     started: dict[tuple[bool, Tensor], _Transfer] = field(default_factory=dict)
     in_slot: dict[int, _Transfer] = field(default_factory=dict)
@@ -130,7 +143,7 @@ class _Rank:
                 break
             yield from self._execute(instruction)
         self._check_work()
-        _require(list(instructions) == [StepOptimizer()])
+        _require(list(instructions) == [StepOptimizer()] * self.trains)
 
     def _execute(self, instruction: Instruction) -> Iterator[str]:
         match instruction:
@@ -190,6 +203,8 @@ class _Rank:
         self._need(self.plan.memory.forward_transient[i])
         if self.stage < self.n_stages - 1:
             self._put(Payload.ACTIVATION, i, _activation(self.stage, i, self.kept[i].inputs))
+        if not self.trains:
+            self.gradients.append((i, self.kept.pop(i).inputs, NONE))
 
     def _backward(self, i: int) -> None:
         _require(i in self.kept and not self.kept[i].is_half_done)
@@ -234,8 +249,9 @@ class _Rank:
         """Everything is used up, and the gradients are those of all micro-batches."""
         _require(not (self.loaded or self.started or self.inbox or self.outbox or self.kept))
         expected = [
-            (i, _inputs(self.stage, i), _gradient_in(self.stage, i, self.n_stages))
+            (i, _inputs(self.stage, i), _gradient_in(*place) if self.trains else NONE)
             for i in range(len(self.plan.microbatches))
+            for place in [(self.stage, i, self.n_stages)]
         ]
         _require(sorted(self.gradients, key=lambda gradient: gradient[0]) == expected)
 

@@ -24,8 +24,9 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
-# Gradients that a rank sends stay in memory until waited for, which no account includes.
-_GRADIENT_SENDS_IN_FLIGHT = 2
+# Gradients that a rank sends, or activations without gradients, stay in memory until waited for,
+# which no account includes.
+_SENDS_IN_FLIGHT = 2
 
 
 def place_transfers(
@@ -33,7 +34,11 @@ def place_transfers(
 ) -> list[tuple[Instruction, ...]]:
     """The instructions of every stage of one replica; see the kernel's header."""
     ranks = [None, *peers, None]
-    stages = [_Stage(*neighbours) for neighbours in zip(ranks[:-2], ranks[2:], strict=True)]
+    passes = [each for row in schedule.passes for each in row]
+    only_forward = bool(passes) and all(kind is PassKind.FORWARD for kind, _ in passes)
+    stages = [
+        _Stage(*neighbours, only_forward) for neighbours in zip(ranks[:-2], ranks[2:], strict=True)
+    ]
     for stage, (kind, i) in _by_end(schedule, timeline):
         if kind is PassKind.FORWARD:
             stages[stage].forward(i)
@@ -62,12 +67,13 @@ def _by_end(schedule: Schedule, timeline: Timeline) -> Iterator[tuple[int, Pass]
 class _Stage:
     """The instructions of a stage between two ranks, as far as they are written."""
 
-    def __init__(self, before: int | None, behind: int | None) -> None:
+    def __init__(self, before: int | None, behind: int | None, only_forward: bool) -> None:
         self._before = before
         self._behind = behind
+        self._only_forward = only_forward
         self._instructions: list[Instruction] = []
         self._slots = ReceiveSlots()
-        self._sent_gradients: deque[int] = deque()
+        self._sent: deque[WaitSend] = deque()
 
     def receive(self, i: int, payload: Payload, peer: int) -> None:
         """Adds the start of a receive."""
@@ -75,26 +81,31 @@ class _Stage:
 
     def forward(self, i: int) -> None:
         """Adds a Forward, what it waits for, and the start of its send."""
+        if self._only_forward:
+            self._keep_few_sends()
         self._instructions.append(Load(i))
         if self._before is not None:
             self._instructions.append(WaitReceive(i, Payload.ACTIVATION))
         self._instructions.append(Forward(i))
         if self._behind is not None:
             self._instructions.append(StartSend(i, Payload.ACTIVATION, self._behind))
+            if self._only_forward:
+                self._sent.append(WaitSend(i, Payload.ACTIVATION))
+        if self._only_forward:
+            self._slots.release(i)
 
     def backward(self, i: int, splits: bool) -> None:
         """Adds a Backward, what it waits for, and the start of its send."""
         if self._behind is not None:
             self._instructions.append(WaitReceive(i, Payload.GRADIENT))
             self._instructions.append(WaitSend(i, Payload.ACTIVATION))
-        if len(self._sent_gradients) == _GRADIENT_SENDS_IN_FLIGHT:
-            self._wait_for_oldest_gradient()
+        self._keep_few_sends()
         self._instructions.append(BackwardInput(i) if splits else Backward(i))
         if not splits:
             self._slots.release(i)
         if self._before is not None:
             self._instructions.append(StartSend(i, Payload.GRADIENT, self._before))
-            self._sent_gradients.append(i)
+            self._sent.append(WaitSend(i, Payload.GRADIENT))
 
     def weight(self, i: int) -> None:
         """Adds a BackwardWeight."""
@@ -103,9 +114,10 @@ class _Stage:
 
     def finish(self) -> tuple[Instruction, ...]:
         """Adds the end of the iteration; returns the whole list."""
-        while self._sent_gradients:
-            self._wait_for_oldest_gradient()
-        return (*self._instructions, ReduceGradients(), StepOptimizer())
+        self._instructions += self._sent
+        update = () if self._only_forward else (ReduceGradients(), StepOptimizer())
+        return (*self._instructions, *update)
 
-    def _wait_for_oldest_gradient(self) -> None:
-        self._instructions.append(WaitSend(self._sent_gradients.popleft(), Payload.GRADIENT))
+    def _keep_few_sends(self) -> None:
+        if len(self._sent) == _SENDS_IN_FLIGHT:
+            self._instructions.append(self._sent.popleft())

@@ -11,9 +11,17 @@ Weights = Mapping[str, Array]
 
 
 def losses(
-    weights: Weights, n_layers: int, n_heads: int, tokens: Sequence[int], labels: Sequence[int]
+    weights: Weights,
+    n_layers: int,
+    n_heads: int,
+    tokens: Sequence[int],
+    labels: Sequence[int],
+    epsilon: float = 1e-5,
 ) -> list[float]:
-    """The cross entropy of every label of one row, in float64; position 0 reads `tokens[0]`."""
+    """The cross entropy of every label of one row, in float64; position 0 reads `tokens[0]`.
+
+    Without weights of its own the head has those of the tokens.
+    """
     hidden = np.array(
         [
             weights["embedding.tokens.weight"][token] + weights["embedding.positions.weight"][i]
@@ -21,18 +29,19 @@ def losses(
         ]
     )
     for i in range(n_layers):
-        hidden = _layer(weights, f"layers.{i}", hidden, n_heads)
+        hidden = _layer(weights, f"layers.{i}", hidden, n_heads, epsilon)
     found = []
-    for normed, label in zip(_norm(weights, "head.norm", hidden), labels, strict=True):
-        logits = weights["head.logits.weight"] @ normed
+    vectors = weights.get("head.logits.weight", weights["embedding.tokens.weight"])
+    for normed, label in zip(_norm(weights, "head.norm", hidden, epsilon), labels, strict=True):
+        logits = vectors @ normed
         found.append(math.log(sum(math.exp(x) for x in logits)) - float(logits[label]))
     return found
 
 
-def _layer(weights: Weights, name: str, hidden: Array, n_heads: int) -> Array:
-    normed = _norm(weights, f"{name}.attention_norm", hidden)
+def _layer(weights: Weights, name: str, hidden: Array, n_heads: int, epsilon: float) -> Array:
+    normed = _norm(weights, f"{name}.attention_norm", hidden, epsilon)
     hidden = hidden + _attention(weights, f"{name}.attention", normed, n_heads)
-    normed = _norm(weights, f"{name}.feed_forward_norm", hidden)
+    normed = _norm(weights, f"{name}.feed_forward_norm", hidden, epsilon)
     inner = _linear(weights, f"{name}.feed_forward.inner", normed)
     return hidden + _linear(weights, f"{name}.feed_forward.output", _gelu(inner))
 
@@ -56,12 +65,12 @@ def _linear(weights: Weights, name: str, values: Array) -> Array:
     return product
 
 
-def _norm(weights: Weights, name: str, hidden: Array) -> Array:
+def _norm(weights: Weights, name: str, hidden: Array, epsilon: float) -> Array:
     rows = []
     for h in hidden:
         mean = sum(h) / len(h)
         variance = sum((x - mean) ** 2 for x in h) / len(h)
-        scaled = (h - mean) / math.sqrt(variance + 1e-5)
+        scaled = (h - mean) / math.sqrt(variance + epsilon)
         rows.append(scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"])
     return np.array(rows)
 

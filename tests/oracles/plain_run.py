@@ -9,7 +9,7 @@ import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,14 +43,18 @@ class PlainRun:
     """A run folder and its dataset.
 
     Attributes:
+        samples: Those that are used, by id.
+        task_names: By number of the task.
         tensors: By kind and name, as a checkpoint has them.
         n_done: Iterations done, none of which left its update out.
+        start_id: Token before the first of every sample.
     """
 
     def __init__(self, folder: Path, dataset: Path) -> None:
         self._folder = folder
         self._config = tomllib.loads((folder / "config.toml").read_text())
-        self._samples, self._start = _samples_of(dataset, self._config["data"]["max_tokens"])
+        self.samples, self.start_id = _samples_of(dataset, self._config["data"]["max_tokens"])
+        self.task_names = task_names_of(dataset)
         self.tensors: dict[str, Tensor] = {}
         self.n_done = 0
 
@@ -74,7 +78,7 @@ class PlainRun:
             for name, tensor in self.tensors.items()
             if name.startswith("weight/")
         }
-        loss = self._loss(weights, self._batch())
+        loss = self._loss(weights, self.batch())
         gradients = torch.autograd.grad(loss, list(weights.values()))
         norm = math.sqrt(sum(float((g * g).sum()) for g in gradients))
         rate = self._rate()
@@ -85,10 +89,32 @@ class PlainRun:
         self.n_done += 1
         return Outcome(loss.item(), norm, rate)
 
-    def _batch(self) -> list[Sample]:
+    def evaluate(
+        self, sample_ids: Sequence[int], most_tokens: int
+    ) -> tuple[list[float], list[int]]:
+        """Sums of losses and numbers of target tokens by task, of the first samples of a list."""
+        losses_of: Callable[..., Tensor] = (
+            t5_losses if self._config["model"]["family"] == "t5" else gpt_losses
+        )
+        weights = {
+            name.removeprefix("weight/"): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith("weight/")
+        }
+        sums, counts = [0.0] * len(self.task_names), [0] * len(self.task_names)
+        for sample in (self.samples[i] for i in sample_ids):
+            most_tokens -= len(sample.inputs) + len(sample.targets)
+            if most_tokens < 0:
+                break
+            own = (sample.inputs, sample.targets, self.start_id)
+            sums[sample.task] += float(losses_of(weights, self._config["model"], *own).sum())
+            counts[sample.task] += len(sample.targets)
+        return sums, counts
+
+    def batch(self) -> list[Sample]:
         """Of the next iteration; none of the runs here comes to its second epoch's end."""
         data, k, epoch = self._config["data"], self.n_done, 0
-        while k >= len(batches := _batches(self._samples, data, epoch)):
+        while k >= len(batches := _batches(list(self.samples.values()), data, epoch)):
             k, epoch = k - len(batches), epoch + 1
         return batches[k]
 
@@ -100,7 +126,7 @@ class PlainRun:
             counts[sample.task] += len(sample.targets)
         assert self._config["training"]["loss_weighting"] == "task"
         for sample in batch:
-            losses = losses_of(weights, model, sample.inputs, sample.targets, self._start)
+            losses = losses_of(weights, model, sample.inputs, sample.targets, self.start_id)
             total = total + losses.sum() / (len(counts) * counts[sample.task])
         return total
 
@@ -141,16 +167,22 @@ def read_checkpoint(folder: Path, n_done: int) -> dict[str, Tensor]:
     return found
 
 
-def _samples_of(dataset: Path, max_tokens: int) -> tuple[list[Sample], int]:
+def task_names_of(dataset: Path) -> list[str]:
+    """Names of the tasks of a dataset."""
+    with h5py.File(dataset) as file:
+        return [name.decode() for name in file["task_names"][:]]
+
+
+def _samples_of(dataset: Path, max_tokens: int) -> tuple[dict[int, Sample], int]:
     with h5py.File(dataset) as file:
         sides = {}
         for side in ("inputs", "targets"):
             tokens, offsets = file[f"{side}/tokens"][:].tolist(), file[f"{side}/offsets"][:]
             sides[side] = [tokens[a:b] for a, b in pairwise(offsets)]
-        samples = []
-        for inputs, targets, task in zip(*sides.values(), file["task_ids"][:], strict=True):
+        samples, rows = {}, zip(*sides.values(), file["task_ids"][:], strict=True)
+        for i, (inputs, targets, task) in enumerate(rows):
             if len(targets) <= max_tokens:
-                samples.append(Sample(inputs[: max_tokens - len(targets)], targets, int(task)))
+                samples[i] = Sample(inputs[: max_tokens - len(targets)], targets, int(task))
         return samples, int(file.attrs["eos_id"])
 
 

@@ -247,7 +247,9 @@ def test_a_run_without_a_trace_has_no_trace_file(tmp_path: Path) -> None:
 
 def test_a_run_that_got_not_far_can_be_begun_again(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 3, n_traced=3)
-    again = RunFolder.create(tmp_path / "x", "", {}, n_repeatable=4)
+    with pytest.raises(InputError, match="already holds a run of 3 iterations"):
+        RunFolder.create(tmp_path / "x", "", {}, n_repeatable=2)
+    again = RunFolder.create(tmp_path / "x", "", {}, n_repeatable=3)
     assert list(again.records()) == []
     assert not (tmp_path / "x" / "trace.json").exists()
 

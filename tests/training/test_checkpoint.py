@@ -1,6 +1,7 @@
 """A state that one layout of ranks wrote is what any other layout reads."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.examples.same_tensors import different
 from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 from torch import Tensor
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.models.family import family_of
@@ -27,7 +29,7 @@ from dynapipe_hpc.training.adamw import STATE_KINDS
 from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, overlap
 from dynapipe_hpc.training.checkpoint.files import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.read_parts import read_parts, read_unsplit
+from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader, read_parts
 from dynapipe_hpc.training.checkpoint.shard_boxes import placed
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
@@ -36,7 +38,12 @@ from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import Optimizer
 
 Result = TypeVar("Result")
+LORA_RANK = 2
+ADAPTED_SHAPE = SHAPE.model_copy(update={"lora": Lora(rank=LORA_RANK)})
 FIRST_STEPS = (1.0, -0.5, 2.0)
+ADAMW = TrainingConfig(iterations=100, learning_rate=1e-2)
+ADAFACTOR = ADAMW.model_copy(update={"optimizer": "adafactor"})
+KINDS = (*STATE_KINDS, "row_average", "column_average")
 
 
 def cluster(
@@ -64,6 +71,9 @@ LAYOUTS = {
 }
 
 
+CONFIG = ADAMW
+
+
 @dataclass
 class Rank:
     """A rank with nothing but its state."""
@@ -87,9 +97,8 @@ class Rank:
             dtype=dtype,
         )
         tied = tied_weights(shape, placement, layout.n_shards)
-        config = TrainingConfig(iterations=100, learning_rate=1e-2)
         shares_state = layout.zero_stage == 1
-        optimizer = Optimizer(module, config, collectives, shares_state=shares_state, tied=tied)
+        optimizer = Optimizer(module, CONFIG, collectives, shares_state=shares_state, tied=tied)
         return cls(module, optimizer, TrainingState(module, optimizer, collectives))
 
     def step(self, value: float) -> None:
@@ -150,14 +159,14 @@ class Written:
     def rewrite(self, target: Path, layout: Cluster) -> None:
         """Reads the checkpoint into another layout, and writes it from there."""
         target.mkdir()
-        weights = read_unsplit(self.folder, self.n_parts)
+        weights = CheckpointReader(self.folder, self.n_parts).unsplit("weight")
 
         def work(rank: int, own: Rank) -> Counters:
             read_parts(self.folder, self.n_parts, own.state.to_restore())
             own.state.resume(self.counters)
             write_parts(target, rank, own.state.snapshot())
             splits = splits_of(own.module)
-            for name, parameter in own.module.named_parameters():
+            for name, parameter in trained_in(own.module).items():
                 expected = splits.get(name, WHOLE).part_of(weights[name]).to(self.dtype)
                 assert torch.equal(parameter, expected), name
             return own.state.counters
@@ -165,11 +174,15 @@ class Written:
         assert set(on_ranks(layout, self.shape, self.dtype, work)) == {self.counters}
 
 
+def trained_in(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+
 def everything(folder: Path, n_parts: int) -> dict[str, Tensor]:
     return {
         f"{kind}/{name}": tensor
-        for kind in STATE_KINDS
-        for name, tensor in read_unsplit(folder, n_parts, kind).items()
+        for kind in KINDS
+        for name, tensor in CheckpointReader(folder, n_parts).unsplit(kind).items()
     }
 
 
@@ -180,6 +193,7 @@ def everything(folder: Path, n_parts: int) -> dict[str, Tensor]:
         ("2 stages x 2 replicas", SHAPE, torch.float32),
         ("2 stages x 2 shards with shared state", T5_SHAPE, torch.bfloat16),
         ("4 replicas with shared state", SHAPE, torch.float16),
+        ("2 stages x 2 shards with shared state", ADAPTED_SHAPE, torch.bfloat16),
     ],
     ids=lambda value: getattr(value, "family", str(value)),
 )
@@ -207,8 +221,37 @@ def test_no_checkpoint_holds_what_fills_up_a_vocabulary(
         assert different(everything(folder, n_shards), expected) == []
 
 
-def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    written = trained(tmp_path / "first")
+@pytest.mark.parametrize("shape", [T5_SHAPE, UNEVEN_SHAPE], ids=lambda shape: shape.family)
+def test_every_layout_reads_averages_of_rows_and_columns(
+    tmp_path: Path, shape: ModelShape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "CONFIG", ADAFACTOR)
+    written = trained(tmp_path / "first", cluster(2, 2, 2), shape, torch.bfloat16)
+    expected = everything(tmp_path / "first", written.n_parts)
+    weights = {name: t.shape for name, t in expected.items() if name.startswith("weight/")}
+    for name, size in weights.items():
+        own = name.removeprefix("weight/")
+        kinds = {k for k in KINDS[1:] if f"{k}/{own}" in expected}
+        assert kinds == ({"row_average", "column_average"} if len(size) == 2 else {"second_moment"})
+    assert [t.shape for t in (expected[f"row_average/{n}"] for n in _matrices(weights))] == [
+        s[:1] for s in _matrices(weights).values()
+    ]
+    for name, layout in {"one": ONE, "2 shards": cluster(1, 1, 2), "2 x 3": cluster(2, 3)}.items():
+        written.rewrite(tmp_path / name, layout)
+        assert different(everything(tmp_path / name, layout.n_ranks), expected) == [], name
+
+
+def _matrices(weights: dict[str, torch.Size]) -> dict[str, torch.Size]:
+    return {n.removeprefix("weight/"): s for n, s in weights.items() if len(s) == 2}
+
+
+@pytest.mark.parametrize("config", [ADAMW, ADAFACTOR], ids=lambda config: config.optimizer)
+@pytest.mark.parametrize("shape", [SHAPE, ADAPTED_SHAPE], ids=["weights", "adapters"])
+def test_training_goes_on_as_if_it_had_not_stopped(
+    tmp_path: Path, shape: ModelShape, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "CONFIG", config)
+    written = trained(tmp_path / "first", shape=shape)
 
     def go_on(_: int, own: Rank) -> Tensor:
         for value in (0.3, -1.0):
@@ -225,8 +268,19 @@ def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
         own.state.resume(written.counters)
         return go_on(rank, own)
 
-    found = on_ranks(ONE, SHAPE, torch.float32, resumed)[0]
-    assert torch.equal(found, on_ranks(ONE, SHAPE, torch.float32, undisturbed)[0])
+    found = on_ranks(ONE, shape, torch.float32, resumed)[0]
+    assert torch.equal(found, on_ranks(ONE, shape, torch.float32, undisturbed)[0])
+
+
+def test_a_checkpoint_holds_adapters_and_no_frozen_weights(tmp_path: Path) -> None:
+    written = trained(tmp_path / "first", LAYOUTS["2 stages x 2 replicas"], ADAPTED_SHAPE)
+    names = {name.partition("/")[2] for name in everything(written.folder, written.n_parts)}
+    h, f, n = ADAPTED_SHAPE.hidden_size, ADAPTED_SHAPE.ffn_size, ADAPTED_SHAPE.n_layers
+    assert len(names) == 2 * 4 * n
+    assert all(".adapters." in name for name in names)
+    sizes = [path.stat().st_size for path in written.folder.glob("*.bin")]
+    n_numbers = n * LORA_RANK * ((h + 3 * h) + (h + h) + (h + f) + (f + h))
+    assert sum(sizes) == 3 * 4 * n_numbers  # the adapters and two moments, in float32
 
 
 def test_a_snapshot_does_not_change_while_training_goes_on(tmp_path: Path) -> None:
@@ -239,7 +293,7 @@ def test_a_snapshot_does_not_change_while_training_goes_on(tmp_path: Path) -> No
         own.step(1.0)
         write_parts(tmp_path / "a", rank, snapshot)
         assert not torch.equal(before, own.optimizer.parameters.weights)
-        found = read_unsplit(tmp_path / "a", 1)
+        found = CheckpointReader(tmp_path / "a", 1).unsplit("weight")
         for name, parameter in own.module.named_parameters():
             start = int(parameter.storage_offset())
             old = before[start : start + parameter.numel()].view_as(parameter)
@@ -284,7 +338,7 @@ def test_a_missing_rank_is_noticed(tmp_path: Path) -> None:
         read(tmp_path / "a", SHAPE)
     trained(tmp_path / "b", cluster(1, 2))
     with pytest.raises(DamagedError, match=r"holds \d+ of the \d+ numbers of"):
-        read_unsplit(tmp_path / "b", 1)
+        CheckpointReader(tmp_path / "b", 1).unsplit("weight")
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:

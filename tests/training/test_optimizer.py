@@ -10,7 +10,7 @@ from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, 
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
-from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
+from dynapipe_hpc.planner.cost.model_state import state_factor, state_factor_of_rank
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import learning_rate
@@ -20,7 +20,7 @@ from dynapipe_hpc.training.loss_scale import (
     DivergedError,
     LossScale,
 )
-from dynapipe_hpc.training.optimizer import Optimizer, state_factor
+from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.step import Step
 
 CONFIG = TrainingConfig(
@@ -89,6 +89,16 @@ def test_matrices_decay_but_neither_biases_nor_norms(shape: ModelShape) -> None:
         stays = "norm" in name or "bias" in name
         expected = before[name] * (1 if stays else left)
         torch.testing.assert_close(weight, expected, rtol=1e-12, atol=0, msg=name)
+
+
+def test_norms_and_biases_decay_where_all_weights_do() -> None:
+    config = CONFIG.model_copy(update={"decay": "all"})
+    module = small_module()
+    before = [weight.detach().clone() for weight in module.parameters()]
+    optimizer = Optimizer(module, config, SingleRankCollectives())
+    left = 1 - 0.1 * optimizer.step().read().learning_rate  # all gradients are zero
+    for weight, old in zip(module.parameters(), before, strict=True):
+        torch.testing.assert_close(weight, old * left, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(("clip_norm", "share"), [(0.0, 1.0), (50.0, 0.5), (200.0, 1.0)])
@@ -213,5 +223,5 @@ def test_the_planner_counts_the_bytes_that_a_rank_keeps(
         optimizer.step()
         return optimizer.kept_bytes
 
-    factor = state_factor_of_rank(state_factor(dtype), dtype.itemsize, cluster)
+    factor = state_factor_of_rank(state_factor(dtype.itemsize), dtype.itemsize, cluster)
     assert world.run(kept_bytes) == [64 * 64 * dtype.itemsize * factor] * 2

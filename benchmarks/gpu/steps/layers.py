@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.gpt import GptBatch
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.weight_gradients import adds_in_product
@@ -92,7 +92,7 @@ def passes(
     documents: Documents | None = None,
 ) -> Callable[[], None]:
     """A forward and a backward pass over rows of tokens, to be called."""
-    batch = GptBatch(rows, documents, tokens).to(device)
+    batch = DecoderBatch(rows, documents, tokens).to(device)
     activation = torch.randn((*rows, SHAPE.hidden_size), dtype=torch.bfloat16, device=device)
     activation.requires_grad_()
 

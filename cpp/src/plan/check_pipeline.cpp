@@ -28,6 +28,9 @@ constexpr Steps kWithStageBehind =
            Step::wait_receive_gradient);
 constexpr Steps kAll = (Steps{1} << kSteps) - 1;
 constexpr Steps kSplit = set_of(Step::backward_input, Step::backward_weight);
+constexpr Steps kOfGradients = set_of(Step::start_receive_gradient, Step::wait_receive_gradient,
+                                      Step::backward, Step::backward_input, Step::backward_weight,
+                                      Step::start_send_gradient, Step::wait_send_gradient);
 
 /// What a step needs where nothing is absent, by number of the step.
 constexpr std::array<Steps, kSteps> kNeeds{
@@ -98,14 +101,41 @@ bool is_with_stage_behind(const Row& row) {
 
 std::int64_t first_of(Steps steps) { return std::countr_zero(steps); }
 
+/// Whether a stage has forward passes, but none of the rows that only training has.
+bool is_forward_only(const StagePlan& plan) {
+    bool has_forward = false;
+    for (std::size_t k = 0; k < plan.rows.size(); ++k) {
+        switch (plan.rows[k].kind) {
+            case Kind::backward:
+            case Kind::backward_input:
+            case Kind::backward_weight:
+            case Kind::reduce_gradients:
+            case Kind::step_optimizer:
+                return false;
+            case Kind::forward:
+                has_forward = true;
+                break;
+            default:
+                break;
+        }
+    }
+    return has_forward;
+}
+
 /// Checks what can be seen without the plans of other stages.
 class StageCheck {
   public:
-    StageCheck(std::span<const StagePlan> stages, std::size_t stage, std::size_t n_microbatches)
-        : stages_(stages), stage_(stage), rows_(stages[stage].rows), done_(n_microbatches, 0) {
+    StageCheck(std::span<const StagePlan> stages, std::size_t stage, std::size_t n_microbatches,
+               bool forward_only)
+        : stages_(stages),
+          stage_(stage),
+          rows_(stages[stage].rows),
+          forward_only_(forward_only),
+          done_(n_microbatches, 0) {
         const Steps absent = (stage == 0 ? kWithStageBefore : 0) |
                              (stage + 1 == stages.size() ? kWithStageBehind : 0) |
-                             (splits() ? set_of(Step::backward) : kSplit);
+                             (splits() ? set_of(Step::backward) : kSplit) |
+                             (forward_only ? kOfGradients : 0);
         steps_ = kAll & ~absent;
     }
 
@@ -137,19 +167,22 @@ class StageCheck {
     }
 
     std::optional<Fault> check_steps() {
-        const std::size_t n = rows_.size();
-        if (n < 2 || rows_[n - 2] != Row{Kind::reduce_gradients} ||
-            rows_[n - 1] != Row{Kind::step_optimizer}) {
-            return fault(Rule::ending, n);
+        std::size_t n = rows_.size();
+        if (!forward_only_) {
+            if (n < 2 || rows_[n - 2] != Row{Kind::reduce_gradients} ||
+                rows_[n - 1] != Row{Kind::step_optimizer}) {
+                return fault(Rule::ending, n);
+            }
+            n -= 2;
         }
-        for (std::size_t k = 0; k < n - 2; ++k) {
+        for (std::size_t k = 0; k < n; ++k) {
             if (auto found = check_row(k)) {
                 return found;
             }
         }
         for (std::size_t i = 0; i < done_.size(); ++i) {
             if (const Steps missing = steps_ & ~done_[i]) {
-                return fault(Rule::needs, n - 2, static_cast<std::uint32_t>(i), first_of(missing));
+                return fault(Rule::needs, n, static_cast<std::uint32_t>(i), first_of(missing));
             }
         }
         return {};
@@ -188,7 +221,9 @@ class StageCheck {
     std::optional<Fault> check_slots() {
         std::unordered_map<std::uint32_t, std::uint32_t> user;
         std::vector<bool> finished(done_.size(), false);
-        const Kind last = splits() ? Kind::backward_weight : Kind::backward;
+        const Kind last = forward_only_ ? Kind::forward
+                          : splits()    ? Kind::backward_weight
+                                        : Kind::backward;
         for (std::size_t k = 0; k < rows_.size(); ++k) {
             const Row row = rows_[k];
             if (row.kind == Kind::start_receive) {
@@ -215,6 +250,7 @@ class StageCheck {
     std::span<const StagePlan> stages_;
     std::size_t stage_;
     Rows rows_;
+    bool forward_only_;
     std::vector<Steps> done_;  ///< per micro-batch
     Steps steps_;              ///< that every micro-batch takes on this stage
 };
@@ -252,8 +288,9 @@ std::int64_t sum(std::int64_t a, std::int64_t b) {
 }  // namespace
 
 std::optional<Fault> check_pipeline(std::span<const StagePlan> stages, std::size_t n_microbatches) {
+    const bool forward_only = std::all_of(stages.begin(), stages.end(), is_forward_only);
     for (std::size_t s = 0; s < stages.size(); ++s) {
-        if (auto fault = StageCheck(stages, s, n_microbatches).run()) {
+        if (auto fault = StageCheck(stages, s, n_microbatches, forward_only).run()) {
             return fault;
         }
     }

@@ -10,8 +10,27 @@
 namespace dynapipe {
 namespace {
 
-// Gradients that a rank sends stay in memory until waited for, which no account includes.
-constexpr std::size_t kGradientSendsInFlight = 2;
+// Gradients that a rank sends, or activations if there are no backward passes, stay in memory until
+// waited for, which no account includes.
+constexpr std::size_t kSendsInFlight = 2;
+
+/// What the passes of a schedule compute.
+enum class Passes : std::uint8_t {
+    forward_only,  ///< no gradients
+    whole,         ///< gradients, each in one backward pass
+    split          ///< gradients, those of weights in passes of their own
+};
+
+Passes passes_of(std::span<const PassCode> order) {
+    const auto has = [order](PassKind kind) {
+        return std::any_of(order.begin(), order.end(),
+                           [kind](PassCode code) { return kind_of(code) == kind; });
+    };
+    if (has(PassKind::kWeight)) {
+        return Passes::split;
+    }
+    return order.empty() || has(PassKind::kBackward) ? Passes::whole : Passes::forward_only;
+}
 
 using Peer = std::optional<std::uint32_t>;
 
@@ -46,8 +65,8 @@ class ReceiveSlots {
 /// The rows of a stage between two ranks, as far as they are written.
 class Stage {
   public:
-    Stage(Peer before, Peer behind, bool splits, std::size_t n_microbatches)
-        : before_(before), behind_(behind), splits_(splits), slots_(n_microbatches) {
+    Stage(Peer before, Peer behind, Passes passes, std::size_t n_microbatches)
+        : before_(before), behind_(behind), passes_(passes), slots_(n_microbatches) {
         rows_.reserve(n_microbatches * 13 + 2);
     }
 
@@ -56,6 +75,10 @@ class Stage {
     }
 
     void forward(std::uint32_t i) {
+        const bool is_last = passes_ == Passes::forward_only;
+        if (is_last) {
+            keep_few_sends();
+        }
         rows_.push_back({Kind::load, i});
         if (before_) {
             rows_.push_back({Kind::wait_receive, i, Payload::activation});
@@ -64,6 +87,12 @@ class Stage {
         if (behind_) {
             rows_.push_back({Kind::start_send, i, Payload::activation, *behind_});
         }
+        if (is_last) {
+            slots_.release(i);
+            if (behind_) {
+                sent_.push_back({Kind::wait_send, i, Payload::activation});
+            }
+        }
     }
 
     void backward(std::uint32_t i) {
@@ -71,16 +100,15 @@ class Stage {
             rows_.push_back({Kind::wait_receive, i, Payload::gradient});
             rows_.push_back({Kind::wait_send, i, Payload::activation});
         }
-        if (sent_gradients_.size() == kGradientSendsInFlight) {
-            wait_for_oldest_gradient();
-        }
-        rows_.push_back({splits_ ? Kind::backward_input : Kind::backward, i});
-        if (!splits_) {
+        keep_few_sends();
+        const bool splits = passes_ == Passes::split;
+        rows_.push_back({splits ? Kind::backward_input : Kind::backward, i});
+        if (!splits) {
             slots_.release(i);
         }
         if (before_) {
             rows_.push_back({Kind::start_send, i, Payload::gradient, *before_});
-            sent_gradients_.push_back(i);
+            sent_.push_back({Kind::wait_send, i, Payload::gradient});
         }
     }
 
@@ -90,26 +118,34 @@ class Stage {
     }
 
     std::vector<Row> finish() {
-        while (!sent_gradients_.empty()) {
-            wait_for_oldest_gradient();
+        while (!sent_.empty()) {
+            wait_for_oldest_send();
         }
-        rows_.push_back({Kind::reduce_gradients});
-        rows_.push_back({Kind::step_optimizer});
+        if (passes_ != Passes::forward_only) {
+            rows_.push_back({Kind::reduce_gradients});
+            rows_.push_back({Kind::step_optimizer});
+        }
         return std::move(rows_);
     }
 
   private:
-    void wait_for_oldest_gradient() {
-        rows_.push_back({Kind::wait_send, sent_gradients_.front(), Payload::gradient});
-        sent_gradients_.pop_front();
+    void keep_few_sends() {
+        if (sent_.size() == kSendsInFlight) {
+            wait_for_oldest_send();
+        }
+    }
+
+    void wait_for_oldest_send() {
+        rows_.push_back(sent_.front());
+        sent_.pop_front();
     }
 
     Peer before_;
     Peer behind_;
-    bool splits_;
+    Passes passes_;
     std::vector<Row> rows_;
     ReceiveSlots slots_;
-    std::deque<std::uint32_t> sent_gradients_;
+    std::deque<Row> sent_;  ///< waits for sends that the stage has started
 };
 
 /// When a pass ends, on which stage, and its place in the stage's order.
@@ -131,13 +167,12 @@ std::vector<std::vector<Row>> place_transfers(std::span<const PassCode> order,
                                               std::span<const double> end_ms,
                                               std::span<const std::uint32_t> peers) {
     const std::size_t n_stages = peers.size(), n_passes = order.size() / n_stages;
-    const auto is_weight = [](PassCode code) { return kind_of(code) == PassKind::kWeight; };
-    const bool splits = std::any_of(order.begin(), order.end(), is_weight);
-    const std::size_t n_microbatches = n_passes / (splits ? 3 : 2);
+    const Passes passes = passes_of(order);
+    const std::size_t n_microbatches = n_passes / (1 + static_cast<std::size_t>(passes));
     std::vector<Stage> stages;
     for (std::size_t s = 0; s < n_stages; ++s) {
         stages.emplace_back(s > 0 ? Peer(peers[s - 1]) : Peer(),
-                            s + 1 < n_stages ? Peer(peers[s + 1]) : Peer(), splits, n_microbatches);
+                            s + 1 < n_stages ? Peer(peers[s + 1]) : Peer(), passes, n_microbatches);
     }
     for (const auto& [_, s, place] : by_end(end_ms, n_passes)) {
         const auto i = static_cast<std::uint32_t>(microbatch_of(order[place]));

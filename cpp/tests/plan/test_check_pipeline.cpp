@@ -38,7 +38,7 @@ Entries entries_of(const std::vector<dynapipe::Row>& rows) {
 /// Runs passes in any order in which their inputs allow it; the clock ticks once per pass.
 Plan random_plan(Random& random) {
     const std::size_t n_stages = 1 + below(random, 5), n = below(random, 6);
-    const std::size_t n_kinds = 2 + below(random, 2);
+    const std::size_t n_kinds = 1 + below(random, 3);
     std::vector<std::vector<dynapipe::PassCode>> order(n_stages);
     std::vector<std::vector<double>> end_ms(n_stages);
     std::vector<bool> done(n_stages * n * 3, false);

@@ -1,7 +1,7 @@
 """Architecture of a family of models: facts that need no torch."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.part import Part
@@ -13,15 +13,20 @@ class Architecture(Protocol):
 
     Contract: the numbers of parameters, operations and kept bytes are those of the torch modules
     of the family in `models`.
+
+    Attributes:
+        options: Names of the optional keys of the [model] table that the family takes.
     """
+
+    options: ClassVar[tuple[str, ...]]
 
     def __init__(self, sizes: Sizes) -> None:
         """Takes the sizes of a model."""
         ...
 
     @property
-    def layer_kinds(self) -> tuple[str, ...]:
-        """Kinds of layers, in the order in which rows pass them; there are `n_layers` of each."""
+    def layer_counts(self) -> Mapping[str, int]:
+        """Number of layers of each kind, in the order in which rows pass the kinds."""
         ...
 
     @property
@@ -30,10 +35,20 @@ class Architecture(Protocol):
         ...
 
     @property
+    def norm_epsilon(self) -> float:
+        """Number that norms add to a variance or mean square."""
+        ...
+
+    @property
+    def tied_head(self) -> bool:
+        """Whether logits have the embedding's weights."""
+        ...
+
+    @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
         """Tied weights, of which several stages may hold a copy: kinds of parts that use each.
 
-        The keys are the names of the weights. The first kind has no other parameters.
+        The keys are the names of the weights. The first block of the first kind is the weight.
         """
         ...
 
@@ -45,6 +60,15 @@ class Architecture(Protocol):
     @property
     def divisible_by_shards(self) -> tuple[str, ...]:
         """Names of the sizes that tensor-parallel shards divide equally."""
+        ...
+
+    @property
+    def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
+        """Linear layers that may have adapters: what they compute, by how their names end.
+
+        What has an adapter of its own, as in other implementations of the family, is named apart;
+        these are equal blocks of outputs.
+        """
         ...
 
     def check(self) -> None:

@@ -13,7 +13,15 @@ LOGITS_AT_ONCE = 1 << 25
 ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward recomputes attention
 
 
-def self_attention(width: int, stream: int, heads: int, vectors: int, n_joined: int) -> Block:
+def self_attention(
+    width: int,
+    stream: int,
+    heads: int,
+    vectors: int,
+    n_joined: int,
+    sources: int | None = None,
+    is_normed: bool = False,
+) -> Block:
     """Self-attention of a row, with its norm.
 
     Args:
@@ -22,14 +30,17 @@ def self_attention(width: int, stream: int, heads: int, vectors: int, n_joined: 
         heads: Total width of the heads on the shard.
         vectors: Number of parameters of the norm and the biases.
         n_joined: Number of the maps of queries, keys and values that share one weight.
+        sources: Total width of the heads of keys (and of values) on the shard; None for `heads`.
+        is_normed: Whether queries and keys go through norms of their own, which keep their inputs.
     """
-    maps = Amount(8 * width * heads)
+    both = heads + (heads if sources is None else sources)
+    maps = Amount(4 * width * both)
     return Block(
-        parameters=4 * width * heads + vectors,
+        parameters=2 * width * both + vectors,
         largest_weight=n_joined * width * heads,
         work=Work(maps, Amount(per_pair=4 * heads)),
         deferrable=maps,
-        kept=Amount(2 * stream + 4 * heads),
+        kept=Amount(2 * stream + (3 if is_normed else 2) * both),
         n_sums=1,
         recomputed_in=ATTENTION_IN,
     )
@@ -53,8 +64,10 @@ def cross_attention(width: int, stream: int, heads: int, vectors: int, n_joined:
     )
 
 
-def feed_forward(width: int, stream: int, inner: int, vectors: int, n_kept: int) -> Block:
-    """Feed-forward block: two linear maps with an activation function between them.
+def feed_forward(
+    width: int, stream: int, inner: int, vectors: int, n_kept: int, n_joined: int = 1
+) -> Block:
+    """Feed-forward block: linear maps to an inner width and back, a function between them.
 
     Args:
         width: Width of the residual stream.
@@ -62,13 +75,15 @@ def feed_forward(width: int, stream: int, inner: int, vectors: int, n_kept: int)
         inner: Width between the maps, on the shard.
         vectors: Number of parameters of the norm and the biases.
         n_kept: Number of tensors of the inner width that backward needs: the function's output
-            and, if its derivative cannot be computed from that, its input. For the gradients of
-            as many of the two maps there is room until W.
+            and, if its derivative cannot be computed from that, its inputs. For the gradients of
+            as many of the maps there is room until W.
+        n_joined: Number of the maps to the inner width, which share one weight; 2 with a gate.
     """
+    n_maps = n_joined + 1
     return Block(
-        parameters=2 * width * inner + vectors,
-        largest_weight=width * inner,
-        work=Work(Amount(4 * width * inner)),
+        parameters=n_maps * width * inner + vectors,
+        largest_weight=n_joined * width * inner,
+        work=Work(Amount(2 * n_maps * width * inner)),
         deferrable=Amount(2 * n_kept * width * inner),
         kept=Amount(2 * stream + n_kept * inner),
         n_sums=1,
@@ -97,9 +112,24 @@ def relative_bias(side: Side, heads: int, n_numbers: int, kept: Amount) -> Part:
     )
 
 
-def layer(side: Side, width: int, stream: int, inner: int, *blocks: Block) -> Part:
-    """A layer: blocks that add to the residual stream in turn, the feed-forward block last."""
-    return Part(side, blocks, entering=Amount(stream), transient=Amount(width + inner))
+def layer(side: Side, width: int, stream: int, inner: int, *blocks: Block, masked: int = 0) -> Part:
+    """A layer: blocks that add to the residual stream in turn, the feed-forward block last.
+
+    Args:
+        side: Tokens that pass through the layer.
+        width: Width of the residual stream.
+        stream: Part of the width that a shard holds, see `self_attention`.
+        inner: Inner width of the feed-forward block, on the shard.
+        blocks: The blocks.
+        masked: Most numbers per token that a dropout has a mask for; 0 without dropout.
+    """
+    return Part(
+        side,
+        blocks,
+        entering=Amount(stream),
+        transient=Amount(width + inner),
+        masked=Amount(masked),
+    )
 
 
 def ends(
@@ -111,6 +141,8 @@ def ends(
     predicted: Side,
     positions: int,
     vectors: int,
+    masked: int = 0,
+    masked_head: int = 0,
 ) -> dict[str, Part]:
     """The embedding, which looks up rows of its weights, and the head, with the loss.
 
@@ -124,13 +156,16 @@ def ends(
         predicted: Tokens that are predicted.
         positions: Number of rows of the table of learned positions; 0 without one.
         vectors: Number of parameters of the final norms, which count with the head.
+        masked: Numbers per token that a dropout after the embedding has a mask for; 0 without.
+        masked_head: The same of a dropout after the final norms.
     """
     lookup = Block(
-        (vocabulary + positions) * width,
-        largest_weight=max(vocabulary, positions) * width,
+        vocabulary * width,
+        largest_weight=vocabulary * width,
         work=Work(Amount(width)),
         n_sums=1,
     )
+    learned = Block(positions * width, largest_weight=positions * width)
     norm = Block(vectors, largest_weight=min(vectors, width), kept=Amount(stream + width))
     logits = Block(
         vocabulary * width,
@@ -145,5 +180,11 @@ def ends(
         transient=Amount(vocabulary),
         transient_float32=Amount(vocabulary),
         transient_most=LOGITS_AT_ONCE,
+        masked=Amount(masked_head),
     )
-    return {EMBEDDING: Part(embedded, (lookup,), transient=Amount(width)), HEAD: head}
+    return {
+        EMBEDDING: Part(
+            embedded, (lookup, learned), transient=Amount(width), masked=Amount(masked)
+        ),
+        HEAD: head,
+    }

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Literal
 
 from dynapipe_hpc.architecture.architecture import Architecture
 from dynapipe_hpc.architecture.gpt import Gpt
+from dynapipe_hpc.architecture.llama import Llama
 from dynapipe_hpc.architecture.t5 import T5
 
-FAMILIES: Mapping[str, type[Architecture]] = {"gpt": Gpt, "t5": T5}
+FAMILIES: Mapping[str, type[Architecture]] = {"gpt": Gpt, "llama": Llama, "t5": T5}
 """Families by their names in configurations.
 
 The torch modules of a family are in the file of `models` that has its name.

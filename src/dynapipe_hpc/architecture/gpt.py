@@ -4,27 +4,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dynapipe_hpc.architecture.adapted import Maps, adapted, frozen_but_adapters
+from dynapipe_hpc.architecture.amount import Amount
 from dynapipe_hpc.architecture.blocks import ends, feed_forward, layer, self_attention
-from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
-from dynapipe_hpc.architecture.sizes import Sizes
+from dynapipe_hpc.architecture.decoder_only import DecoderOnly
+from dynapipe_hpc.architecture.part import LAYER, Part, Side
 
 
 @dataclass(frozen=True, slots=True)
-class Gpt:
-    """`Architecture` of a GPT.
+class Gpt(DecoderOnly):
+    """`Architecture` of a GPT."""
 
-    The head has weights of its own: if it shared the embedding's, the first and the last stage
-    would have to exchange gradients.
-    """
-
-    sizes: Sizes
-
-    layer_kinds = (LAYER,)
-    has_target_rows = False
-    tied: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    fingerprint = ("hidden_size", "n_heads", "ffn_size", "vocab_size")
+    options: ClassVar[tuple[str, ...]] = ("head_size", "norm_epsilon", "tied_head", "dropout")
+    fingerprint = ("hidden_size", "n_heads", "ffn_size", "vocab_size", "has_dropout")
     divisible_by_shards = ("n_heads", "ffn_size")
+    linear_layers: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "attention.query_key_value": ("query_key_value",),
+        "attention.output": ("attention_output",),
+        "feed_forward.inner": ("up",),
+        "feed_forward.output": ("down",),
+    }
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether layers take the time of dropout, at any rate."""
+        return bool(self.sizes.dropout)
 
     def check(self) -> None:
         """Refuses attention heads whose total width is not the hidden size."""
@@ -45,12 +49,21 @@ class Gpt:
         stream = -(-width // n_stream_shards)
         heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
         norm = 2 * width  # scales and shifts
-        attention = self_attention(
-            width, stream, heads, vectors=norm + 3 * heads + width, n_joined=3
+        masked = stream if self.has_dropout else 0
+        attention = adapted(
+            self_attention(width, stream, heads, vectors=norm + 3 * heads + width, n_joined=3),
+            sizes.lora,
+            Maps(width, {"query_key_value": 3 * heads}, kept=Amount(stream)),
+            Maps(heads, {"attention_output": width}),
         )
-        fed_forward = feed_forward(width, stream, inner, vectors=norm + inner + width, n_kept=2)
-        return {
-            LAYER: layer(Side.INPUTS, width, stream, inner, attention, fed_forward),
+        fed_forward = adapted(
+            feed_forward(width, stream, inner, vectors=norm + inner + width, n_kept=2),
+            sizes.lora,
+            Maps(width, {"up": inner}, kept=Amount(stream)),
+            Maps(inner, {"down": width}, kept=Amount(inner)),
+        )
+        parts = {
+            LAYER: layer(Side.INPUTS, width, stream, inner, attention, fed_forward, masked=masked),
             **ends(
                 width,
                 stream,
@@ -59,13 +72,7 @@ class Gpt:
                 predicted=Side.INPUTS,
                 positions=sizes.max_tokens,
                 vectors=norm,
+                masked=masked,
             ),
         }
-
-    def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
-        """Numbers of parts: layers, the embedding on the first stage, the head on the last."""
-        return {LAYER: len(layers), EMBEDDING: int(first), HEAD: int(last)}
-
-    def boundary(self, layers: range) -> Boundary:  # noqa: ARG002 - the same from every stage
-        """`Boundary.ROWS`: the activation of the rows."""
-        return Boundary.ROWS
+        return frozen_but_adapters(parts, sizes.lora)

@@ -13,6 +13,10 @@ LAYER, EMBEDDING, HEAD = "layer", "embedding", "head"
 
 BACKWARD_WORK = 2  # gradients of inputs and of weights: two products where forward has one
 FLOAT32_BYTES = 4
+MASKED_AT_ONCE = 1 << 23
+"""Largest number of numbers that dropout makes a mask of at once, however many it drops from."""
+MASK_BYTES = 8  # per number, while a mask is made: a hash, and a shift of it
+MOST_MASK_BYTES = MASK_BYTES * MASKED_AT_ONCE
 
 
 class Side(Enum):
@@ -38,20 +42,22 @@ class Work(NamedTuple):
         linear: Operations of linear maps, which have weights.
         attention: Operations of attention scores and of the weighted sums of values, which have no
             weights.
+        spared: Operations that the backward pass does without, as weights are frozen.
     """
 
     linear: Amount = NOTHING
     attention: Amount = NOTHING
+    spared: Amount = NOTHING
 
     @property
     def forward(self) -> Amount:
         """Operations of linear maps and attention together."""
-        return total(*self)
+        return total(self.linear, self.attention)
 
     @property
     def backward(self) -> Amount:
         """Operations of the backward pass, recomputation excluded."""
-        return self.forward.times(BACKWARD_WORK)
+        return total(self.forward.times(BACKWARD_WORK), self.spared.times(-1))
 
 
 NO_WORK = Work()
@@ -63,7 +69,7 @@ class Block:
 
     Attributes:
         parameters: Number of weights on one shard, norms and biases included.
-        largest_weight: Number of numbers of the largest of these weights.
+        largest_weight: Number of numbers of the largest of these weights that is trained.
         work: Operations of the forward pass.
         deferrable: Operations of linear maps whose weight gradients may be computed by a pass of
             their own; what they need until then is no more than `kept`.
@@ -71,6 +77,7 @@ class Block:
         n_sums: Number of all-reduces over shards in each direction, each of a tensor as wide as the
             residual stream.
         recomputed_in: Modes in which the backward pass recomputes the block.
+        frozen: Number of weights that are not trained.
     """
 
     parameters: int
@@ -80,6 +87,7 @@ class Block:
     kept: Amount = NOTHING
     n_sums: int = 0
     recomputed_in: tuple[Recompute, ...] = ()
+    frozen: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,8 @@ class Part:
         transient: Numbers needed in addition while the forward pass runs.
         transient_float32: Numbers needed in addition that are in float32.
         transient_most: Limit of each of these two kinds of numbers.
+        masked: Most numbers that one dropout has a mask for, up to `MASKED_AT_ONCE` at a time;
+            nothing is kept of it.
         gradient_term: Numbers of the gradient that each layer which the part is shared by computes
             for it, while the layer's backward pass runs.
         gradient_sum: Numbers of the sum of these gradients, which is held from the backward pass
@@ -105,6 +115,7 @@ class Part:
     transient: Amount = NOTHING
     transient_float32: Amount = NOTHING
     transient_most: float = math.inf
+    masked: Amount = NOTHING
     gradient_term: Amount = NOTHING
     gradient_sum: Amount = NOTHING
 
@@ -114,8 +125,13 @@ class Part:
         return sum(block.parameters for block in self.blocks)
 
     @property
+    def frozen(self) -> int:
+        """Number of parameters on one shard that are not trained."""
+        return sum(block.frozen for block in self.blocks)
+
+    @property
     def largest_weight(self) -> int:
-        """Size of the largest weight in numbers; its gradient is a tensor before it is added up."""
+        """Numbers of the largest trained weight; its gradient is a tensor before it is added up."""
         return max(block.largest_weight for block in self.blocks)
 
     @property
@@ -158,6 +174,13 @@ class Part:
         entering = self.entering.times(element_bytes) if is_entering_kept else NOTHING
         return total(_kept_bytes(left, element_bytes), entering)
 
+    def passing_bytes(self, recompute: Recompute, element_bytes: int) -> list[Amount]:
+        """Bytes that the forward pass makes and does not keep, of each block that is recomputed.
+
+        One block after the other has made them all before it ends.
+        """
+        return [block.kept.times(element_bytes) for block in self._recomputed(recompute)]
+
     def transient_bytes(self, element_bytes: int) -> Amount:
         """Bytes needed in addition while the forward pass runs, up to `transient_most_bytes`."""
         own_precision = self.transient.times(element_bytes)
@@ -167,6 +190,11 @@ class Part:
         """Limit of the bytes needed in addition during a forward pass; infinite without one."""
         return self.transient_most * (element_bytes + FLOAT32_BYTES)
 
+    @property
+    def mask_bytes(self) -> Amount:
+        """Bytes of the masks of a dropout while they are made, up to `MOST_MASK_BYTES`."""
+        return self.masked.times(MASK_BYTES)
+
     def _left(self, recompute: Recompute) -> list[Block]:
         return [block for block in self.blocks if recompute not in block.recomputed_in]
 
@@ -175,8 +203,7 @@ class Part:
 
 
 def _work_of(blocks: Sequence[Block]) -> Work:
-    linear = total(*(block.work.linear for block in blocks))
-    return Work(linear, total(*(block.work.attention for block in blocks)))
+    return Work(*(total(*amounts) for amounts in zip(*(b.work for b in blocks), strict=True)))
 
 
 def _kept_bytes(blocks: Sequence[Block], element_bytes: int) -> Amount:

@@ -16,12 +16,16 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         description="Writes JSON lines of small tasks whose lengths are as uneven as in real data.",
         epilog=examples(
             "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
+            "dynapipe-hpc demo-corpus chat.jsonl --samples 4000 --chat",
         ),
     )
     parser.add_argument("output", type=Path, metavar="OUT.jsonl")
     parser.add_argument("--samples", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--max-bytes", type=int, default=8192, metavar="B", help="longest sample")
+    parser.add_argument(
+        "--chat", action="store_true", help="make conversations (lists of messages) instead"
+    )
     parser.add_argument(
         "--force", action="store_true", help="replace OUT.jsonl if it is a demo corpus"
     )
@@ -34,6 +38,12 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.data.demo.corpus import DEMO_CORPUS, write_demo_corpus
 
     check_output(arguments.output, [], DEMO_CORPUS, arguments.force)
-    write_demo_corpus(arguments.output, arguments.samples, arguments.seed, arguments.max_bytes)
+    write_demo_corpus(
+        arguments.output,
+        arguments.samples,
+        arguments.seed,
+        arguments.max_bytes,
+        chat=arguments.chat,
+    )
     print(escaped(f"{arguments.output}: {arguments.samples:,} samples"))
     return 0

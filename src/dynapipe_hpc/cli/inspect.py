@@ -19,7 +19,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
             "fits the experiment."
         ),
         epilog=examples(
-            "dynapipe-hpc inspect corpus.h5 --verify",
+            "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
             "dynapipe-hpc inspect corpus.h5 --config configs/tiny_cpu.toml",
             "dynapipe-hpc inspect costs.h5",
         ),
@@ -32,6 +32,21 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "--verify",
         action="store_true",
         help="also read all samples or costs and compare them with their checksums",
+    )
+    parser.add_argument(
+        "--show",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also print the first N samples of a dataset, and which of their tokens are trained",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="with --show, print text instead of token ids; as for preprocess",
     )
     parser.set_defaults(run=run)
 
@@ -50,6 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.config is not None:
         described = describe_for(load_config(arguments.config), arguments.file)
         print(f"\n{escaped(described)}")
+    if arguments.show > 0:
+        from dynapipe_hpc.data.text.show_samples import show_samples
+        from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
+
+        tokenizer = read_tokenizer(arguments.tokenizer)
+        print(f"\n{show_samples(arguments.file, arguments.show, tokenizer)}")
     if arguments.verify:
         print(f"\n{verify_file(arguments.file)}")
     return 0

@@ -11,12 +11,17 @@ from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import (
     demo_corpus,
     doctor,
+    export_model,
+    generate,
+    grid_search,
+    import_model,
     inspect,
     plan,
     preprocess,
     profile,
     report,
     run,
+    simulate,
     tune,
 )
 from dynapipe_hpc.cli.help_text import HelpFormatter, examples
@@ -24,7 +29,22 @@ from dynapipe_hpc.data.errors import InputError, RunError, printable
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.job.say import say
 
-VERBS = (doctor, preprocess, inspect, profile, plan, tune, run, report, demo_corpus)
+VERBS = (
+    doctor,
+    preprocess,
+    inspect,
+    import_model,
+    profile,
+    plan,
+    tune,
+    grid_search,
+    simulate,
+    run,
+    report,
+    export_model,
+    generate,
+    demo_corpus,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

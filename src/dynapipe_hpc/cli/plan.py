@@ -60,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     files = ExperimentFiles(config)
     if arguments.lengths is None:
         experiment = open_experiment(files)
+        if config.training.iterations is None:
+            print(escaped(f"iterations: {files.describe_iterations()}"))
         print(escaped(show_plan(experiment, arguments.iteration, arguments.explain)))
         return 0
     for line in plan_lengths(files, arguments.lengths, arguments.json):

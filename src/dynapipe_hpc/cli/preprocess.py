@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.help_text import examples
-from dynapipe_hpc.data.errors import escaped, printable
+from dynapipe_hpc.data.errors import InputError, escaped, printable
 from dynapipe_hpc.job.started import read_started
 
 if TYPE_CHECKING:
     from dynapipe_hpc.data.text.preprocess import PreprocessTotals
+    from dynapipe_hpc.data.text.recipe import Recipe
     from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 
@@ -21,32 +22,67 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "preprocess",
-        help="tokenize JSONL text into a dataset; alone, or with mpiexec or srun",
+        help="tokenize text into a dataset; alone, or with mpiexec or srun",
         description=(
-            "Tokenizes JSON lines with the fields inputs, targets and, optionally, task. Started "
-            "with mpiexec or srun, ranks share the text, OUT.h5 is the index of the shards in "
-            "OUT.h5.shards, and the same command, started again, continues where it stopped."
+            "Tokenizes records (JSON lines, plain or compressed; Parquet or Arrow tables; - for "
+            "standard input): pairs of an input and a target, Alpaca's instructions, conversations "
+            "or plain text; data/README.md describes them. Started with mpiexec or srun, ranks "
+            "share the text, OUT.h5 is the index of the shards in OUT.h5.shards, and the same "
+            "command, started again, continues where it stopped."
         ),
         epilog=examples(
             "dynapipe-hpc preprocess corpus.jsonl corpus.h5",
-            "dynapipe-hpc preprocess part-*.jsonl corpus.h5 --tokenizer tokenizer.json",
+            "dynapipe-hpc preprocess chats.parquet chats.h5 --tokenizer Qwen2.5-7B-Instruct/",
             "mpiexec -n 8 dynapipe-hpc preprocess part-*.jsonl corpus.h5 --workers 1",
         ),
     )
-    parser.add_argument("sources", nargs="+", type=Path, metavar="IN.jsonl")
+    parser.add_argument("sources", nargs="+", type=Path, metavar="IN")
     parser.add_argument("output", type=Path, metavar="OUT.h5")
     parser.add_argument(
         "--tokenizer",
         action="append",
         type=Path,
         default=[],
+        metavar="PATH",
+        help=(
+            "the folder of a Hugging Face model; or its tokenizer.json; or, given twice, "
+            "VOCAB.json and MERGES.txt; without it, bytes"
+        ),
+    )
+    parser.add_argument(
+        "--format",
+        choices=("pairs", "alpaca", "messages", "text"),
+        help="shape of the records; default: what the first line shows, or pairs from a pipe",
+    )
+    for side in ("inputs", "targets"):
+        parser.add_argument(
+            f"--{side}-field",
+            metavar="NAME",
+            help=f"the field of a pair's {side[:-1]}; default: {side}",
+        )
+    parser.add_argument(
+        "--template",
+        type=Path,
         metavar="FILE",
         help=(
-            "a Hugging Face tokenizer.json; or, given twice, VOCAB.json and MERGES.txt; "
-            "without it, bytes"
+            "chat template (Jinja) of conversations, or of pairs as messages; default: of "
+            "conversations the tokenizer folder's own, of pairs none"
         ),
     )
     parser.add_argument("--eos", metavar="TOKEN", help="the token that ends a target")
+    parser.add_argument(
+        "--start",
+        metavar="TOKEN",
+        help=(
+            "the token that a model reads before every sample, or none; default: the one that the "
+            "tokenizer puts before text, else the token that ends a target"
+        ),
+    )
+    parser.add_argument(
+        "--inputs-end",
+        metavar="TOKEN",
+        help="the token that ends an input, or none; default: none, but </s> for a T5's tokenizer",
+    )
     parser.add_argument(
         "--special-tokens",
         action="store_true",
@@ -81,16 +117,16 @@ def _run_alone(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     start_s = time.perf_counter()
     options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-    tokenizer = _load_tokenizer(arguments)
+    recipe = _load_recipe(arguments)
     with text_progress(total_bytes(arguments.sources)) as progress:
         totals = preprocess(
             arguments.sources,
             arguments.output,
-            tokenizer,
+            recipe,
             options,
             on_progress=lambda done: progress.show(done.n_bytes, done.n_tokens),
         )
-    _tell(f"{arguments.output}:", tokenizer, totals, start_s)
+    _tell(f"{arguments.output}:", recipe.tokenizer, totals, start_s)
     return 0
 
 
@@ -104,23 +140,48 @@ def _run_together(arguments: argparse.Namespace) -> int:
     with open_job() as job:
         with job.agreeing():
             options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-            tokenizer = _load_tokenizer(arguments)
+            recipe = _load_recipe(arguments)
         with share_progress("preprocess", shown=job.is_first) as on_share:
             made = preprocess_together(
-                job, arguments.sources, arguments.output, tokenizer, options, on_share
+                job, arguments.sources, arguments.output, recipe, options, on_share
             )
         if job.is_first:
             total = f"{made.n_samples:,} samples in {made.n_shards:,} shards"
             what = f"{arguments.output}: {total}, {made.n_reused:,} of them by an earlier job; made"
-            _tell(what, tokenizer, made.totals, start_s)
+            _tell(what, recipe.tokenizer, made.totals, start_s)
     return 0
 
 
-def _load_tokenizer(arguments: argparse.Namespace) -> "Tokenizer":
+def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
+    from dynapipe_hpc.data.text.recipe import format_of_sources, recipe_of
+    from dynapipe_hpc.data.text.records import PairFields, RecordFormat
+    from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
     from dynapipe_hpc.data.text.tokenizers import load_tokenizer
 
-    special_tokens: bool = arguments.special_tokens
-    return load_tokenizer(arguments.tokenizer, arguments.eos, special_tokens=special_tokens)
+    named = {side: getattr(arguments, f"{side}_field") for side in ("inputs", "targets")}
+    fields = PairFields(**{side: name for side, name in named.items() if name})
+    if arguments.format:
+        record_format = RecordFormat(arguments.format)
+    else:
+        record_format = format_of_sources(arguments.sources, fields)
+    if fields != PairFields() and record_format is not RecordFormat.PAIRS:
+        raise InputError(f"--inputs-field and --targets-field: {record_format} has its own fields")
+    files = read_tokenizer(arguments.tokenizer)
+    tokenizer = load_tokenizer(
+        files,
+        arguments.eos,
+        start_token=arguments.start,
+        input_end_token=arguments.inputs_end,
+        special_tokens=arguments.special_tokens,
+    )
+    return recipe_of(
+        tokenizer,
+        files,
+        record_format,
+        fields,
+        arguments.template,
+        names_start=arguments.start is not None,
+    )
 
 
 def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:

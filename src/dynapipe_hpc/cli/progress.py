@@ -22,11 +22,12 @@ class TextProgress:
     Attributes:
         bar: Progress bar over the bytes; silent if there is no terminal.
         start_s: Time when the job started, by `time.perf_counter`.
+        next_line_s: Time since the start after which the log gets its next line.
     """
 
     bar: "tqdm[None]"
     start_s: float = field(default_factory=time.perf_counter)
-    _next_line_s: float = LINE_EVERY_S
+    next_line_s: float = LINE_EVERY_S
 
     def show(self, n_bytes: int, n_tokens: int) -> None:
         """Shows how many bytes and tokens are done since the start."""
@@ -34,15 +35,17 @@ class TextProgress:
         rate = f"{n_tokens / elapsed_s:,.0f} tokens/s"
         self.bar.set_postfix_str(rate, refresh=False)
         self.bar.update(n_bytes - self.bar.n)
-        if self.bar.disable and elapsed_s >= self._next_line_s:
-            percent = 100 * n_bytes / max(1, self.bar.total)
-            sys.stderr.write(f"{percent:.0f} % done, {n_tokens:,} tokens, {rate}\n")
-            self._next_line_s = elapsed_s + LINE_EVERY_S
+        if self.bar.disable and elapsed_s >= self.next_line_s:
+            done = f"{n_bytes:,} bytes"
+            if self.bar.total is not None:
+                done = f"{100 * n_bytes / max(1, self.bar.total):.0f} %"
+            sys.stderr.write(f"{done} done, {n_tokens:,} tokens, {rate}\n")
+            self.next_line_s = elapsed_s + LINE_EVERY_S
 
 
 @contextmanager
-def text_progress(total_bytes: int) -> Iterator[TextProgress]:
-    """Shows the progress over `total_bytes` bytes of text, on standard error."""
+def text_progress(total_bytes: int | None) -> Iterator[TextProgress]:
+    """Shows the progress over bytes of text, on standard error; None if their number is unknown."""
     on_terminal = sys.stderr.isatty()
     with tqdm(total=total_bytes, unit="B", unit_scale=True, disable=not on_terminal) as bar:
         yield TextProgress(bar)

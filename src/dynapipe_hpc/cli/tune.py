@@ -36,14 +36,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints a table, fastest first."""
     from dynapipe_hpc.experiment.files import ExperimentFiles
     from dynapipe_hpc.experiment.load import load_config, with_cost_table
-    from dynapipe_hpc.experiment.study.describe_tuning import describe_tuning
-    from dynapipe_hpc.experiment.study.tune import tune
+    from dynapipe_hpc.experiment.study.describe_outcomes import describe_tuning
+    from dynapipe_hpc.experiment.study.predict import predict
+    from dynapipe_hpc.experiment.study.variants import variants
 
     if arguments.batches < 1:
         raise InputError(f"--batches {arguments.batches}: at least one batch is needed")
     config = load_config(arguments.config, arguments.overrides)
     if arguments.profile is not None:
         config = with_cost_table(config, arguments.profile)
-    for line in describe_tuning(list(tune(ExperimentFiles(config), arguments.batches))):
+    outcomes = list(predict(ExperimentFiles(config), variants(config), arguments.batches))
+    for line in describe_tuning(outcomes):
         print(escaped(line))
     return 0

@@ -1,33 +1,88 @@
 """The [data] table: which samples a run trains on, and how many at a time."""
 
-from typing import Literal, Self
+from pathlib import PurePath
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
 
+LossOn = Literal["marked", "targets", "all"]
 LongSamples = Literal["cut_input_end", "cut_input_start", "cut_targets", "drop", "refuse"]
 
 
-class DataConfig(ConfigTable):
-    """The [data] table: the dataset and the global batches of a run.
+class MixedDataset(ConfigTable):
+    """A [[data.mixture]] table: one of several datasets that samples are drawn from.
 
     Attributes:
-        dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote.
+        dataset: Path of the HDF5 dataset.
+        name: Name of the dataset, which its tasks get as a prefix; by default its file's name.
+        weight: Rate at which samples are drawn from the dataset, relative to the other weights;
+            None, for all datasets of the mixture, for rates that follow from their sizes.
+        epochs: Number of epochs after which no more samples are drawn from it; None for no limit.
+    """
+
+    dataset: str = Field(min_length=1)
+    name: str = Field(default="", min_length=1, max_length=200)
+    weight: float | None = Field(default=None, gt=0, le=1e9)
+    epochs: int | None = Field(default=None, ge=1, le=10**6)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_named_like_its_file(cls, table: Any) -> Any:
+        if isinstance(table, dict) and isinstance(path := table.get("dataset"), str):
+            return {"name": PurePath(path).stem, **table}
+        return table
+
+
+class LengthsConfig(ConfigTable):
+    """The [data.lengths] table: samples of many tasks without text, only to be planned.
+
+    See `multitask_lengths` for their distribution.
+
+    Attributes:
+        n_samples: Number of samples.
+        seed: Seed of their lengths.
+    """
+
+    n_samples: int = Field(default=100_000, ge=1, le=10**7)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+
+
+class DataConfig(ConfigTable):
+    """The [data] table: the dataset, or a mixture of several, and the global batches of a run.
+
+    Attributes:
+        dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote; None for a mixture.
+        mixture: Datasets to draw samples from, where there are several: [[data.mixture]] tables.
+        lengths: Drawn lengths of samples, in place of a dataset, for simulations.
+        mixture_cap: Largest number of samples that a dataset of the mixture counts as, where rates
+            follow from sizes; None for no limit.
+        mixture_temperature: Temperature of rates that follow from sizes, by default 1: rates are
+            proportional to size ** (1 / temperature), so that a high one makes them alike.
         max_tokens: Longest sample, input and target together.
         long_samples: Treatment of longer samples. cut_input_end and cut_input_start: the input
             loses its end or its start until the sample fits; samples whose target alone is longer
             are left out. cut_targets: the input loses its end, then the target does, including its
             end-of-sequence token. drop: they are left out. refuse: the run does not start.
+        loss_on: Tokens whose prediction counts in the loss. marked: those that the dataset marks,
+            such as every assistant turn of a conversation; the target of a sample without marks.
+            targets: the target, which begins with the last assistant turn of a conversation. all:
+            input and target. A t5 predicts only targets.
         tokens_per_batch: Most real tokens in one global batch, after cutting.
         seed: Seed of the order in which an epoch visits the samples.
         verify: Whether a run reads all samples once, while it trains, and compares them with their
             checksums.
     """
 
-    dataset: str = Field(min_length=1)
+    dataset: str | None = Field(default=None, min_length=1)
+    mixture: tuple[MixedDataset, ...] | None = Field(default=None, min_length=1)
+    lengths: LengthsConfig | None = None
+    mixture_cap: int | None = Field(default=None, ge=1)
+    mixture_temperature: float | None = Field(default=None, ge=1, le=1e6)
     max_tokens: int = Field(ge=1, le=2**24)
     long_samples: LongSamples = "cut_input_end"
+    loss_on: LossOn = "marked"
     tokens_per_batch: int = Field(ge=1, le=2**40)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     verify: bool = True
@@ -41,3 +96,62 @@ class DataConfig(ConfigTable):
                 "lower max_tokens or raise tokens_per_batch"
             )
         return self
+
+    @model_validator(mode="after")
+    def _names_a_dataset_or_a_mixture(self) -> Self:
+        if self.dataset and self.mixture:
+            raise ValueError(
+                f"both dataset ('{self.dataset}') and [[data.mixture]] are given; put the dataset "
+                "into the mixture, or leave either out"
+            )
+        if self.lengths and (self.dataset or self.mixture):
+            other = f"dataset ('{self.dataset}')" if self.dataset else "[[data.mixture]]"
+            raise ValueError(f"both {other} and [data.lengths] are given; leave either out")
+        if not (self.dataset or self.mixture or self.lengths):
+            raise ValueError(
+                "dataset is missing, or [[data.mixture]] tables of several datasets, or a "
+                "[data.lengths] table for simulations"
+            )
+        if self.mixture and len(self.mixture) == 1:
+            raise ValueError(
+                f"there is only one [[data.mixture]] table; write dataset = "
+                f"'{self.mixture[0].dataset}' in its place"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rates_follow_from_weights_or_from_sizes(self) -> Self:
+        given = [key for key in ("mixture_cap", "mixture_temperature") if getattr(self, key)]
+        if given and not self.mixture:
+            raise ValueError(f"{given[0]} is for [[data.mixture]] tables, but there are none")
+        weighted = [entry for entry in self.mixture or () if entry.weight]
+        if weighted and given:
+            raise ValueError(
+                f"{given[0]} makes rates follow from the sizes of datasets, but "
+                f"'{weighted[0].name}' has weight = {weighted[0].weight}; leave either out"
+            )
+        if weighted and len(weighted) < len(self.mixture or ()):
+            [without, *_] = [entry for entry in self.mixture or () if not entry.weight]
+            raise ValueError(
+                f"mixture: '{weighted[0].name}' has weight = {weighted[0].weight}, but "
+                f"'{without.name}' has none; give all datasets a weight, or none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _datasets_have_different_names(self) -> Self:
+        names = [entry.name for entry in self.mixture or ()]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"mixture: two datasets have the name '{name}'; set name for one")
+        return self
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the dataset, or of all datasets of the mixture; none of drawn lengths."""
+        return (self.dataset,) if self.dataset else tuple(e.dataset for e in self.mixture or ())
+
+    def alone(self, path: str) -> Self:
+        """The same table with this dataset, and neither a mixture nor drawn lengths."""
+        nothing = dict.fromkeys(("mixture", "mixture_cap", "mixture_temperature", "lengths"))
+        return self.model_copy(update={**nothing, "dataset": path})

@@ -1,6 +1,6 @@
 """Base class of the tables of a configuration file."""
 
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
@@ -18,6 +18,7 @@ class ConfigTable(BaseModel):
     def _truth_is_no_number(cls, table: Any) -> Any:
         for key, value in table.items() if isinstance(table, dict) else ():
             field = cls.model_fields.get(key)
-            if isinstance(value, bool) and field and field.annotation is not bool:
+            allowed = (field.annotation, *get_args(field.annotation)) if field else (bool,)
+            if isinstance(value, bool) and bool not in allowed:
                 raise PydanticCustomError("truth", "{key} is no truth value", {"key": key})
         return table

@@ -9,12 +9,15 @@ EXTRA_OF: Mapping[str, str] = {
     "h5py": "hdf5",
     "tokenizers": "text",
     "tqdm": "text",
-    "jinja2": "report",
+    "zstandard": "zstd",
+    "pyarrow": "parquet",
+    "jinja2": "text",
     "matplotlib": "report",
     "mpi4py": "train",
+    "safetensors": "train",
     "torch": "train",
 }
-"""Smallest extra that brings a package; `train` brings them all."""
+"""Smallest extra that brings a package; `train` brings all of training."""
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,6 +51,34 @@ def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
         finally:
             os.close(descriptor)
             beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Makes a folder in which to write, and renames it to `path` at the end.
+
+    After an exception or an interruption nothing is left.
+
+    Yields:
+        Path of the folder until then, beside `path`.
+
+    Raises:
+        InputError: `path` exists, or its folder does not or cannot be written.
+        RunError: As for `writing`.
+    """
+    if os.path.lexists(path):
+        raise InputError(f"{path}: already exists; name another output, or remove it first")
+    check_replaceable(path)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    with writing(path):
+        beside.mkdir()
+        try:
+            yield beside
+            sync_folder(beside)
+            beside.rename(path)
+            sync_folder(path.parent)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def remove_left_over(path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc.data.spans import Span, Spans
+
 TokenArray = npt.NDArray[np.unsignedinteger]
 """Token ids, shape (n_tokens,), uint16 or uint32."""
 
@@ -44,24 +46,34 @@ class TokenBlock:
         inputs: Inputs of the samples.
         targets: Targets of the samples, each with its end-of-sequence token.
         tasks: Task names of the samples.
+        spans: Spans of trained tokens of the samples.
     """
 
     inputs: TokenSequences
     targets: TokenSequences
     tasks: tuple[str, ...]
+    spans: Spans
 
     @classmethod
     def of(
         cls,
         samples: Sequence[tuple[Sequence[int], Sequence[int], str]],
         vocab_size: int,
+        spans: Sequence[Sequence[Span]] = (),
     ) -> Self:
-        """Makes a block of (input tokens, target tokens, task) triples."""
+        """Makes a block of (input tokens, target tokens, task) triples.
+
+        Args:
+            samples: The triples.
+            vocab_size: Number of token ids.
+            spans: Spans of trained tokens of every sample; empty if all train their targets.
+        """
         dtype = token_type(vocab_size)
         return cls(
             TokenSequences.join([inputs for inputs, _, _ in samples], dtype),
             TokenSequences.join([targets for _, targets, _ in samples], dtype),
             tuple(task for _, _, task in samples),
+            Spans.of(spans) if spans else Spans.none(len(samples)),
         )
 
     @property

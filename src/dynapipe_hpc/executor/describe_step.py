@@ -15,9 +15,13 @@ from dynapipe_hpc.plan.text import symbol
 
 
 def describe_step(plan: RankPlan, index: int) -> str:
-    """Iteration, rank and instruction as text, with micro-batch shape and peer if it has them."""
+    """Iteration, rank and instruction as text, with micro-batch shape and peer if it has them.
+
+    Plans of an evaluation are numbered by batch.
+    """
     instruction = plan.instructions[index]
-    parts = [f"iteration {plan.iteration}", f"rank {plan.rank}"]
+    of = "evaluation, batch" if plan.is_forward_only else "iteration"
+    parts = [f"{of} {plan.iteration}", f"rank {plan.rank}"]
     parts.append(f"instruction {index} ({type(instruction).__name__} {symbol(instruction)})")
     shape, peer = shape_of(plan, instruction), peer_of(plan, instruction)
     if shape:

@@ -10,6 +10,7 @@ from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 _MUST_AGREE = {
     "dtype": "training.dtype",
     "device": "training.device",
+    "optimizer": "training.optimizer",
     "sequence_parallel": "cluster.sequence_parallel",
 }
 _SHOULD_AGREE = (
@@ -31,8 +32,8 @@ def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
         A warning that names the differences; empty if there are none.
 
     Raises:
-        InputError: The costs were measured with another dtype or on another kind of device, so
-            they are wrong.
+        InputError: The costs were measured with another dtype or optimizer, or on another kind of
+            device, so they are wrong.
     """
     if not isinstance(costs, MeasuredCosts):
         return ""
@@ -63,6 +64,7 @@ def configured(config: ExperimentConfig) -> dict[str, str]:
         "ranks": str(config.cluster.n_ranks),
         "threads": str(config.training.threads),
         "dtype": config.training.dtype,
+        "optimizer": config.training.optimizer,
         "zero_stage": str(config.cluster.zero_stage),
         "sequence_parallel": str(config.cluster.sequence_parallel),
         "shard_sums": config.cluster.shard_sums,

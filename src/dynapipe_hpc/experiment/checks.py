@@ -6,14 +6,15 @@ None of them needs torch or MPI, so errors are reported before either takes seco
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.job.open_mpi.settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.training.huggingface.origin import find_origin
 
 
 def check_size(n_ranks: int, cluster: Cluster) -> None:
@@ -40,7 +41,7 @@ def check_batch_sizes(files: ExperimentFiles) -> None:
     """
     config, sampler = files.config, files.sampler
     n_replicas = config.cluster.n_replicas
-    k = sampler.first_below(n_replicas, config.training.iterations)
+    k = sampler.first_below(n_replicas, files.training.n_iterations)
     if k is not None:
         enough = n_replicas * config.data.max_tokens
         raise InputError(
@@ -57,14 +58,24 @@ def _ranks(files: ExperimentFiles, n_ranks: int) -> str:
 
 
 def _dataset(files: ExperimentFiles, _: int) -> str:
-    data, rows = files.config.data, files.rows
+    n_iterations, rows = files.training.n_iterations, files.rows
+    if files.mixture and files.mixture.is_limited:
+        files.sampler.iteration(n_iterations - 1)
     check_batch_sizes(files)
-    long = "".join(f"; {line}" for line in describe_long(files.dataset, data))
+    told = "".join(f"; {line}" for line in describe_data(files, n_iterations))
     longest = int((rows.row_tokens + rows.target_tokens).max())
     return (
-        f"{data.dataset}: {len(rows.row_tokens):,} samples, the longest as used "
-        f"{longest:,} tokens{long}"
+        f"{', '.join(files.config.data.paths)}: {len(rows.row_tokens):,} samples, the longest as "
+        f"used {longest:,} tokens{told}"
     )
+
+
+def _iterations(files: ExperimentFiles, _: int) -> str:
+    return files.describe_iterations()
+
+
+def _evaluation(files: ExperimentFiles, _: int) -> str:
+    return files.describe_evaluation()
 
 
 def _costs(files: ExperimentFiles, _: int) -> str:
@@ -73,13 +84,34 @@ def _costs(files: ExperimentFiles, _: int) -> str:
     return costs_of(files.costs, config.model, any_placement(config), config.cluster)[0].description
 
 
+def _weights(files: ExperimentFiles, _: int) -> str:
+    config = files.config
+    if config.model.init_from is None:
+        return "drawn at random"
+    origin = find_origin(Path(config.model.init_from))
+    if origin.description is None:
+        if config.training.init_optimizer:
+            raise InputError(
+                f"model.init_from = '{config.model.init_from}' is a Hugging Face model, which has "
+                "no state of an optimizer; leave training.init_optimizer out"
+            )
+        # Loads neither numbers nor torch.
+        from dynapipe_hpc.training.huggingface.folder import open_tensors
+
+        open_tensors(origin.folder, origin.page, config.model)
+    return f"those of {origin}"
+
+
 Check = Callable[[ExperimentFiles, int], str]
 """Check of an experiment and the ranks of the job: returns a fact, or raises `InputError`."""
 
 RUN_CHECKS: Mapping[str, Check] = {
     "ranks": _ranks,
+    "iterations": _iterations,
     "dataset": _dataset,
+    "evaluation": _evaluation,
     "costs": _costs,
+    "weights": _weights,
 }
 """Checks that a run makes at its start, by subject."""
 
@@ -104,5 +136,6 @@ def check_profile(files: ExperimentFiles, n_ranks: int) -> None:
     cluster = files.config.cluster
     if n_ranks != cluster.n_shards:
         check_size(n_ranks, cluster)
-    if Path(files.config.data.dataset).exists():
+    paths = files.config.data.paths
+    if paths and all(Path(path).exists() for path in paths):
         files.dataset.close()

@@ -7,7 +7,9 @@ from pydantic import model_validator
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.executor.config import ExecutorConfig
+from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.model_config import ModelConfig
+from dynapipe_hpc.experiment.study_config import StudyConfig
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.config import PlannerConfig
@@ -18,7 +20,10 @@ from dynapipe_hpc.training.config import TrainingConfig
 
 
 class ExperimentConfig(ConfigTable):
-    """Everything a run depends on; each attribute is the table of the same name."""
+    """Everything a run depends on; each attribute is the table of the same name.
+
+    Without an [evaluation] table, a run does not evaluate; none reads [study].
+    """
 
     data: DataConfig
     model: ModelConfig
@@ -29,6 +34,8 @@ class ExperimentConfig(ConfigTable):
     executor: ExecutorConfig = ExecutorConfig()
     report: ReportConfig = ReportConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    evaluation: EvaluationConfig | None = None
+    study: StudyConfig = StudyConfig()
 
     @model_validator(mode="after")
     def _samples_fit_the_model(self) -> Self:
@@ -44,12 +51,44 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
+    def _an_optimizer_has_an_origin(self) -> Self:
+        if self.training.init_optimizer and self.model.init_from is None:
+            raise ValueError(
+                "training.init_optimizer is true, but there is no model.init_from whose optimizer "
+                "it could be; name a checkpoint there, or leave init_optimizer out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _state_can_be_divided(self) -> Self:
+        if self.training.optimizer == "adafactor" and self.cluster.zero_stage:
+            raise ValueError(
+                f"cluster.zero_stage is {self.cluster.zero_stage}, but what training.optimizer = "
+                '"adafactor" keeps is too small to be divided among replicas, and its averages are '
+                "those of whole matrices; set zero_stage to 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _the_best_is_known(self) -> Self:
+        if self.checkpoint.keep_best and self.evaluation is None:
+            raise ValueError(
+                "checkpoint.keep_best is true, but there is no [evaluation] table that says on "
+                "which samples a state is the best; add one, or set keep_best to false"
+            )
+        return self
+
+    @property
+    def held_out(self) -> float:
+        """Share of the training samples that is held out for evaluation; 0 if none is."""
+        return (self.evaluation.held_out if self.evaluation else None) or 0.0
+
+    @model_validator(mode="after")
     def _every_stage_has_a_layer(self) -> Self:
         if self.cluster.n_stages > self.model.n_all_layers:
-            sides = " on two sides" if len(self.model.architecture.layer_kinds) == 2 else ""
             raise ValueError(
                 f"cluster.n_stages ({self.cluster.n_stages}) exceeds model.n_layers "
-                f"({self.model.n_layers}{sides}); a stage needs at least one layer"
+                f"({self.model.layers_text}); a stage needs at least one layer"
             )
         return self
 
@@ -68,7 +107,7 @@ class ExperimentConfig(ConfigTable):
         n_shards = self.cluster.n_shards
         for name in self.model.architecture.divisible_by_shards:
             size = getattr(self.model, name)
-            if size % n_shards:
+            if size is not None and size % n_shards:
                 raise ValueError(
                     f"cluster.n_shards ({n_shards}) does not divide model.{name} ({size}): every "
                     "shard takes an equal part of heads and inner widths; set it to a "

@@ -84,6 +84,9 @@ def _explain(path: Path, sources: Sequence[Source], detail: ErrorDetails) -> str
             return f"{source} unknown key '{key}'{hint}"
         case "missing" if isinstance(detail["loc"][-1], str):
             return f"{path}: {key} is missing"
+        case "union_tag_not_found":
+            tag = detail["ctx"]["discriminator"].strip("'")
+            return f"{path}: {key}.{tag} is missing"
         case "value_error":
             where = f"{path}: {key}".removesuffix(": ")
             return f"{where}{_shown(value)}: {detail['ctx']['error']}"

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.make_plans import Planner
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
-    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+    from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,20 +24,24 @@ class Experiment:
     """A configuration with its files open and its layers placed on stages.
 
     Attributes:
-        config: The configuration.
-        dataset: The dataset.
+        config: The configuration, with a number of iterations in place of epochs or tokens.
+        dataset: The dataset, or those of a mixture read as one.
+        mixture: Rates at which samples are drawn from several datasets; None for a single one.
         sampler: Sampler of the global batches.
         costs: Costs of micro-batches: estimates, or the cost table.
         placement: The layers of every stage.
         planner: Planner of the iterations.
+        evaluation: The samples that are evaluated; None if nothing is.
     """
 
     config: ExperimentConfig
-    dataset: DatasetFile
+    dataset: Dataset
+    mixture: Mixture | None
     sampler: TokenBudgetSampler
     costs: CostSource
     placement: Placement
     planner: Planner
+    evaluation: EvaluationSamples | None = None
 
 
 def open_experiment(files: ExperimentFiles, placement: Placement | None = None) -> Experiment:
@@ -48,6 +54,16 @@ def open_experiment(files: ExperimentFiles, placement: Placement | None = None) 
     Raises:
         InputError: A file cannot be used, or does not suit the model.
     """
-    config, placement = files.config, placement or place_layers(files)
+    config = files.config.model_copy(update={"training": files.training})
+    placement = placement or place_layers(files)
     planner = files.planner(placement)
-    return Experiment(config, files.dataset, files.sampler, files.costs, placement, planner)
+    return Experiment(
+        config=config,
+        dataset=files.dataset,
+        mixture=files.mixture,
+        sampler=files.sampler,
+        costs=files.costs,
+        placement=placement,
+        planner=planner,
+        evaluation=files.evaluation,
+    )

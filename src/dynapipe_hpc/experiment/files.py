@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+from pydantic import ValidationError
+
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.dataset.long_samples import used_tokens
+from dynapipe_hpc.data.dataset.batches import EpochBatches
+from dynapipe_hpc.data.dataset.long_samples import UsedTokens, used_of, used_tokens
+from dynapipe_hpc.data.dataset.mixture import Mixture
+from dynapipe_hpc.data.dataset.mixture_batches import MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.evaluation_samples import (
+    EvaluationSamples,
+    evaluation_samples,
+    without_held_out,
+)
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
-from dynapipe_hpc.planner.cost.from_config import CostSource, read_costs
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, CostConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, read_costs
+from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.training.config import LENGTHS, MOST_ITERATIONS, N_AVERAGES, TrainingConfig
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
-    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+    from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
 
 class ExperimentFiles:
-    """Dataset and cost table of an experiment; each is opened once, on first access.
+    """Datasets and cost table of an experiment; each is opened once, on first access.
 
     All properties raise `InputError` if a file cannot be used.
 
@@ -33,32 +49,126 @@ class ExperimentFiles:
         self.config = config
 
     @cached_property
-    def dataset(self) -> DatasetFile:
-        """The dataset, whose tokens the model knows."""
+    def dataset(self) -> Dataset:
+        """The dataset, or those of the mixture read as one; the model knows their tokens."""
         from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+        from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
 
-        dataset = DatasetFile(Path(self.config.data.dataset))
+        data = self.config.data
+        if data.lengths:
+            raise InputError(
+                "data.lengths: draws lengths of samples that have no tokens, for simulate, "
+                "grid-search and tune; for anything else name a dataset in data.dataset"
+            )
+        if data.mixture is None:
+            dataset: Dataset = DatasetFile(Path(data.paths[0]))
+        else:
+            dataset = JoinedDatasets({e.name: DatasetFile(Path(e.dataset)) for e in data.mixture})
         check_vocabulary(self.config, dataset)
+        check_start(self.config, dataset)
         return dataset
 
     @cached_property
+    def drawn(self) -> MultitaskLengths | None:
+        """The lengths that the configuration draws; None if it names a dataset or several."""
+        lengths = self.config.data.lengths
+        return draw_lengths(lengths.n_samples, lengths.seed) if lengths else None
+
+    @cached_property
+    def used(self) -> UsedTokens:
+        """The samples that are used, and their numbers of tokens after long ones are cut."""
+        if self.drawn:
+            data = self.config.data.alone("data.lengths")
+            return used_tokens(self.drawn.inputs, self.drawn.targets, data)
+        return used_of(self.dataset, self.config.data)
+
+    @cached_property
+    def trained(self) -> UsedTokens:
+        """The used samples without those that are held out for evaluation."""
+        if self.drawn:
+            return self.used
+        return without_held_out(self.used, self.config.held_out, self.dataset)
+
+    @cached_property
+    def mixture(self) -> Mixture | None:
+        """Rates at which samples are drawn from several datasets; None for a single one."""
+        if self.config.data.mixture is None:
+            return None
+        kept, lengths = self.trained.kept, self.trained.lengths
+        ends = np.searchsorted(kept, np.cumsum([file.n_samples for file in self.dataset.files]))
+        n_tokens = np.concatenate(([0], np.cumsum(lengths[kept])))[ends]
+        sizes = [np.diff(each, prepend=0).tolist() for each in (ends, n_tokens)]
+        return Mixture.of(self.config.data, *sizes)
+
+    @cached_property
     def sampler(self) -> TokenBudgetSampler:
-        """Sampler of the global batches of the dataset."""
-        lengths = (self.dataset.input_lengths, self.dataset.target_lengths)
-        return TokenBudgetSampler(*lengths, self.dataset.task_ids, self.config.data)
+        """Sampler of the global batches."""
+        data, used = self.config.data, self.trained
+        batches = MixtureBatches(m, used, data) if (m := self.mixture) else EpochBatches(used, data)
+        task_ids = self.drawn.task_ids if self.drawn else self.dataset.task_ids
+        return TokenBudgetSampler(used, task_ids, batches)
+
+    @cached_property
+    def training(self) -> TrainingConfig:
+        """The [training] table with a number of iterations, where that follows from the samples."""
+        training = self.config.training
+        if training.epochs is not None:
+            n = self.sampler.iterations_of_epochs(training.epochs)
+        elif training.tokens is not None:
+            n = self.sampler.iterations_of_tokens(training.tokens, MOST_ITERATIONS + 1)
+        else:
+            return training
+        try:
+            return training.of_length(n)
+        except ValidationError as error:
+            reasons = "; ".join(
+                each["msg"].removeprefix("Value error, ") for each in error.errors()
+            )
+            raise InputError(f"{_given(training)} takes {n:,} iterations: {reasons}") from None
+
+    @cached_property
+    def evaluation(self) -> EvaluationSamples | None:
+        """The samples that are evaluated; None without an [evaluation] table."""
+        table = self.config.evaluation
+        if table is None:
+            return None
+        n_iterations = self.training.n_iterations
+        return evaluation_samples(self.config, table, self.dataset, self.used, n_iterations)
+
+    def describe_evaluation(self) -> str:
+        """The samples that are evaluated, and when."""
+        table = self.config.evaluation
+        if table is None or self.evaluation is None:
+            return "none, as there is no [evaluation] table"
+        return self.evaluation.describe(table)
+
+    def describe_iterations(self) -> str:
+        """Number of iterations, and the key from which it follows, if it does."""
+        given = _given(self.config.training)
+        n = f"{self.training.n_iterations:,}"
+        return n if self.config.training.iterations else f"{n}, as {given} takes"
 
     @cached_property
     def rows(self) -> RowLengths:
-        """Row lengths of the used samples of the dataset, after long ones are cut."""
-        lengths = self.dataset.input_lengths, self.dataset.target_lengths
-        kept, inputs, targets = used_tokens(*lengths, self.config.data)
+        """Row lengths of the used samples, after long ones are cut."""
+        kept, inputs, targets = self.used
         two_sides = self.config.model.architecture.has_target_rows
         return rows_of_tokens(inputs[kept], targets[kept], two_sides)
 
     @cached_property
     def costs(self) -> CostSource:
         """Costs of micro-batches: estimates, or the cost table."""
-        return read_costs(self.config.planner.cost, self.config.model)
+        return read_costs(self._cost_config, self.config.model)
+
+    @property
+    def _cost_config(self) -> CostConfig:
+        """The [planner.cost] table, with the state of the optimizer that trains."""
+        cost = self.config.planner.cost
+        if not isinstance(cost, AnalyticConfig) or cost.state_factor is not None:
+            return cost
+        n_averages = N_AVERAGES[self.config.training.optimizer]
+        factor = state_factor(cost.element_bytes, n_averages)
+        return cost.model_copy(update={"state_factor": factor})
 
     def planner(self, placement: Placement) -> Planner:
         """Planner of the iterations, for layers that are placed in this way."""
@@ -73,14 +183,24 @@ class ExperimentFiles:
         )
 
     def variant(self, config: ExperimentConfig) -> Self:
-        """Files of another experiment with the same dataset and costs, which are not read again."""
+        """Files of another experiment with the same samples and costs, which are not read again."""
         other = type(self)(config)
-        for name in ("dataset", "sampler", "rows", "costs"):
+        for name in ("used", "trained", "mixture", "sampler", "rows"):
             setattr(other, name, getattr(self, name))
+        match self.costs, other._cost_config:
+            # The same table, used in another way.
+            case MeasuredCosts() as ours, ProfiledConfig() as used if used.path == ours.config.path:
+                other.costs = replace(ours, config=used)
         return other
 
 
-def check_vocabulary(config: ExperimentConfig, dataset: DatasetFile) -> None:
+def _given(training: TrainingConfig) -> str:
+    """The key that says how long training takes, and its value."""
+    [(name, value)] = [(n, v) for n in LENGTHS if (v := getattr(training, n)) is not None]
+    return f"training.{name} = {value:,}"
+
+
+def check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:
     """Refuses a dataset with tokens outside the model's vocabulary.
 
     Raises:
@@ -88,7 +208,22 @@ def check_vocabulary(config: ExperimentConfig, dataset: DatasetFile) -> None:
     """
     if dataset.vocab_size > config.model.vocab_size:
         raise InputError(
-            f"data.dataset = '{config.data.dataset}': its tokenizer has {dataset.vocab_size} "
+            f"{config.data.paths[0]}: its tokenizer has {dataset.vocab_size} "
             f"tokens, but model.vocab_size is {config.model.vocab_size}; raise it to at least "
             f"{dataset.vocab_size}"
         )
+
+
+def check_start(config: ExperimentConfig, dataset: Dataset) -> None:
+    """Refuses datasets without a start token for a model whose decoder needs one.
+
+    Raises:
+        InputError: Samples begin with tokens of their own, which go to the encoder.
+    """
+    for file in dataset.files:
+        if file.start_id is None and config.model.architecture.has_target_rows:
+            raise InputError(
+                f"{file.path}: has no start token, but the decoder of a {config.model.family} "
+                "reads one before every target; make it again with dynapipe-hpc preprocess --start "
+                "TOKEN"
+            )

@@ -13,10 +13,18 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.config_error import Source, Tables, explain
+from dynapipe_hpc.experiment.sizes_of_origin import sizes_of_origin
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.training.config import LENGTHS
 
 MOST_BYTES = 1 << 16
 MOST_PARENTS = 32
+_ALTERNATIVES = {
+    "training": LENGTHS,
+    "data": ("dataset", "mixture", "lengths"),
+    "evaluation": ("dataset", "held_out"),
+}
+"""Keys of which a table has one, by table."""
 
 
 class ConfigError(InputError):
@@ -27,7 +35,11 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     """Reads a configuration file.
 
     A file may name one parent (`extends = "other.toml"`, relative to itself), whose keys it
-    replaces one by one; a table with another `kind` or `rule` replaces the parent's table entirely.
+    replaces one by one; a table with another `kind` or `rule` replaces the parent's table entirely,
+    each of `training.iterations`, `epochs` and `tokens` replaces whichever the parent has, and so
+    do `data.dataset`, `data.mixture` and `data.lengths`, and `evaluation.dataset` and
+    `evaluation.held_out`. Sizes of the model that no file gives are those of the model that
+    `model.init_from` names.
 
     Args:
         path: The file.
@@ -40,7 +52,15 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     sources = [*_read(path), *(Source("--set", _parse_override(each)) for each in overrides)]
     tables: Tables = {}
     for source in sources:
+        _forget_alternatives(tables, source.tables)
         _merge(tables, source.tables)
+    try:
+        origin = sizes_of_origin(tables.get("model"))
+    except InputError as error:
+        raise ConfigError(f"{path}: model.init_from: {error}") from None
+    if origin is not None:
+        sources = [origin, *sources]
+        tables["model"] = {**origin.tables["model"], **tables["model"]}
     try:
         return ExperimentConfig.model_validate(tables)
     except ValidationError as error:
@@ -59,6 +79,30 @@ def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
     cost = settings.model_copy(update={"path": path})
     planner = config.planner.model_copy(update={"cost": cost})
     return config.model_copy(update={"planner": planner})
+
+
+def with_tables(config: ExperimentConfig, name: str, tables: Tables) -> ExperimentConfig:
+    """The configuration, but with other values, as of a file that extends it; without [study].
+
+    Layers are placed anew on another number of stages, unless the other values place them.
+
+    Args:
+        config: The configuration.
+        name: Where the other values are, for messages.
+        tables: The other values, table by table.
+
+    Raises:
+        ConfigError: A key or value is wrong; names it and the values allowed.
+    """
+    merged = config.model_dump(exclude_none=True, exclude={"study"})
+    _merge(merged, tables)
+    is_placed = "layers_per_stage" in tables.get("model", {})
+    if merged["cluster"]["n_stages"] != config.cluster.n_stages and not is_placed:
+        merged["model"].pop("layers_per_stage", None)
+    try:
+        return ExperimentConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(explain(Path(name), [Source(f"{name}:", tables)], error)) from None
 
 
 def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str:
@@ -96,6 +140,15 @@ def _parse(path: Path) -> Tables:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # from long numbers, and deeply nested tables
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _forget_alternatives(below: Tables, above: Tables) -> None:
+    """Removes keys that another key above replaces."""
+    for table, keys in _ALTERNATIVES.items():
+        lower, upper = below.get(table), above.get(table)
+        if isinstance(lower, dict) and isinstance(upper, dict) and any(k in upper for k in keys):
+            for key in keys:
+                lower.pop(key, None)
 
 
 def _merge(below: Tables, above: Tables) -> None:

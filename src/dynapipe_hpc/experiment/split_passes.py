@@ -35,7 +35,7 @@ def describe_halves(costs: CostSource, config: ExperimentConfig) -> str:
         for key, layer in costs.table.layers.items()
         if layer.input_ms is None
         and key.tensor_parallel == config.cluster.n_shards
-        and key.kind in config.model.architecture.layer_kinds
+        and key.kind in config.model.architecture.layer_counts
         and (key.layout == PADDED or config.planner.may_pack)
         and any(
             key.recompute == mode.text and key.kind in kinds_with_halves(config, mode)

@@ -49,9 +49,11 @@ class ValueKind:
         if NoneType in get_args(self._type):
             self._type, inner = _unpacked(members[0])
             self._metadata = [*self._metadata, *inner]
+            members = list(get_args(self._type))
         self.table = self._type if _is_table(self._type) else None
         tables = [each for each in members if _is_table(each)]
-        self.variants: Mapping[str, type[BaseModel]] = {_tag(table): table for table in tables}
+        several = tables if len(tables) > 1 else []
+        self.variants: Mapping[str, type[BaseModel]] = {_tag(table): table for table in several}
         is_union = get_origin(self._type) in (Union, UnionType)
         self.alternatives = [ValueKind(each) for each in members if is_union and not tables]
         is_choice = get_origin(self._type) is Literal
@@ -76,7 +78,7 @@ class ValueKind:
             return " or ".join(each.describe(key) for each in self.alternatives)
         if self.choices:
             return one_of(self.choices)
-        if self.table or self.variants:
+        if self.table or self.variants or get_origin(self._type) is dict:
             return "a table"
         if get_origin(self._type) is tuple:
             return self._describe_list(key)

@@ -49,5 +49,6 @@ def crowded_hosts(job: Job, threads: int) -> list[str]:
     on_host = job.on_this_host()
     cores = set[int]().union(*on_host.gather(os.sched_getaffinity(0)))
     said = crowding(on_host.size, threads, len(cores)) if on_host.is_first else None
+    on_host.free()
     found: list[tuple[str, str | None]] = job.gather((platform.node(), said))
     return [f"{host}: {text}" for host, text in found if text is not None]

@@ -5,20 +5,19 @@ import signal
 import sys
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Callable
 from signal import Signals
-from threading import Lock, Thread
+from threading import Lock
 from typing import NoReturn
-
-import numpy as np
 
 from dynapipe_hpc.data.errors import RunError, escaped
 from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.word import Word
 from dynapipe_hpc.job.world import MPI
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
-_LONGEST_ASK_S = 2.0
-_LONGEST_WAIT_S = 10
+_LONGEST_WAIT_S = 10.0
+_PAUSE_S = 0.02
 _UNTIL_READ_S = 0.2
 
 
@@ -27,34 +26,31 @@ class Ending:
 
     A failure on one rank soon causes failures on others. One word in the first rank's memory,
     which ranks swap atomically, decides who may print the message. If the first rank does not
-    answer, one message too many is better than none.
+    answer, a word on another host decides. If that does not answer either, one message too many is
+    better than none.
     """
 
     def __init__(self) -> None:
         """Decides among the threads of this process only, until `open` is called."""
-        self._window: MPI.Win | None = None
+        self._words: list[Word] = []
         self._lock = Lock()
 
     def open(self) -> None:
         """Decides among all ranks from now on; called by all ranks together."""
-        is_first = MPI.COMM_WORLD.Get_rank() == 0
-        self._window = MPI.Win.Allocate(8 if is_first else 0, 1, comm=MPI.COMM_WORLD)
-        self._window.Lock_all()
-        if is_first:
-            self._window.Accumulate(np.zeros(1, np.int64), 0, 0, MPI.REPLACE)
-            self._window.Flush(0)
-        MPI.COMM_WORLD.Barrier()
+        self._words = [Word(owner) for owner in _first_ranks_of_two_hosts(MPI.COMM_WORLD)]
 
     def close(self) -> None:
-        """Releases the word; called by all ranks together."""
-        if self._window is not None:
-            MPI.COMM_WORLD.Barrier()
-            self._window.Unlock_all()
-            self._window.Free()
+        """Releases the words; called by all ranks together."""
+        for word in self._words:
+            word.close()
 
     def end(self, error: BaseException) -> NoReturn:
         """Prints the error and ends all ranks; if another rank already does so, waits for that."""
         self.wait_unless_first()
+        self.end_as_first(error)
+
+    def end_as_first(self, error: BaseException) -> NoReturn:
+        """Prints the error and ends all ranks, after `claim` or `wait_unless_first` here."""
         trace = [] if isinstance(error, RunError) else traceback.format_exception(error)
         who = f"rank {MPI.COMM_WORLD.Get_rank()} on {MPI.Get_processor_name()}"
         sys.stderr.write(escaped("".join(trace)))
@@ -65,37 +61,41 @@ class Ending:
         """Ends all ranks immediately because of a signal."""
         # Before `open` there is no word to decide with, and all ranks would print the message.
         is_first = MPI.COMM_WORLD.Get_rank() == 0
-        if self.claim() if self._window is not None else is_first:
+        if self.claim() if self._words else is_first:
             _say_last(f"ended by {number.name}")
         if MPI.COMM_WORLD.Get_size() > 1:
             _abort(INTERRUPTED)
         os._exit(INTERRUPTED)
 
-    def wait_unless_first(self) -> None:
-        """Returns on the first rank that calls it; on others waits for the end of the job."""
-        if not self.claim():
-            time.sleep(_LONGEST_WAIT_S)
-            os._exit(1)
+    def wait_unless_first(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Returns on the first rank that calls it; on others waits for the end of the job.
+
+        Args:
+            meanwhile: What to do again and again while waiting.
+        """
+        if self.claim():
+            return
+        end_s = time.monotonic() + _LONGEST_WAIT_S
+        while time.monotonic() < end_s:
+            meanwhile()
+            time.sleep(_PAUSE_S)
+        os._exit(1)
 
     def claim(self) -> bool:
         """Whether this call is the first on any rank, so that it may say why the job ends."""
         if not self._lock.acquire(blocking=False):
             return False
-        answers: list[bool] = []
-        # In a thread, because the first rank may be the one that hangs.
-        asking = Thread(target=lambda: answers.append(self._swap()), daemon=True)
-        asking.start()
-        asking.join(_LONGEST_ASK_S)
-        return answers != [False]
+        answers = (word.claim() for word in self._words)
+        return next((answer for answer in answers if answer is not None), True)
 
-    def _swap(self) -> bool:
-        if self._window is None:
-            return True
-        found = np.zeros(1, np.int64)
-        with suppress(MPI.Exception):
-            self._window.Fetch_and_op(np.ones(1, np.int64), found, 0, 0, MPI.REPLACE)
-            self._window.Flush(0)
-        return not found[0]
+
+def _first_ranks_of_two_hosts(world: MPI.Intracomm) -> list[int]:
+    """Rank 0 and the first rank that is not on its host, if there is one."""
+    on_host = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
+    is_with_first = on_host.bcast(world.Get_rank() == 0, root=0)
+    on_host.Free()
+    first = world.allreduce(world.Get_size() if is_with_first else world.Get_rank(), MPI.MIN)
+    return [0, first] if first < world.Get_size() else [0]
 
 
 def _say_last(message: str) -> None:
@@ -107,6 +107,6 @@ def _say_last(message: str) -> None:
 def _abort(exit_code: int) -> NoReturn:
     # A launcher that is already ending the job may not answer. Then the alarm ends this process,
     # and the others on the host see that it is gone.
-    signal.alarm(_LONGEST_WAIT_S)
+    signal.alarm(int(_LONGEST_WAIT_S))
     MPI.COMM_WORLD.Abort(exit_code)
     raise AssertionError("MPI_Abort returned")

@@ -1,7 +1,7 @@
 """The ranks of an MPI job: collectives, agreement on errors, and a common end."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -48,14 +48,15 @@ class Job:
 
     def divide(self, part: int) -> "Job":
         """A job of the ranks that pass the same `part`, in rank order; called by all together."""
-        return Job(
-            MPI.Intracomm(self.comm.Split(color=part, key=self.rank)), self.ending, self.stop
-        )
+        return self._of(self.comm.Split(color=part, key=self.rank))
 
     def on_this_host(self) -> "Job":
         """A job of the ranks on this rank's host, in rank order; called by all together."""
-        comm = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
-        return Job(MPI.Intracomm(comm), self.ending, self.stop)
+        return self._of(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
+
+    def free(self) -> None:
+        """Releases the communicator of a job that is a part of another; its ranks together."""
+        self.comm.Free()
 
     def barrier(self) -> None:
         """Barrier: waits for all ranks."""
@@ -70,6 +71,10 @@ class Job:
         shared: T = self.comm.bcast(value, root=0)
         return shared
 
+    def exchange(self, values: Sequence[T]) -> list[T]:
+        """All-to-all: every rank has a value for each rank; returns those for this one, by rank."""
+        return self.comm.alltoall(list(values))
+
     def numbers_of_all(self, number: int) -> list[int]:
         """All-gather: the number (0 to 2**64 - 1) of every rank, by rank, on all ranks."""
         numbers = np.empty(self.size, np.uint64)
@@ -77,11 +82,31 @@ class Job:
         found: list[int] = numbers.tolist()
         return found
 
-    def largest(self, number: int) -> int:
-        """All-reduce: the largest `number` of any rank, on all ranks."""
-        found = np.empty(1, np.int64)
-        self.comm.Allreduce(np.array([number], np.int64), found, MPI.MAX)
-        return int(found[0])
+    def is_same_on_all(self, number: int) -> bool:
+        """All-reduce: whether all ranks pass the same number (0 to 2**64 - 1)."""
+        own = np.array([number, 2**64 - 1 - number], np.uint64)
+        least = np.empty_like(own)
+        self.comm.Allreduce(own, least, MPI.MIN)
+        # The least complement is that of the largest number.
+        return bool(np.array_equal(least, own))
+
+    def sums(self, numbers: Sequence[float]) -> list[float]:
+        """All-reduce: the sum over ranks of each of some numbers (float64), on all ranks."""
+        return self._reduced(numbers, MPI.SUM)
+
+    def largest(self, numbers: Sequence[float]) -> list[float]:
+        """All-reduce: the largest over ranks of each of some numbers (float64), on all ranks."""
+        return self._reduced(numbers, MPI.MAX)
+
+    def _of(self, comm: MPI.Comm) -> "Job":
+        return Job(MPI.Intracomm(comm), self.ending, self.stop)
+
+    def _reduced(self, numbers: Sequence[float], operation: MPI.Op) -> list[float]:
+        own = np.array(numbers, np.float64)
+        reduced = np.empty_like(own)
+        self.comm.Allreduce(own, reduced, operation)
+        found: list[float] = reduced.tolist()
+        return found
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
@@ -109,7 +134,8 @@ def open_job() -> Iterator[Job]:
     """Joins the job; a later error on one rank ends all of them and prints its cause.
 
     An uncaught error in a thread counts as one that leaves the block. Without this, the peers
-    of a rank that failed would wait for it forever.
+    of a rank that failed would wait for it forever. `SystemExit` leaves the block on all ranks
+    together, as `Job.agreeing` raises it.
     """
     job = Job(MPI.COMM_WORLD)
     job.stop.listen(job.ending)
@@ -118,6 +144,7 @@ def open_job() -> Iterator[Job]:
     try:
         yield job
     except SystemExit:
+        job.ending.close()
         raise
     except BaseException as error:
         job.ending.end(error)

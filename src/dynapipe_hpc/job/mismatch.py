@@ -1,4 +1,4 @@
-"""Detection of launchers that do not match the MPI library."""
+"""Detection of MPI libraries, and launchers, that a job cannot use."""
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.job.started import Started
@@ -54,6 +54,25 @@ def check_world(started: Started, size: int, version: str) -> None:
             f"{_who(started)}, {offered}, but the MPI library, {library_name(version)}, sees each "
             f"of them alone: they would be {started.size} jobs of one rank; "
             f"{_remedy(started, version)}"
+        )
+
+
+def check_threads(level: str, version: str) -> None:
+    """Checks, after MPI has started, that several threads may communicate at the same time.
+
+    Args:
+        level: Thread level that MPI grants, such as "serialized".
+        version: Version text of the MPI library.
+
+    Raises:
+        InputError: The level is below "multiple".
+    """
+    if level != "multiple":
+        raise InputError(
+            "ranks plan and watch on threads beside execution, which needs MPI_THREAD_MULTIPLE, "
+            f"but {library_name(version)} grants MPI_THREAD_{level.upper()}; load a build of it "
+            "with thread support, or another MPI library; where a program has started MPI before, "
+            "let it ask for MPI_THREAD_MULTIPLE"
         )
 
 

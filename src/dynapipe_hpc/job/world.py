@@ -13,7 +13,7 @@ from typing import NoReturn
 import mpi4py
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.job.mismatch import check_interface, check_world
+from dynapipe_hpc.job.mismatch import check_interface, check_threads, check_world
 from dynapipe_hpc.job.one_host import prefer_loopback, shared_memory_only
 from dynapipe_hpc.job.open_mpi.settings import is_own_open_mpi, open_mpi_settings
 from dynapipe_hpc.job.say import say
@@ -36,6 +36,12 @@ except (ImportError, RuntimeError) as error:
         "MPI4PY_LIBMPI, or install the extra [local]"
     ) from error
 
+_THREAD_LEVELS = {
+    MPI.THREAD_SINGLE: "single",
+    MPI.THREAD_FUNNELED: "funneled",
+    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_MULTIPLE: "multiple",
+}
 STARTED = read_started(os.environ, len(os.sched_getaffinity(0)))
 
 
@@ -49,6 +55,7 @@ def _start() -> None:
             with own, shared_memory_only(STARTED, os.environ):
                 MPI.Init_thread(MPI.THREAD_MULTIPLE)
         check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)
+        check_threads(_THREAD_LEVELS[MPI.Query_thread()], version)
     except InputError as error:
         _refuse(str(error))
 

@@ -33,15 +33,20 @@ def attention(
 
     Args:
         query: What attends, shape (rows, heads, tokens, head size).
-        key: What is attended to, shape (rows, heads, source tokens, head size).
+        key: What is attended to, shape (rows, key heads, source tokens, head size); every key head
+            is for as many neighbouring heads (grouped queries).
         value: What is weighted, of the shape of `key`.
         bias: Numbers added to scores, shape (rows or 1, heads or 1, tokens or 1, source tokens);
             minus infinity where nothing may be seen.
         is_causal: Whether a position sees only itself and earlier positions.
         scale: Factor of scores; None for one over the root of the head size.
     """
+    n_heads = query.shape[1] // key.shape[1]
+    if n_heads > 1 and not _takes_groups(query, key, is_causal=is_causal):
+        key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
+    has_groups = query.shape[1] != key.shape[1]
     return functional.scaled_dot_product_attention(
-        query, key, value, bias, is_causal=is_causal, scale=scale
+        query, key, value, bias, is_causal=is_causal, scale=scale, enable_gqa=has_groups
     )
 
 
@@ -52,13 +57,16 @@ def causal_attention(
 
     Args:
         query: What attends, shape (rows, heads, tokens, head size).
-        key: What is attended to, of the same shape.
-        value: What is weighted, of the same shape.
-        documents: Documents of a packed row, which attend to themselves only; None for attention
-            over whole rows.
+        key: What is attended to, shape (rows, key heads, tokens, head size).
+        value: What is weighted, of the shape of `key`.
+        documents: Documents of a packed row, which attend to themselves only, or the one that
+            continues earlier tokens; None for attention over whole rows.
     """
     if documents is None:
         return attention(query, key, value, is_causal=True)
+    if documents.earlier is not None:
+        keys, values = documents.earlier.followed_by(key, value)
+        return attention(query, keys, values, is_causal=query.shape[2] > 1)
     if varlen := _varlen_kernel(query.device, query.dtype, query.shape[-1]):
         of_tokens = (each[0].transpose(0, 1) for each in (query, key, value))
         offsets, longest = documents.cu_seqlens, documents.longest
@@ -81,7 +89,7 @@ def attention_in_groups(
 
     Args:
         query: What attends, shape (1, heads, tokens, head size).
-        key: What is attended to, shape (1, heads, source tokens, head size).
+        key: What is attended to, shape (1, key heads, source tokens, head size).
         value: What is weighted, of the shape of `key`.
         groups: The documents. Their padding is attended to, unless it comes later and attention is
             causal, or a bias keeps attention off it.
@@ -89,6 +97,9 @@ def attention_in_groups(
         is_causal: Whether a position sees only itself and earlier positions.
         scale: Factor of scores; None for one over the root of the head size.
     """
+    # Heads come first, so that a row lies in memory in the same way among others and alone:
+    # products of matrices that lie in other ways have other bits. Groups need rows first.
+    rows_first = int(query.shape[1] != key.shape[1])
     n_queries = [size.n_rows * size.tokens for size in groups.sizes]
     n_sources = [size.n_rows * size.source_tokens for size in groups.sizes]
     parts = zip(
@@ -102,16 +113,23 @@ def attention_in_groups(
     mixed = []
     for (n_rows, tokens, source_tokens), bias, *of_group in parts:
         lengths = (tokens, source_tokens, source_tokens)
-        # Heads come first, so that a row lies in memory in the same way among others and alone:
-        # products of matrices that lie in other ways have other bits.
         of_heads = [
-            each.view(len(each), n_rows, length, -1)
+            each.view(len(each), n_rows, length, -1).transpose(0, rows_first)
             for each, length in zip(of_group, lengths, strict=True)
         ]
-        of_bias = None if bias is None else bias.transpose(0, 1)
+        of_bias = None if bias is None else bias.transpose(0, 1 - rows_first)
         found = attention(*of_heads, bias=of_bias, is_causal=is_causal, scale=scale)
-        mixed.append(found.flatten(1, 2))
+        mixed.append(found.transpose(0, rows_first).flatten(1, 2))
     return torch.cat(mixed, 1).index_select(1, groups.places)[None]
+
+
+def _takes_groups(query: Tensor, key: Tensor, *, is_causal: bool) -> bool:
+    """Whether a fused kernel takes groups of heads; that of float32 on GPUs does not.
+
+    Torch would keep all scores instead.
+    """
+    chosen = torch._fused_sdp_choice(query, key, key, is_causal=is_causal, enable_gqa=True)
+    return chosen != SDPBackend.MATH.value
 
 
 @cache
@@ -131,8 +149,11 @@ def _varlen_kernel(
     with suppress(ImportError):
         from torch.nn.attention.varlen import varlen_attn
 
-        if "window_size" in signature(varlen_attn).parameters:
-            return partial(varlen_attn, window_size=(-1, 0))
+        parameters = signature(varlen_attn).parameters
+        if "window_size" in parameters:
+            options: dict[str, Any] = {"window_size": (-1, 0), "enable_gqa": True}
+            known = {name: value for name, value in options.items() if name in parameters}
+            return partial(varlen_attn, **known)
     return None
 
 

@@ -85,8 +85,9 @@ def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     """Linear map, as `torch.nn.functional.linear`; inside `deferring`, its gradients are split.
 
     The backward pass then computes those of the input and the bias, by the same products as torch.
+    Frozen weights have none, and those of maps of inputs without gradients do not wait.
     """
-    queue = _QUEUE.get()
+    queue = _QUEUE.get() if weight.requires_grad and values.requires_grad else None
     if queue is not None:
         # Were the weight an input, autograd would call its hooks although there is no gradient yet.
         return _own_linear(values, weight.detach(), bias, partial(queue.defer, weight))

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.add_adapters import add_adapters
 from dynapipe_hpc.models.attention import choose_kernels
+from dynapipe_hpc.models.dropout import set_dropout
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -49,9 +51,13 @@ class StageOfFamily(nn.Module, ABC):
     ) -> None:
         super().__init__()
         choose_kernels()
-        self.is_first, self.is_last = first, last
+        self.is_first, self.is_last, self.drops = first, last, bool(shape.dropout)
         with UnsetWeights(dtype, device):
             self.build(shape, layers, shards)
+            if shape.lora:
+                add_adapters(self, shape.architecture.linear_layers, shape.lora)
+        if shape.dropout:
+            set_dropout(self, shape.dropout, seed)
         initialize(self, seed, self.deviation(shape))
 
     @abstractmethod

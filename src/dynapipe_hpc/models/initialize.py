@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.models.sharding.adapters import LORA_A, LORA_B
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 
 STANDARD_DEVIATION = 0.02
@@ -19,7 +20,8 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
 
     A weight with the same name starts with the same bits on any number of stages. If it is cut
     over shards, each of them draws its part from a stream of its own, so that no rank draws what
-    another one holds. Weights are normal; biases start at zero, scales of norms at one.
+    another one holds. Weights are normal; biases start at zero, scales of norms at one. Adapters
+    start with the same bits on any number of shards, too, as each draws the whole A; B is zero.
 
     Args:
         module: Module whose parameters are named as in the unsplit model.
@@ -31,8 +33,10 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
         for name, parameter in module.named_parameters():
             if name.endswith("norm.weight"):
                 parameter.fill_(1)
-            elif name.endswith("bias"):
+            elif name.endswith(("bias", LORA_B)):
                 parameter.zero_()
+            elif name.endswith(LORA_A):
+                _draw_adapter(parameter, splits.get(name, WHOLE), _stream(seed, name, WHOLE))
             else:
                 split = splits.get(name, WHOLE)
                 deviation = deviation_of(name, split.whole_shape(parameter.shape))
@@ -58,6 +62,18 @@ def _draw(parameter: Tensor, split: Split, stream: torch.Generator, deviation: f
     drawn = torch.randn(own.shape, generator=stream, dtype=torch.float32)
     parameter.zero_()
     own.copy_(drawn * deviation)
+
+
+def _draw_adapter(first: Tensor, split: Split, stream: torch.Generator) -> None:
+    """Draws the shard of the matrix A of an adapter, uniform up to 1 / sqrt(inputs).
+
+    Source:
+        He et al., "Delving Deep into Rectifiers", ICCV 2015, arXiv:1502.01852, with the slope
+        sqrt(5), as in `torch.nn.Linear` and `peft`.
+    """
+    shape = split.whole_shape(first.shape)
+    drawn = torch.rand(shape, generator=stream, dtype=torch.float32)
+    first.copy_(split.part_of((2 * drawn - 1) / math.sqrt(shape[1])))
 
 
 def _stream(seed: int, name: str, split: Split) -> torch.Generator:

@@ -10,6 +10,8 @@ Source:
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +21,24 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.token_losses import show_token_losses
+
+_KEPT: ContextVar[list[Tensor] | None] = ContextVar("logits that are kept", default=None)
+
+
+@contextmanager
+def keeping_logits() -> Iterator[list[Tensor]]:
+    """Block in which the logits of every loss are kept whole, of this shard's ids.
+
+    Yields:
+        Logits, of shape (..., ids of a shard), of each loss computed so far.
+    """
+    kept: list[Tensor] = []
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
 
 
 class Vocabulary(NamedTuple):
@@ -65,6 +85,8 @@ def linear_cross_entropy(
         weights: Weight of each prediction, shape (...).
         vocabulary: The ids, and the shards over which they are divided.
     """
+    if (kept := _KEPT.get()) is not None:
+        kept.append(functional.linear(hidden, vectors))
     flat = hidden.flatten(0, -2), vectors, labels.flatten(), weights.flatten()
     loss: Tensor = _LinearCrossEntropy.apply(*flat, vocabulary)  # type: ignore[no-untyped-call]
     return loss
@@ -90,24 +112,27 @@ class _LinearCrossEntropy(Function):
             log_sums = torch.logaddexp(log_sums, _log_sum_exp(logits))
             del logits  # before the next chunk
         log_sums, of_labels = _of_all_shards(log_sums, of_labels, vocabulary.shards)
+        losses = log_sums - of_labels
+        show_token_losses(losses, weights)
         weights = weights.to(wide)
         context.save_for_backward(hidden, vectors, own, weights, log_sums)
         context.vocabulary = vocabulary
-        return ((log_sums - of_labels) * weights).sum()
+        return (losses * weights).sum()
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         hidden, vectors, own, weights, log_sums = context.saved_tensors
         factors = weights * gradients[0]
         to_hidden = torch.zeros_like(hidden, dtype=log_sums.dtype)
-        to_vectors = torch.zeros_like(vectors)
+        to_vectors = torch.zeros_like(vectors) if context.needs_input_grad[1] else None
         for chunk in context.vocabulary.chunks(len(hidden)):
             to_logits = _logits(hidden, vectors, chunk, log_sums.dtype)
             to_logits.sub_(log_sums.unsqueeze(1)).exp_()  # probabilities
             _subtract_ones(to_logits, own, chunk)
             to_logits = to_logits.mul_(factors.unsqueeze(1)).to(hidden.dtype)
             ids = slice(chunk.start, chunk.stop)
-            torch.mm(to_logits.t(), hidden, out=to_vectors[ids])
+            if to_vectors is not None:
+                torch.mm(to_logits.t(), hidden, out=to_vectors[ids])
             to_hidden += to_logits @ vectors[ids]
             del to_logits
         return to_hidden.to(hidden.dtype), to_vectors, None, None, None

@@ -18,8 +18,8 @@ def recomputed(
 
     Tensors in `beside` are kept, too: those that `function` holds and reads.
 
-    The backward pass calls `function` again, as far as it needs what the forward pass would
-    have kept. Models draw no random numbers, so it finds the same bits. No gradient of a weight is
+    The backward pass calls `function` again, as far as it needs what the forward pass would have
+    kept. Dropout counts its random numbers, so it finds the same bits. No gradient of a weight is
     deferred: its factors would be kept again, after all that was not kept before.
 
     `torch.utils.checkpoint` does the same for everything that torch can do. It takes 0.35 ms

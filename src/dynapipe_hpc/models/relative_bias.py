@@ -5,12 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.architecture.t5 import N_BUCKETS
+from dynapipe_hpc.architecture.t5 import T5
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.plan.model_shape import ModelShape
-
-FARTHEST = 128  # all greater distances share a bucket
 
 
 class RelativeBias(nn.Module):
@@ -24,7 +22,8 @@ class RelativeBias(nn.Module):
 
     def __init__(self, shape: ModelShape, shards: Shards, *, causal: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(N_BUCKETS, shape.n_heads // shards.n_shards))
+        self._n_buckets, self._max_distance = T5(shape).n_buckets, T5(shape).max_distance
+        self.weight = nn.Parameter(torch.empty(self._n_buckets, shape.n_heads // shards.n_shards))
         self.splits = {"weight": Split(1, 1, shards.shard, shards.n_shards)}
         self._causal = causal
 
@@ -38,7 +37,8 @@ class RelativeBias(nn.Module):
             padding: What keeps attention off padding, shape (rows, 1, 1, tokens); None without.
         """
         distances = torch.arange(1 - tokens, tokens, device=self.weight.device)
-        numbers = self.weight[buckets(distances, causal=self._causal)].t()  # (heads, distances)
+        found = buckets(distances, self._n_buckets, self._max_distance, causal=self._causal)
+        numbers = self.weight[found].t()  # (heads, distances)
         if self._causal:
             numbers = numbers.masked_fill(distances > 0, -math.inf)
         # Row i starts tokens - 1 - i distances in: every row is a window of the same numbers.
@@ -46,20 +46,23 @@ class RelativeBias(nn.Module):
         return bias if padding is None else bias + padding
 
 
-def buckets(distances: Tensor, *, causal: bool) -> Tensor:
+def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
     """The bucket of every distance, from the position that looks to the one looked at.
 
-    Half of the buckets hold one distance each, the others ever more of them, up to `FARTHEST`.
-    Where positions look both ways, either direction has half of all buckets.
+    Half of the buckets hold one distance each, the others ever more of them. Where positions look
+    both ways, either direction has half of all buckets.
 
     Args:
         distances: Integers of any shape; ahead is positive.
+        n_buckets: Number of buckets.
+        max_distance: Distance from which on all share a bucket.
         causal: Whether positions only look back; all that is ahead counts as 0 then.
     """
-    n_buckets = N_BUCKETS if causal else N_BUCKETS // 2
+    n_buckets = n_buckets if causal else n_buckets // 2
     far = (-distances).clamp(min=0) if causal else distances.abs()
     n_single = n_buckets // 2
-    octaves = torch.log(far.clamp(min=1).double() / n_single) / math.log(FARTHEST / n_single)
+    # In float32, as where the models come from: rounding decides at the edges of some buckets.
+    octaves = torch.log(far.clamp(min=1).float() / n_single) / math.log(max_distance / n_single)
     grouped = n_single + (octaves * (n_buckets - n_single)).long()
     found = torch.where(far < n_single, far, grouped.clamp(max=n_buckets - 1))
     return found if causal else found + n_buckets * (distances > 0)

@@ -8,16 +8,16 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation
-from dynapipe_hpc.models.linear_cross_entropy import Vocabulary
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.seen import Seen
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
-from dynapipe_hpc.models.tied_loss import tied_loss
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch, Sides, collate_pairs
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -27,19 +27,19 @@ class T5Stage(StageOfFamily):
     """Pipeline stage of a T5: consecutive layers, and the parts that belong to them.
 
     Layers are counted from the encoder's first to the decoder's last. The stages where inputs
-    enter, where the decoder begins and where the head is hold a copy of the embedding, whose
-    weights the head uses for logits. Every stage with layers of a side holds a copy of that side's
-    relative bias. Copies start with the same values.
+    enter, where the decoder begins and where a tied head is hold a copy of the
+    embedding. Every stage with layers of a side holds a copy of that side's relative bias. Copies
+    start with the same values.
     """
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         """Adds those of embedding, layers, biases and final norms that the stage holds."""
         n = shape.n_layers
         self._shards = shards
-        self._vocabulary = Vocabulary(shape.vocab_size, shards)
         self._begins_decoder = n in layers
         encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
-        holds_embedding = self.is_first or self.is_last or self._begins_decoder
+        has_tied_head = self.is_last and shape.architecture.tied_head
+        holds_embedding = self.is_first or self._begins_decoder or has_tied_head
         self.embedding = _embedding(shape, shards) if holds_embedding else None
         self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
         self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape, shards) for i in encoder})
@@ -47,6 +47,11 @@ class T5Stage(StageOfFamily):
         self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
         self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
         self.decoder_norm = norm_of(shape) if self.is_last else None
+        # Its logits are smaller by the root of the width: vectors start with numbers of about one.
+        divisor = math.sqrt(shape.hidden_size)
+        self.head = Head(shape, shards, tied_divisor=divisor) if self.is_last else None
+        self.encoder_input, self.encoder_output = Dropout(), Dropout()
+        self.decoder_input, self.decoder_output = Dropout(), Dropout()
 
     def deviation(self, shape: ModelShape) -> Deviation:
         """Standard deviations of initial weights, as in T5."""
@@ -56,7 +61,8 @@ class T5Stage(StageOfFamily):
         """The batch that `run` needs, see `collate_pairs`; reads only the tokens in it."""
         targets = self._begins_decoder or self.is_last
         sides = Sides(tokens.reader, inputs=self.is_first, targets=targets)
-        return collate_pairs(microbatch, replace(tokens, reader=sides))
+        iteration = tokens.iteration if self.drops else None
+        return collate_pairs(microbatch, replace(tokens, reader=sides, iteration=iteration))
 
     def run(self, activation: Tensor | None, batch: PairBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch.
@@ -72,13 +78,17 @@ class T5Stage(StageOfFamily):
             the residual stream. On the last stage the loss, a scalar: the weighted sum over all
             targets.
         """
-        source = residual_stream(self._shards, *batch.tokens.shape)
+        source = self._stream(batch.tokens, batch.keys and batch.keys[0])
         encoded, decoded = _received(activation, source)
         if encoded is None or self.encoder:
             encoded = self._encoded(encoded, source, batch, recompute)
         if decoded is None and not self._begins_decoder:
             return encoded
         return self._decoded(decoded, encoded, source, batch, recompute)
+
+    def _stream(self, tokens: Tensor, keys: Tensor | None) -> ResidualStream:
+        n_rows, n_tokens = tokens.shape
+        return residual_stream(self._shards, n_rows, n_tokens, keys)
 
     @property
     def _vectors(self) -> TokenEmbedding:
@@ -94,13 +104,16 @@ class T5Stage(StageOfFamily):
         recompute: Recompute,
     ) -> Tensor:
         """The encoder's activation, or its output; of the stream."""
-        tokens = batch.tokens
-        hidden = self._vectors(tokens, stream) if received is None else received
+        hidden = received
+        if hidden is None:
+            hidden = self.encoder_input(self._vectors(batch.tokens, stream), stream.own_keys)
         if self.encoder_bias is not None:
             seen = Seen.by_inputs(batch, self.encoder_bias, hidden.dtype)
             for layer in self.encoder.values():
                 hidden = layer(hidden, stream, seen, recompute)
-        output: Tensor = hidden if self.encoder_norm is None else self.encoder_norm(hidden)
+        if self.encoder_norm is None:
+            return hidden
+        output: Tensor = self.encoder_output(self.encoder_norm(hidden), stream.own_keys)
         return output
 
     def _decoded(
@@ -113,8 +126,10 @@ class T5Stage(StageOfFamily):
     ) -> Tensor:
         """The encoder's output with the decoder's activation, or the loss."""
         tokens = batch.decoder_tokens
-        stream = residual_stream(self._shards, *tokens.shape)
-        hidden = self._vectors(tokens, stream) if received is None else received
+        stream = self._stream(tokens, batch.keys and batch.keys[1])
+        hidden = received
+        if hidden is None:
+            hidden = self.decoder_input(self._vectors(tokens, stream), stream.own_keys)
         if self.decoder_bias is not None:
             seen = Seen.by_targets(batch, self.decoder_bias)
             seen_across = Seen.across(batch, hidden.dtype)
@@ -122,16 +137,12 @@ class T5Stage(StageOfFamily):
             whole = source.end(encoded).contiguous()
             for layer in self.decoder.values():
                 hidden = layer(hidden, stream, whole, seen, seen_across, recompute)
-        if self.decoder_norm is None:
+        if self.decoder_norm is None or self.head is None:
             return torch.cat([encoded, hidden], stream.token_dimension)
-        return tied_loss(
-            self.decoder_norm(hidden),
-            stream,
-            self._vectors.weight,
-            batch.labels,
-            batch.weights,
-            self._vocabulary,
-        )
+        normed = self.decoder_output(self.decoder_norm(hidden), stream.own_keys)
+        vectors = self.embedding and self.embedding.weight
+        loss: Tensor = self.head(normed, stream, batch.labels, batch.weights, vectors)
+        return loss
 
 
 def _received(

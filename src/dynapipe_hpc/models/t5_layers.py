@@ -1,26 +1,23 @@
-"""Layers of a T5: attention, feed-forward, encoder and decoder layers."""
+"""Layers of a T5: attention, encoder and decoder layers."""
 
 from functools import partial
 from typing import assert_never
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.seen import Seen
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards, entered
+from dynapipe_hpc.models.t5_feed_forward import feed_forward_of
 from dynapipe_hpc.plan.model_shape import ModelShape
-
-EPSILON = 1e-6
 
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:
     """RMS norm: scales each position to a root mean square of 1, times learned scales."""
-    return nn.RMSNorm(shape.hidden_size, eps=EPSILON)
+    return nn.RMSNorm(shape.hidden_size, eps=shape.architecture.norm_epsilon)
 
 
 class Attention(nn.Module):
@@ -67,24 +64,6 @@ class Attention(nn.Module):
         return output
 
 
-class FeedForward(nn.Module):
-    """Feed-forward block: two linear maps with a ReLU between; shards divide the inner width."""
-
-    def __init__(self, shape: ModelShape, shards: Shards) -> None:
-        super().__init__()
-        self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards, bias=False)
-        self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=False)
-
-    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
-        """Maps a tensor of the stream to another one."""
-        (inner,) = stream.map(hidden, self.inner)
-        # A ReLU keeps only its output. Beside it, the gradient that `inner` defers would be more
-        # than the forward pass has kept, so the output's weights do not wait.
-        with deferring(None):
-            output: Tensor = self.output(functional.relu(inner), stream)
-        return output
-
-
 class EncoderLayer(nn.Module):
     """Pre-norm layer: self-attention and feed-forward, each added to the residual stream."""
 
@@ -93,7 +72,7 @@ class EncoderLayer(nn.Module):
         self.attention_norm = norm_of(shape)
         self.attention = Attention(shape, shards)
         self.feed_forward_norm = norm_of(shape)
-        self.feed_forward = FeedForward(shape, shards)
+        self.feed_forward = feed_forward_of(shape, shards)
 
     def forward(
         self, hidden: Tensor, stream: ResidualStream, seen: Seen, recompute: Recompute
@@ -137,7 +116,7 @@ class DecoderLayer(nn.Module):
         self.cross_attention_norm = norm_of(shape)
         self.cross_attention = Attention(shape, shards)
         self.feed_forward_norm = norm_of(shape)
-        self.feed_forward = FeedForward(shape, shards)
+        self.feed_forward = feed_forward_of(shape, shards)
 
     def forward(
         self,

@@ -21,7 +21,8 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
     it depends on, peers are the neighbouring stages, a receive slot has one user at a time, and
     memory stays within its limit. No two ranks disagree on the order of their transfers, and no
     rank waits forever if transfers behave like NCCL's, even if every start of one blocks until the
-    peer starts it, too. The time is linear in the number of instructions.
+    peer starts it, too. The time is linear in the number of instructions. Plans of an evaluation
+    have forward passes only, on all ranks.
 
     Args:
         plans: Plans of all ranks of an iteration, in any order.
@@ -42,6 +43,12 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
         raise PlanError(f"the replicas differ in stages: {[len(p) for p in pipelines]}")
     for pipeline in pipelines:
         _check_pipeline(pipeline)
+    trains = [not pipeline[0].is_forward_only for pipeline in pipelines]
+    if len(set(trains)) > 1:
+        raise PlanError(
+            f"iteration {plans[0].iteration}: replica {trains.index(True)} has backward passes, "
+            f"but replica {trains.index(False)} has only forward passes"
+        )
 
 
 def _pipeline(plans: Iterable[RankPlan], replica: int) -> list[RankPlan]:

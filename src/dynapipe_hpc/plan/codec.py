@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, pairwise
 
@@ -208,29 +207,38 @@ def _microbatches(
     sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
     ends = struct.iter_unpack("<2I", packed)
     for rows, (_, row_tokens, target_tokens, mode, layout) in zip(sample_rows, shapes, strict=True):
+        offsets: tuple[tuple[int, ...], ...] = ()
+        if layout == Layout.PACKED:
+            offsets = _offsets(rows, row_tokens, target_tokens, ends)
         try:
-            known = (Recompute(mode), target_tokens, Layout(layout))
+            yield MicroBatch(
+                rows, row_tokens, Recompute(mode), target_tokens, Layout(layout), *offsets
+            )
         except ValueError as error:
             raise PlanFormatError(
                 f"the plan has a micro-batch of an unknown mode or layout: {error}"
             ) from None
-        found = MicroBatch(rows, row_tokens, *known)
-        yield _packed(found, ends) if found.layout is Layout.PACKED else found
     if next(ends, None) is not None:
         raise PlanFormatError("the plan has more packed samples than its packed micro-batches")
 
 
-def _packed(microbatch: MicroBatch, ends: Iterator[tuple[int, ...]]) -> MicroBatch:
-    """A packed micro-batch with its offsets, which are those that come next."""
-    n_samples, targets = len(microbatch.sample_ids), microbatch.target_tokens
-    own = [(0, 0), *islice(ends, n_samples)]
-    offsets, target_offsets = zip(*own, strict=True)
-    sides = ((offsets, microbatch.row_tokens), (target_offsets, targets))
-    if len(microbatch.rows) != 1 or len(own) != n_samples + 1:
+def _offsets(
+    rows: Sequence[Sequence[int]],
+    row_tokens: int,
+    target_tokens: int,
+    ends: Iterator[tuple[int, ...]],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Offsets of a packed micro-batch on both sides, which are those that come next."""
+    own = [(0, 0), *islice(ends, len(rows[0]))]
+    if len(rows) != 1 or len(own) != len(rows[0]) + 1:
         raise PlanFormatError("a packed micro-batch of the plan lacks samples or has several rows")
-    if any(list(side) != sorted(side) or side[-1] > tokens for side, tokens in sides):
-        raise PlanFormatError("samples of a packed micro-batch of the plan do not lie in its row")
-    return replace(microbatch, offsets=offsets, target_offsets=target_offsets if targets else ())
+    offsets, target_offsets = zip(*own, strict=True)
+    for side, tokens in ((offsets, row_tokens), (target_offsets, target_tokens)):
+        if list(side) != sorted(side) or side[-1] > tokens:
+            raise PlanFormatError(
+                "samples of a packed micro-batch of the plan do not lie in its row"
+            )
+    return offsets, target_offsets if target_tokens else ()
 
 
 def _boundary(number: int) -> Boundary:

@@ -89,6 +89,8 @@ def _problem(plan: RankPlan, fault: Fault, rule: Rule) -> str:
 
 
 def _last_pass(plan: RankPlan) -> str:
+    if plan.is_forward_only:
+        return "F"
     return "W" if plan.splits_backward else "B"
 
 

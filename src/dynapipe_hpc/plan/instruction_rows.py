@@ -44,6 +44,11 @@ _KINDS: tuple[type[Instruction], ...] = (
     BackwardWeight,
 )
 _FIELDS = {kind: (number, kind.__match_args__) for number, kind in enumerate(_KINDS)}
+_FORWARD = _FIELDS[Forward][0]
+_OF_GRADIENTS = [
+    _FIELDS[kind][0]
+    for kind in (Backward, BackwardInput, BackwardWeight, ReduceGradients, StepOptimizer)
+]
 _N_FIELDS = np.array([len(kind.__match_args__) for kind in _KINDS])
 _MAKERS: tuple[tuple[Callable[..., Instruction], int], ...] = tuple(
     (kind, len(kind.__match_args__)) for kind in _KINDS
@@ -91,6 +96,12 @@ class InstructionRows(Sequence[Instruction]):
         table = _table(data)
         _check(table, n_microbatches)
         return cls(table)
+
+    @property
+    def are_forward_only(self) -> bool:
+        """Whether there are forward passes, but nothing that computes or uses gradients."""
+        kinds = self.table[:, 0]
+        return _FORWARD in kinds and not np.isin(kinds, _OF_GRADIENTS).any()
 
     def pack(self) -> bytes:
         """The rows as bytes, little endian."""

@@ -95,6 +95,11 @@ class RankPlan:
         """Whether gradients of weights have passes of their own."""
         return any(isinstance(step, BackwardWeight) for step in self.instructions)
 
+    @property
+    def is_forward_only(self) -> bool:
+        """Whether the plan has forward passes, but no backward pass and no update."""
+        return self.instructions.are_forward_only
+
     def received_shape(self, microbatch: int, payload: Payload) -> tuple[int, ...]:
         """Shape of the tensor that is received for a micro-batch, see `Boundary.shape`.
 

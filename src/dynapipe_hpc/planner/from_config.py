@@ -36,16 +36,18 @@ from dynapipe_hpc.planner.baselines.tuned import (
 )
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.dynamic import dynamic_rules, layouts_of
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches, dynamic_rules, layouts_of
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.one_mode import OneMode
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.forward_only import forward_only
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
@@ -106,6 +108,19 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
             return AuthorsPlanner.of(batch, cost, cluster)
         case batch:
             return baseline_chooser(batch, rules, cost, cluster, max_tokens)
+
+
+def evaluation_chooser(batch: DynamicConfig, cost: ForwardOnly, cluster: Cluster) -> Chooser:
+    """Dynamic micro-batches for evaluation, whatever rule training follows.
+
+    Args:
+        batch: Layouts and lengths of rows.
+        cost: Cost model of the forward passes.
+        cluster: The cluster that plans are for.
+    """
+    # A micro-batch keeps nothing, so that one at a time may take all memory.
+    rule = DynamicBatches(layouts=layouts_of(batch), token_multiple=batch.token_multiple)
+    return BestOfRules([rule], [forward_only], cost, cluster)
 
 
 def dynamic_chooser(

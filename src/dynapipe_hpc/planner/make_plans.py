@@ -1,7 +1,7 @@
 """The method, from the samples of an iteration to the plans of all ranks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from dynapipe_hpc.architecture.boundary import Boundary
@@ -11,13 +11,15 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
-from dynapipe_hpc.planner.config import PlannerConfig
+from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
-from dynapipe_hpc.planner.from_config import chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import chooser, evaluation_chooser, schedule_rules
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
 from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
@@ -76,6 +78,17 @@ class Planner:
             placement.boundaries(shape.architecture),
             may_split(schedule_rules(config.schedule)),
         )
+
+    def of_evaluation(self, batch: BatchConfig) -> Self:
+        """The planner of forward passes alone, by the same costs for the same cluster.
+
+        Args:
+            batch: The [planner.batch] table, whose rule counts only if it is dynamic.
+        """
+        cost = ForwardOnly(self.cost)
+        given = batch if isinstance(batch, DynamicConfig) else DynamicConfig()
+        chooser = evaluation_chooser(given, cost, self.cluster)
+        return replace(self, chooser=chooser, cost=cost, split_backward=False)
 
     def make_plans(self, iteration: int, samples: Sequence[Sample]) -> list[RankPlan]:
         """Plans one iteration: the best choice, written for every rank.

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.report.evaluation_lines import evaluation_lines
+from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.gain import Gain, gain
 from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.mixture_file import read_mixture
 from dynapipe_hpc.report.rank_time import Use
 from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -30,6 +33,8 @@ NOTHING = "–"
 UNLIKE = "warning: these runs differ in more than how they train:"
 CHOICES = "these runs differ in:"
 DISTURBED = "warning: measured costs did not foresee these runs; was the machine busy?"
+MOST_DRAWS = 2**53
+MIXTURES = "mixtures of datasets:"
 OUTLIERS = "one sample alone lengthens iterations of:"
 
 
@@ -49,12 +54,14 @@ class Comparison:
     Attributes:
         names: Names of the runs, all different if their folders are.
         records: Iterations of every run; of a long run, those that `Recorded` keeps.
+        evaluations: Evaluations of every run.
         ends_s: Time spent in iterations up to the end of each record, in seconds.
         summaries: Summary of every run.
         baseline: Index of the run that the others are compared with.
         differences: Lines about settings that should be equal; see `unlike.differences`.
         disturbed: Lines about runs with measured costs that predicted other times.
         choices: Lines about settings that are compared; see `unlike.choices`.
+        mixtures: Lines about the datasets of runs that train on several.
         timelines: Traced iterations of every run, by number.
         times: Use of time of every run, where it was traced.
         gain: Gain of the run that plans dynamically, or else of the fastest; None for one run.
@@ -62,12 +69,14 @@ class Comparison:
 
     names: tuple[str, ...]
     records: tuple[tuple[IterationRecord, ...], ...]
+    evaluations: tuple[tuple[EvaluationRecord, ...], ...]
     ends_s: tuple[tuple[float, ...], ...]
     summaries: tuple[RunSummary, ...]
     baseline: int
     differences: tuple[str, ...]
     disturbed: tuple[str, ...]
     choices: tuple[str, ...]
+    mixtures: tuple[str, ...]
     timelines: tuple[Mapping[int, IterationTimeline], ...]
     times: tuple[TimeUse | None, ...]
     gain: Gain | None
@@ -107,6 +116,7 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
     return Comparison(
         names=names,
         records=tuple(run.kept for run in recorded),
+        evaluations=tuple(tuple(run.evaluations()) for run in runs),
         ends_s=tuple(run.ends_s for run in recorded),
         summaries=summaries,
         baseline=0 if baseline is None else names.index(baseline),
@@ -117,6 +127,12 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
             if has_measured_costs(its) and run.time_error > LARGE_ERROR
         ),
         choices=choices(runs, names),
+        mixtures=tuple(
+            f"{name}: {line}"
+            for run, name, each in zip(runs, names, recorded, strict=True)
+            if (mixture := read_mixture(run.path))
+            for line in mixture.describe(max(0, min(each.totals.n_samples, MOST_DRAWS)))
+        ),
         timelines=timelines,
         times=times,
         gain=gain(summaries, times, dynamic[0] if len(dynamic) == 1 else None),
@@ -124,8 +140,8 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
 
 
 def table(comparison: Comparison) -> list[list[Row]]:
-    """Rows of the table in groups: speed, use of time, prediction, planning, training."""
-    makers = (_speed, _time_use, _prediction, _planning, _loss)
+    """Rows of the table in groups: speed, use of time, prediction, planning, losses."""
+    makers = (_speed, _time_use, _prediction, _planning, _loss, _evaluation)
     return [group for make in makers if (group := make(comparison))]
 
 
@@ -145,6 +161,7 @@ def text_table(comparison: Comparison) -> str:
     parts = [line("", comparison.names, "")]
     parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
     told = (
+        (MIXTURES, comparison.mixtures),
         (OUTLIERS, outliers(comparison)),
         (DISTURBED, comparison.disturbed),
         (UNLIKE, comparison.differences),
@@ -231,6 +248,10 @@ def _loss(comparison: Comparison) -> list[Row]:
         cells = tuple(_difference(comparison, index) for index in range(len(runs)))
         rows.append(Row("loss, largest difference", unit, cells))
     return rows
+
+
+def _evaluation(comparison: Comparison) -> list[Row]:
+    return [Row(*line) for line in evaluation_lines(comparison.evaluations, NOTHING)]
 
 
 def _difference(comparison: Comparison, index: int) -> str:

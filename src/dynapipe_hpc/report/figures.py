@@ -43,6 +43,7 @@ def figures(comparison: Comparison) -> list[Drawing]:
 
 def _loss_by_iteration(comparison: Comparison) -> str:
     def paint(axes: Axes) -> None:
+        _evaluations(axes, comparison)
         _by_iteration(axes, comparison, lambda r: r.loss)
         axes.set(ylabel="loss per target token")
 
@@ -137,7 +138,25 @@ def _curves(
             linewidth=_width(i, len(records)),
             marker="o" if len(records) == 1 else None,
         )
-    _legend(axes, comparison)
+    _legend(axes)
+
+
+def _evaluations(axes: Axes, comparison: Comparison) -> None:
+    """A dotted line with a mark per evaluation, in the colour of the run."""
+    for i, (name, evaluations) in enumerate(
+        zip(comparison.names, comparison.evaluations, strict=True)
+    ):
+        if evaluations:
+            axes.plot(
+                [record.n_done for record in evaluations],
+                [record.loss for record in evaluations],
+                label=f"{name}, evaluated",
+                color=SERIES[i % len(SERIES)],
+                linestyle=":",
+                linewidth=1.2,
+                marker=MARKERS[i % len(MARKERS)],
+                markersize=4,
+            )
 
 
 def _width(index: int, n_points: int) -> float:
@@ -169,12 +188,13 @@ def _dots(
     axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, zorder=0)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    _legend(axes, comparison)
+    _legend(axes)
 
 
-def _legend(axes: Axes, comparison: Comparison) -> None:
-    if len(comparison.names) > 1:
-        axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+def _legend(axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if len(handles) > 1:
+        axes.figure.legend(handles, labels, loc="outside upper left", ncols=3)
 
 
 def _all(comparison: Comparison) -> str:

@@ -14,6 +14,7 @@ from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.report.comparison import (
     CHOICES,
     DISTURBED,
+    MIXTURES,
     OUTLIERS,
     UNLIKE,
     Comparison,
@@ -22,7 +23,14 @@ from dynapipe_hpc.report.comparison import (
 )
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.gantt import Gantt, gantt
-from dynapipe_hpc.report.run_folder import RunFolder, write_atomically
+from dynapipe_hpc.report.mixture_file import MIXTURE
+from dynapipe_hpc.report.run_folder import (
+    EVALUATIONS,
+    ITERATIONS,
+    TRACE,
+    RunFolder,
+    write_atomically,
+)
 from dynapipe_hpc.report.time_bars import legend, time_bars
 from dynapipe_hpc.report.timeline import IterationTimeline
 
@@ -104,6 +112,7 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
         comparison=comparison,
         unlike=UNLIKE,
         chosen=CHOICES,
+        mixed=MIXTURES,
         lengthened=OUTLIERS,
         unforeseen=DISTURBED,
         outliers=outliers(comparison),
@@ -145,7 +154,15 @@ def _run(run: RunFolder, name: str, page_folder: Path) -> Run:
         machine=[(key, str(value)) for key, value in run.machine.items()],
         files=[
             (file, quote(f"{address}/{file}"))
-            for file in ("config.toml", "machine.json", "iterations.csv", "trace.json", "plans")
+            for file in (
+                "config.toml",
+                "machine.json",
+                MIXTURE,
+                ITERATIONS,
+                EVALUATIONS,
+                TRACE,
+                "plans",
+            )
             if (run.path / file).exists()
         ],
     )

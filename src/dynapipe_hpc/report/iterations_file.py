@@ -1,12 +1,13 @@
 """The file iterations.csv: one line per iteration, in ascending order."""
 
 from collections.abc import Iterator
-from dataclasses import astuple
+from operator import attrgetter
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.replacing import replacing, writing
+from dynapipe_hpc.report.complete_lines import complete_lines
 from dynapipe_hpc.report.iteration_record import (
     COLUMNS,
     EARLIER_COLUMNS,
@@ -16,6 +17,7 @@ from dynapipe_hpc.report.iteration_record import (
 
 MOST_LINE_CHARACTERS = 1 << 16
 _HEADER = ",".join(COLUMNS) + "\n"
+_values_of = attrgetter(*COLUMNS)
 
 
 class IterationsFile:
@@ -50,7 +52,7 @@ class IterationsFile:
 
     def n_lines(self) -> int:
         """Number of iterations that have a complete line, damaged or not."""
-        return max(0, sum(1 for _ in self._lines()) - 1)
+        return max(0, sum(1 for _ in complete_lines(self.path, MOST_LINE_CHARACTERS)) - 1)
 
     def records(self) -> Iterator[IterationRecord]:
         """All iterations so far, except one whose line is still being written.
@@ -60,7 +62,7 @@ class IterationsFile:
         """
         if reason := why_unreadable(self.path):
             raise InputError(f"{self.path}: cannot be read: {reason}")
-        lines, last = self._lines(), -1
+        lines, last = complete_lines(self.path, MOST_LINE_CHARACTERS), -1
         columns = next(lines, "").rstrip("\n").split(",")
         if columns not in (list(COLUMNS), list(EARLIER_COLUMNS)):
             raise InputError(f"{self.path}:1: the columns must be {','.join(COLUMNS)}")
@@ -74,14 +76,6 @@ class IterationsFile:
             last = record.iteration
             yield record
 
-    def _lines(self) -> Iterator[str]:
-        """Complete lines; an overlong line is truncated and ends the iteration."""
-        with self.path.open(encoding="utf-8", errors="replace") as file:
-            while (line := file.readline(MOST_LINE_CHARACTERS)).endswith("\n"):
-                yield line
-            if len(line) == MOST_LINE_CHARACTERS:
-                yield line
-
 
 def _line(record: IterationRecord) -> str:
-    return ",".join(repr(value) for value in astuple(record)) + "\n"
+    return ",".join(repr(value) for value in _values_of(record)) + "\n"

@@ -22,6 +22,7 @@ class Totals:
 
     Attributes:
         n_iterations: Number of iterations.
+        n_samples: Number of samples of all global batches.
         n_skipped: Number of iterations whose update was skipped because of a non-finite gradient.
         waited_ms: Total time of waiting for plans.
         predicted_peak_bytes: Largest predicted peak memory of any rank.
@@ -29,6 +30,7 @@ class Totals:
     """
 
     n_iterations: int = 0
+    n_samples: int = 0
     n_skipped: int = 0
     waited_ms: float = 0.0
     predicted_peak_bytes: int = 0
@@ -37,6 +39,7 @@ class Totals:
     def add(self, record: IterationRecord) -> None:
         """Adds an iteration."""
         self.n_iterations += 1
+        self.n_samples += record.n_samples
         self.n_skipped += not math.isfinite(record.gradient_norm)
         self.waited_ms += record.waited_ms
         self.predicted_peak_bytes = max(self.predicted_peak_bytes, record.predicted_peak_bytes)

@@ -13,25 +13,29 @@ from dynapipe_hpc.data.replacing import remove_unfinished, replacing, unfinished
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.report.evaluation_record import EvaluationRecord
+from dynapipe_hpc.report.evaluations_file import EvaluationsFile
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.iterations_file import IterationsFile
+from dynapipe_hpc.report.mixture_file import MIXTURE
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares
 
 Fact = str | int | float
 ITERATIONS = "iterations.csv"
+EVALUATIONS = "evaluations.jsonl"
 TRACE = "trace.json"
 LOCK = ".lock"
 """Name of the lock that a run holds while it writes; not part of the results."""
-_GROWING = ("config.toml", "machine.json", ITERATIONS, TRACE)
+_WRITTEN = ("config.toml", "machine.json", MIXTURE, ITERATIONS, EVALUATIONS, TRACE)
 
 
 class RunFolder:
     """A run on disk; docs/formats.md describes the files.
 
-    Most files are replaced atomically; iterations.csv and trace.json grow by complete lines. So a
-    run that dies leaves all of them readable.
+    Most files are replaced atomically; iterations.csv, evaluations.jsonl and trace.json grow by
+    complete lines. So a run that dies leaves all of them readable.
 
     Attributes:
         path: The folder.
@@ -44,6 +48,7 @@ class RunFolder:
         self.config = config
         self.machine = machine
         self._iterations = IterationsFile(path / ITERATIONS)
+        self._evaluations = EvaluationsFile(path / EVALUATIONS)
         self._trace = TraceFile(path / TRACE)
 
     @classmethod
@@ -56,7 +61,7 @@ class RunFolder:
             path: The folder.
             config_toml: Text of the resolved configuration (TOML).
             machine: Facts about the machine and the software.
-            n_repeatable: Number of iterations below which an earlier run in the folder may be
+            n_repeatable: Number of iterations up to which an earlier run in the folder may be
                 replaced.
 
         Raises:
@@ -65,7 +70,8 @@ class RunFolder:
         """
         _remove_unfinished(path)
         _prepare(path, n_repeatable)
-        (path / TRACE).unlink(missing_ok=True)
+        for name in (EVALUATIONS, TRACE):
+            (path / name).unlink(missing_ok=True)
         folder = cls(path, config_toml, machine)
         # First, because it marks a run that failed early, whose folder may be used again.
         folder._iterations.begin()
@@ -83,6 +89,7 @@ class RunFolder:
         _remove_unfinished(path)
         folder = cls(path, config_toml, machine)
         folder._iterations.cut(n_done)
+        folder._evaluations.cut(n_done)
         folder._trace.cut(n_done)
         folder._write_facts()
         return folder
@@ -119,12 +126,12 @@ class RunFolder:
         try:
             is_run = (path / ITERATIONS).exists()
             n_done = IterationsFile(path / ITERATIONS).n_lines() if is_run else 0
-            left = unfinished(path, *_GROWING)
+            left = unfinished(path, *_WRITTEN)
             found = path.iterdir() if path.exists() else ()
             others = [p for p in found if not p.name.startswith(LOCK) and p not in left]
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}; name another") from None
-        if n_done and n_done >= n_repeatable:
+        if n_done > n_repeatable:
             raise InputError(
                 f"{path} already holds a run of {n_done} iterations without a checkpoint to "
                 "resume from; name another folder or remove this one"
@@ -141,6 +148,7 @@ class RunFolder:
         """
         folder = cls(path, "", {})
         deque(folder._iterations.records(), maxlen=0)
+        deque(folder._evaluations.records(), maxlen=0)
         deque(folder._trace.timelines(), maxlen=0)
 
     @property
@@ -155,6 +163,14 @@ class RunFolder:
             RunError: The file system refuses, as when the disk is full.
         """
         self._iterations.add(record)
+
+    def add_evaluation(self, record: EvaluationRecord) -> None:
+        """Appends an evaluation to evaluations.jsonl.
+
+        Raises:
+            RunError: The file system refuses, as when the disk is full.
+        """
+        self._evaluations.add(record)
 
     def add_trace(
         self,
@@ -198,6 +214,14 @@ class RunFolder:
         """
         return self._iterations.records()
 
+    def evaluations(self) -> list[EvaluationRecord]:
+        """All evaluations so far; an empty list if the run made none.
+
+        Raises:
+            InputError: A line is damaged, or repeats an evaluation.
+        """
+        return list(self._evaluations.records())
+
     def timelines(self) -> list[IterationTimeline]:
         """Iterations of trace.json; an empty list if the run wrote no trace.
 
@@ -215,7 +239,7 @@ def write_atomically(path: Path, text: str, *, lasting: bool = True) -> None:
 
 def _remove_unfinished(path: Path) -> None:
     """Removes temporary files that a killed run has left; those of the report are not its own."""
-    remove_unfinished(path, *_GROWING)
+    remove_unfinished(path, *_WRITTEN)
     remove_unfinished(path / "plans", "*")
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc.architecture.architecture import Architecture
-from dynapipe_hpc.architecture.part import BACKWARD_WORK, Part, Side
+from dynapipe_hpc.architecture.part import Part, Side
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
@@ -91,19 +91,20 @@ def _shares(
     parts: Mapping[str, Part],
     held: Mapping[str, int],
 ) -> PassShares:
-    forward = padding = across = recomputed = 0.0
+    forward = backward = padding = across = recomputed = 0.0
     for kind, part in parts.items():
         alone, in_rows, computed = _tokens(part.side, microbatch, lengths)
         work, count = part.work.forward, held[kind]
         repeated = part.recomputed_work(microbatch.recompute)
         forward += count * float(computed.times(work))
+        backward += count * float(computed.times(part.work.backward))
         padding += count * float(computed.times(work) - in_rows.times(work))
         across += count * float(in_rows.pairs - alone.pairs) * work.per_pair
         recomputed += count * float(computed.times(repeated))
     if not forward:
         return PassShares(WorkShares(1, 0, 0, 0), WorkShares(1, 0, 0, 0))
     padding, across = padding / forward, across / forward
-    again = recomputed / (BACKWARD_WORK * forward + recomputed)
+    again = recomputed / (backward + recomputed)
     real = 1 - padding - across
     rest = 1 - again
     return PassShares(

@@ -17,12 +17,13 @@ class StoreConfig(ConfigTable):
         look_ahead: Iterations that may be planned ahead of execution. Up to this number of ranks
             take turns to plan; beyond the number of ranks of the job, it is rounded up to a
             multiple of it.
-        plan_bytes: Largest plan of one rank, in bytes. A planning rank keeps look_ahead / planners
-            entries of this size for every rank of the job.
+        plan_bytes: Largest plan of one rank, in bytes. A host keeps look_ahead plans of this size
+            for each of its ranks.
         timeout_s: Longest wait for a plan, in seconds.
-        progress: Mechanism that answers a rank that fetches its plan while the planner computes.
-            rma: MPI and the network, without the planner's help. thread: a thread of the planner.
-            auto: rma if a test at the start shows that it works, thread otherwise.
+        progress: Mechanism that answers a planner that writes plans to another host while the first
+            rank there computes. rma: MPI and the network, without that rank's help. thread: a
+            thread of that rank. auto: rma if a test at the start shows that it works, thread
+            otherwise.
     """
 
     look_ahead: int = Field(default=4, ge=1, le=4096)

@@ -84,7 +84,7 @@ class LocalPlanStore:
             if not self._changed.wait_for(
                 lambda: number - self._n_taken[ring] < turns.n_entries, timeout_s
             ):
-                raise reasons.no_room(turns, iteration, rank, timeout_s, self._n_taken[ring])
+                raise reasons.no_room(turns, iteration, rank, timeout_s)
             self._waiting[iteration, rank] = message
             self._n_put[ring] += 1
             self._changed.notify_all()
@@ -94,7 +94,7 @@ class LocalPlanStore:
         if iteration != self._next_take[rank]:
             raise reasons.out_of_order("take", iteration, rank, self._next_take[rank])
         if not self._changed.wait_for(lambda: (iteration, rank) in self._waiting, timeout_s):
-            raise reasons.no_plan(self._turns, iteration, rank, timeout_s, self._n_put[ring])
+            raise reasons.no_plan(self._turns, iteration, rank, timeout_s)
         self._n_taken[ring] += 1
         self._next_take[rank] += 1
         self._changed.notify_all()

@@ -20,12 +20,11 @@ def choose_progress(comm: MPI.Intracomm, owners: Sequence[int], access: Access) 
     """The progress mechanism that MPI needs, tried out by all ranks together in less than 50 ms.
 
     Args:
-        comm: The ranks of the job.
-        owners: Ranks whose memory will be accessed; at most four of them are tried, evenly spread.
-        access: Function that accesses a rank's memory in every way that other ranks will.
+        comm: The ranks that access memory, or own it.
+        owners: Ranks of `comm` whose memory will be accessed; at most four of them are tried,
+            evenly spread.
+        access: Function that accesses a rank's memory in every way that this rank will.
     """
-    if comm.Get_size() == 1:
-        return Progress("rma", "a job of one rank")
     longest_ms = 0.0
     for owner in owners[:: -(-len(owners) // _MOST_OWNERS)]:
         waited_ms = _shortest_wait_ms(comm, owner, access)

@@ -1,41 +1,36 @@
 """Plan store over one-sided MPI windows."""
 
-from enum import IntEnum
-
+import numpy as np
 from mpi4py import MPI
 
+from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.store import reasons
 from dynapipe_hpc.store.config import ProgressChoice
-from dynapipe_hpc.store.measure_progress import choose_progress
-from dynapipe_hpc.store.mpi_memory import MpiMemory
+from dynapipe_hpc.store.far_rings import FarRings
+from dynapipe_hpc.store.hosts import Hosts
+from dynapipe_hpc.store.memory import Memory
+from dynapipe_hpc.store.outbox import Outbox
 from dynapipe_hpc.store.polling import poll
-from dynapipe_hpc.store.progress import Progress, ProgressThread
-from dynapipe_hpc.store.ring_layout import HEADER, RingLayout
+from dynapipe_hpc.store.progress import Progress
+from dynapipe_hpc.store.ring_layout import HEADER, WORD, Kind, Message, RingLayout
 from dynapipe_hpc.store.turns import Turns
 
 # A rank that waits for a plan is idle, but waiting for room happens in the background.
-_LONGEST_PAUSE_FOR_PLAN_S = 0.1e-3
-_LONGEST_PAUSE_FOR_ROOM_S = 2e-3
-
-
-class _Kind(IntEnum):
-    PLAN = 0
-    FAILURE = 1
+_SHARE_OF_WAIT_FOR_PLAN = 0.2e-3
+_SHARE_OF_WAIT_FOR_ROOM = 0.1
 
 
 class MpiPlanStore:
-    """A plan store in which plans stay with the rank that made them until they are taken.
+    """A plan store in which plans wait on the host of the ranks that execute them.
 
-    A planner fills a free entry in its own memory and then raises the count of plans put. The
-    executing rank sees that, fetches its bytes and raises the count of plans taken. Each count has
-    one writer and is accessed atomically. Neither rank waits for the other to call MPI: if the
-    network needs that, a thread of the planner does it.
+    The ranks of a host share a ring of entries, in the memory of the first of them, their leader. A
+    planner writes the plans of all ranks of a host together: into the shared memory of its own
+    host, and through one-sided MPI into that of others. An executing rank only loads and stores.
+    No rank waits for another to call MPI: if the network needs that, a thread of the leader does
+    it.
 
     In a process, one thread at a time may put (or fail) and one may take: the planning thread and
     the executing thread.
-
-    Attributes:
-        progress: Mechanism that answers accesses, and the reason for it.
     """
 
     def __init__(
@@ -45,6 +40,7 @@ class MpiPlanStore:
         plan_bytes: int,
         first_iteration: int = 0,
         progress: ProgressChoice = "auto",
+        host: int = 0,
     ) -> None:
         """Opens the store; called by all ranks of `comm` together.
 
@@ -54,21 +50,31 @@ class MpiPlanStore:
             plan_bytes: Largest plan of one rank, in bytes.
             first_iteration: Number of the iteration that is planned first.
             progress: Choice of the mechanism; see `StoreConfig`.
+            host: Ranks with different numbers are as if on different hosts.
 
         Raises:
-            PlanStoreError: MPI does not allow several threads to communicate.
+            RunError: MPI windows are not as the store needs them; on all ranks.
         """
         self._turns = Turns(comm.Get_size(), capacity, first_iteration)
-        self._layout = RingLayout(self._turns.n_entries, plan_bytes)
+        self._plan_bytes = plan_bytes
         self._rank = comm.Get_rank()
         self._n_put = [0] * self._turns.n_ranks
         self._next_take = first_iteration
-        n_rings = self._turns.n_ranks if self._rank in self._turns.planners else 0
-        self._memory = MpiMemory(comm, n_rings * self._layout.ring_bytes)
-        self._set_counts_to_zero(n_rings)
-        self.progress = self._choose_progress(comm, progress)
-        needs_thread = self.progress.mechanism == "thread" and n_rings > 0
-        self._thread = ProgressThread(self._memory.enter_mpi) if needs_thread else None
+        self._is_closed = False
+        on_host = _ranks_of_host(comm, host)
+        self._hosts = Hosts(_leaders(comm, on_host))
+        self._leader = self._hosts.leader_of[self._rank]
+        self._layout = self._layout_of(self._leader)
+        self._near = self._open_ring(on_host)
+        planners = self._turns.planners
+        self._far = FarRings(comm, self._hosts, planners, self._near, progress)
+        leaders = self._hosts.ranks_of if self._rank in planners else ()
+        self._outboxes = {leader: self._outbox(leader) for leader in leaders}
+
+    @property
+    def progress(self) -> Progress:
+        """Mechanism that answers accesses of other hosts, and the reason for it."""
+        return self._far.progress
 
     @property
     def capacity(self) -> int:
@@ -80,27 +86,28 @@ class MpiPlanStore:
         return self._turns.planner_of(iteration)
 
     def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
-        """Stores the plan of a rank; see `PlanStore`. Only the iteration's planner may call it."""
-        limit = self._layout.message_bytes
-        if len(plan) > limit:
-            raise reasons.too_large(iteration, rank, len(plan), limit)
-        self._publish(iteration, rank, _Kind.PLAN, plan, timeout_s)
+        """Stores the plan of a rank; see `PlanStore`. Only the iteration's planner may call it.
+
+        The ranks of a host get their plans when the plan of the last of them has been put.
+        """
+        if len(plan) > self._plan_bytes:
+            raise reasons.too_large(iteration, rank, len(plan), self._plan_bytes)
+        self._publish(iteration, rank, (Kind.PLAN, plan), timeout_s)
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
         """Stores a failure in place of a plan; see `PlanStore`. A long reason is cut."""
-        message = reason.encode()[: self._layout.message_bytes]
-        self._publish(iteration, rank, _Kind.FAILURE, message, timeout_s)
+        message = reason.encode()[: self._plan_bytes]
+        self._publish(iteration, rank, (Kind.FAILURE, message), timeout_s)
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
         """Takes the plan of this rank; see `PlanStore`."""
         self._check_reader(rank)
         if iteration != self._next_take:
             raise reasons.out_of_order("take", iteration, rank, self._next_take)
-        if not poll(lambda: self._is_ready(iteration), timeout_s, _LONGEST_PAUSE_FOR_PLAN_S):
-            n_put = self._read_n_put(iteration)
-            raise reasons.no_plan(self._turns, iteration, rank, timeout_s, n_put)
+        if not poll(lambda: self._has_come(iteration), _SHARE_OF_WAIT_FOR_PLAN, timeout_s):
+            raise reasons.no_plan(self._turns, iteration, rank, timeout_s)
         kind, message = self._receive(iteration)
-        if kind is _Kind.FAILURE:
+        if kind is Kind.FAILURE:
             reason = message.decode(errors="ignore")
             raise reasons.planner_failed(iteration, self.planner_of(iteration), reason)
         return message
@@ -115,67 +122,65 @@ class MpiPlanStore:
 
     def close(self) -> None:
         """Releases the memory; called by all ranks together when no thread uses the store."""
-        if self._thread is not None:
-            self._thread.stop()
-        self._memory.close()
+        self._is_closed = True
+        self._far.close()
+        self._near.close()
 
-    def _choose_progress(self, comm: MPI.Intracomm, choice: ProgressChoice) -> Progress:
-        if choice != "auto":
-            return Progress(choice, f"store.progress = '{choice}'")
-        return choose_progress(comm, self._turns.planners, self._try_access)
+    def _layout_of(self, leader: int) -> RingLayout:
+        n_ranks = len(self._hosts.ranks_of[leader])
+        return RingLayout(n_ranks, self._turns.capacity, self._plan_bytes)
 
-    def _try_access(self, planner: int) -> None:
-        """Accesses a planner's memory as a take does while there is no plan yet."""
-        layout, rank = self._layout, self._rank
-        self._memory.read_word(planner, layout.n_put(rank))
-        self._memory.read(planner, layout.header(rank, 0), HEADER.size)
-        self._memory.write_word(planner, layout.n_taken(rank), 0)
+    def _open_ring(self, on_host: MPI.Intracomm) -> HostMemory:
+        is_leader = self._rank == self._leader
+        ring = HostMemory(on_host, self._layout.ring_bytes if is_leader else 0)
+        if is_leader:
+            for offset in self._layout.counts:
+                ring.write(0, offset, WORD.pack(0))
+        on_host.Barrier()
+        return ring
 
-    def _set_counts_to_zero(self, n_rings: int) -> None:
-        for rank in range(n_rings):
-            self._memory.write_word(self._rank, self._layout.n_put(rank), 0)
-            self._memory.write_word(self._rank, self._layout.n_taken(rank), 0)
-        self._memory.wait_for_all()
+    def _outbox(self, leader: int) -> Outbox:
+        near: tuple[Memory, int] = (self._near, 0)
+        memory, owner = near if leader == self._leader else self._far.find(leader)
+        return Outbox(memory, owner, self._layout_of(leader))
 
-    def _publish(
-        self, iteration: int, rank: int, kind: _Kind, message: bytes, timeout_s: float
-    ) -> None:
+    def _publish(self, iteration: int, rank: int, message: Message, timeout_s: float) -> None:
         self._check_planner(iteration, rank)
-        if not poll(lambda: self._has_room(rank), timeout_s, _LONGEST_PAUSE_FOR_ROOM_S):
-            n_taken = self._read_n_taken(rank)
-            raise reasons.no_room(self._turns, iteration, rank, timeout_s, n_taken)
-        number = self._n_put[rank]
-        entry = HEADER.pack(len(message), kind) + message
-        self._memory.write(self._rank, self._layout.header(rank, number), entry)
-        self._memory.write_word(self._rank, self._layout.n_put(rank), number + 1)
+        outbox = self._outboxes[self._hosts.leader_of[rank]]
+        place, number = self._hosts.place_of[rank], self._number(iteration)
+        if not poll(lambda: outbox.has_room(place, number), _SHARE_OF_WAIT_FOR_ROOM, timeout_s):
+            raise reasons.no_room(self._turns, iteration, rank, timeout_s)
+        outbox.add(place, number, message)
         self._n_put[rank] += 1
 
-    def _receive(self, iteration: int) -> tuple[_Kind, bytes]:
-        planner, number = self.planner_of(iteration), self._turns.number_of(iteration)
-        layout, rank = self._layout, self._rank
-        header = self._memory.read(planner, layout.header(rank, number), HEADER.size)
-        n_bytes, kind = HEADER.unpack(header)
-        if not 0 <= n_bytes <= layout.message_bytes or kind not in set(_Kind):
-            raise reasons.damaged(iteration, rank, planner, n_bytes, layout.message_bytes)
-        message = self._memory.read(planner, layout.message(rank, number), n_bytes)
-        self._memory.write_word(planner, layout.n_taken(rank), number + 1)
+    def _receive(self, iteration: int) -> tuple[Kind, bytes]:
+        number, place = self._number(iteration), self._hosts.place_of[self._rank]
+        header = self._near.read(0, self._layout.header(number, place), HEADER.size)
+        found = self._layout.find(number, header)
+        if found is None:
+            raise reasons.damaged(iteration, self._rank, self.planner_of(iteration))
+        kind, offset, n_bytes = found
+        message = self._near.read(0, offset, n_bytes)
+        self._near.write(0, self._layout.n_taken(place), WORD.pack(number + 1))
         self._next_take += 1
-        return _Kind(kind), message
+        return kind, message
+
+    def _has_come(self, iteration: int) -> bool:
+        if self._is_ready(iteration):
+            return True
+        self._far.answer()
+        return False
 
     def _is_ready(self, iteration: int) -> bool:
-        return self._read_n_put(iteration) > self._turns.number_of(iteration)
+        number = self._number(iteration)
+        # Whether the words are equal is certain even where a word is not written at once.
+        return self._near.read(0, self._layout.n_put(number), WORD.size) == WORD.pack(number + 1)
 
-    def _has_room(self, rank: int) -> bool:
-        return self._n_put[rank] - self._read_n_taken(rank) < self._turns.n_entries
-
-    def _read_n_put(self, iteration: int) -> int:
-        return self._memory.read_word(self.planner_of(iteration), self._layout.n_put(self._rank))
-
-    def _read_n_taken(self, rank: int) -> int:
-        return self._memory.read_word(self._rank, self._layout.n_taken(rank))
+    def _number(self, iteration: int) -> int:
+        return iteration - self._turns.first
 
     def _check_planner(self, iteration: int, rank: int) -> None:
-        self._check_rank(rank)
+        self._check_use(rank)
         if self.planner_of(iteration) != self._rank:
             raise reasons.not_the_planner(iteration, self._rank, self.planner_of(iteration))
         if self._turns.number_of(iteration) != self._n_put[rank]:
@@ -183,10 +188,27 @@ class MpiPlanStore:
             raise reasons.out_of_order("put", iteration, rank, expected)
 
     def _check_reader(self, rank: int) -> None:
-        self._check_rank(rank)
+        self._check_use(rank)
         if rank != self._rank:
             raise reasons.not_the_reader(rank, self._rank)
 
-    def _check_rank(self, rank: int) -> None:
+    def _check_use(self, rank: int) -> None:
+        if self._is_closed:
+            raise reasons.closed()
         if not 0 <= rank < self._turns.n_ranks:
             raise reasons.no_such_rank(rank, self._turns.n_ranks)
+
+
+def _ranks_of_host(comm: MPI.Intracomm, host: int) -> MPI.Intracomm:
+    sharing = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.Get_rank())
+    on_host = MPI.Intracomm(sharing.Split(host, comm.Get_rank()))
+    sharing.Free()
+    return on_host
+
+
+def _leaders(comm: MPI.Intracomm, on_host: MPI.Intracomm) -> tuple[int, ...]:
+    """The leader of the host of every rank of `comm`."""
+    leader = on_host.bcast(comm.Get_rank())
+    leaders = np.empty(comm.Get_size(), np.int64)
+    comm.Allgather(np.array([leader], np.int64), leaders)
+    return tuple(leaders.tolist())

@@ -1,90 +1,70 @@
-"""One-sided (RMA) memory: every rank of a job reads and writes it without the owner's help."""
-
-import threading
+"""One-sided (RMA) memory: ranks of other hosts read and write it without the owner's help."""
 
 import numpy as np
 from mpi4py import MPI
 
-from dynapipe_hpc.store import reasons
-from dynapipe_hpc.store.plan_store import PlanStoreError
+from dynapipe_hpc.job.host_memory import check_unified
+from dynapipe_hpc.store.polling import poll
+
+_HINTS = {"same_disp_unit": "true"}
+# Counts of MPI are C ints unless the library has the large counts of MPI 4.
+_BLOCK_BYTES = 1 << 30
+_SHARE_OF_WAIT = 1e-2
 
 
 class MpiMemory:
     """A passive-target MPI window: the owner of the memory takes no part in an access.
 
-    The access epoch lasts as long as the MPI window, and each access is complete when its method
-    returns. Words are 8-byte integers, accessed atomically. Access to plain bytes is not atomic
-    and needs a word that says whose turn it is. Threads may share the object.
+    The access epoch lasts as long as the MPI window, and takes no lock: readers know from the
+    content whose turn it is. Each access is complete when its method returns. It is started with a
+    request that is tested between pauses, since a call that waits inside MPI would occupy the core
+    that the owner may need to answer; the flush that MPI requires afterwards finds nothing left to
+    wait for. Threads may share the object.
     """
 
-    def __init__(self, comm: MPI.Intracomm, n_bytes: int) -> None:
-        """Opens `n_bytes` (>= 0) of this rank's memory; called by all ranks of `comm` together.
+    def __init__(self, comm: MPI.Intracomm, memory: memoryview | None) -> None:
+        """Opens `memory` of this rank, None for none; called by all ranks of `comm` together.
+
+        Args:
+            comm: The ranks that access, or own memory; this object frees it.
+            memory: Memory in which other ranks may read and write.
 
         Raises:
-            PlanStoreError: MPI does not allow several threads to communicate.
+            RunError: Loads of the owner would not find what other ranks write.
         """
-        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-            raise PlanStoreError(
-                "planning beside execution needs MPI_THREAD_MULTIPLE, but the MPI library "
-                "grants less; set MPI4PY_RC_THREAD_LEVEL=multiple or use another MPI library"
-            )
-        self._comm = comm.Dup()
-        # MPI can access memory that it has allocated itself without the owner's help.
-        self._window = MPI.Win.Allocate(n_bytes, 1, comm=self._comm)
-        self._window.Lock_all()
-        self._turn = threading.Lock()
-
-    def wait_for_all(self) -> None:
-        """Barrier: returns when all ranks have called it."""
-        self._comm.Barrier()
-
-    def read_word(self, owner: int, offset: int) -> int:
-        """The word at `offset` bytes in the memory of rank `owner`."""
-        window, word = self._opened(), np.empty(1, np.int64)
-        with self._turn:
-            window.Fetch_and_op(np.zeros(1, np.int64), word, owner, offset, MPI.NO_OP)
-            window.Flush(owner)
-        return int(word[0])
-
-    def write_word(self, owner: int, offset: int, value: int) -> None:
-        """Sets the word at `offset` bytes in the memory of rank `owner`."""
-        window, word = self._opened(), np.array([value], np.int64)
-        with self._turn:
-            window.Accumulate(word, owner, offset, MPI.REPLACE)
-            window.Flush(owner)
+        self._comm = comm
+        info = MPI.Info.Create(_HINTS)
+        self._window = MPI.Win.Create(memory, 1, info, comm)
+        info.Free()
+        check_unified(self._window)
+        self._window.Lock_all(MPI.MODE_NOCHECK)
 
     def read(self, owner: int, offset: int, n_bytes: int) -> bytes:
         """The `n_bytes` bytes at `offset` in the memory of rank `owner`."""
-        window, message = self._opened(), bytearray(n_bytes)
-        with self._turn:
-            window.Get(message, owner, offset)
-            window.Flush(owner)
-        return bytes(message)
+        found = np.empty(n_bytes, np.uint8)
+        for start in range(0, n_bytes, _BLOCK_BYTES):
+            block = found[start : start + _BLOCK_BYTES]
+            self._wait(self._window.Rget(block, owner, offset + start), owner)
+        return found.tobytes()
 
     def write(self, owner: int, offset: int, message: bytes) -> None:
         """Sets the bytes at `offset` in the memory of rank `owner`."""
-        window = self._opened()
-        with self._turn:
-            window.Put(message, owner, offset)
-            window.Flush(owner)
+        whole = memoryview(message)
+        for start in range(0, len(message), _BLOCK_BYTES):
+            block = whole[start : start + _BLOCK_BYTES]
+            self._wait(self._window.Rput(block, owner, offset + start), owner)
 
     def enter_mpi(self) -> None:
-        """Gives MPI time to answer other ranks, unless an access in another thread is doing so."""
-        if self._turn.acquire(blocking=False):
-            try:
-                self._comm.Iprobe()
-            finally:
-                self._turn.release()
+        """Gives MPI time to answer other ranks."""
+        self._comm.Iprobe()
 
     def close(self) -> None:
         """Releases the memory; called by all ranks together."""
-        window = self._opened()
         self._comm.Barrier()
-        window.Unlock_all()
-        window.Free()
+        self._window.Unlock_all()
+        self._window.Free()
         self._comm.Free()
 
-    def _opened(self) -> MPI.Win:
-        if not self._window:
-            raise reasons.closed()
-        return self._window
+    def _wait(self, request: MPI.Request, owner: int) -> None:
+        poll(request.Test, _SHARE_OF_WAIT)
+        self._window.Flush(owner)

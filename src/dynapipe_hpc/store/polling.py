@@ -1,23 +1,26 @@
 """Polling: waiting for a change that is not announced."""
 
+import math
 import time
 from collections.abc import Callable
 
-_SHORTEST_PAUSE_S = 20e-6
+# A pause of any length takes longer than this, and so does what a busy core is given.
+_WITHOUT_PAUSE_S = 50e-6
+_LONGEST_PAUSE_S = 2e-3
 
 
-def poll(ready: Callable[[], bool], timeout_s: float, longest_pause_s: float) -> bool:
+def poll(ready: Callable[[], bool], share: float, timeout_s: float = math.inf) -> bool:
     """Calls `ready` until it returns True; returns whether it did so within `timeout_s`.
 
-    It pauses for a tenth of the time waited so far, at most `longest_pause_s`: waiting takes at
-    most a tenth longer than necessary, and a long wait leaves the core to others. A very short
-    pause only yields the core, because a sleep would take longer than requested.
+    After the first 50 us it sleeps between calls, so that a wait never occupies the core that
+    another process needs to end it. It sleeps for a `share` of the time waited so far, at most
+    2 ms, in addition to the some 60 us that the shortest sleep takes.
     """
     start_s = time.monotonic()
     while not ready():
         waited_s = time.monotonic() - start_s
         if waited_s >= timeout_s:
             return False
-        pause_s = min(waited_s / 10, longest_pause_s)
-        time.sleep(pause_s if pause_s > _SHORTEST_PAUSE_S else 0)
+        if waited_s > _WITHOUT_PAUSE_S:
+            time.sleep(min(share * waited_s, _LONGEST_PAUSE_S))
     return True

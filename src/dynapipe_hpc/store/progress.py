@@ -15,7 +15,7 @@ _SWITCH_INTERVAL_S = 0.5e-3
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Mechanism that answers accesses of other ranks to a planning rank's memory.
+    """Mechanism that answers accesses of planners to a leader's memory.
 
     Attributes:
         mechanism: rma: the MPI library and the network on their own; thread: a thread of the
@@ -28,7 +28,7 @@ class Progress:
 
     def __str__(self) -> str:
         """One line for the log."""
-        helped = {"rma": "", "thread": " with a progress thread per planning rank"}
+        helped = {"rma": "", "thread": " with a progress thread per host"}
         return f"plan store: one-sided access{helped[self.mechanism]} ({self.reason})"
 
 

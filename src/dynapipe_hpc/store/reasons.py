@@ -47,13 +47,11 @@ def too_large(iteration: int, rank: int, n_bytes: int, plan_bytes: int) -> PlanS
     )
 
 
-def damaged(
-    iteration: int, rank: int, planner: int, n_bytes: int, plan_bytes: int
-) -> PlanStoreError:
+def damaged(iteration: int, rank: int, planner: int) -> PlanStoreError:
     """Error of a message that no planner can have written."""
     return PlanStoreError(
-        f"the plan of iteration {iteration} for rank {rank} from planner {planner} is damaged: it "
-        f"claims {n_bytes} bytes of at most {plan_bytes}, or it is of an unknown kind"
+        f"the plan of iteration {iteration} for rank {rank} from planner {planner} is damaged: its "
+        "size, its place or its kind cannot be right"
     )
 
 
@@ -62,11 +60,10 @@ def closed() -> PlanStoreError:
     return PlanStoreError("the plan store is closed")
 
 
-def no_room(
-    turns: Turns, iteration: int, rank: int, timeout_s: float, n_taken: int
-) -> PlanStoreTimeoutError:
-    """Error of a put that timed out; `n_taken` counts only this planner's plans."""
+def no_room(turns: Turns, iteration: int, rank: int, timeout_s: float) -> PlanStoreTimeoutError:
+    """Error of a put that timed out, of which the rank has taken no later plans of the planner."""
     planner = turns.planner_of(iteration)
+    n_taken = turns.number_of(iteration) - turns.n_entries
     return PlanStoreTimeoutError(
         f"no room for iteration {iteration} of rank {rank} at planner {planner} within "
         f"{timeout_s:g} s: all {turns.n_entries} entries are full, and rank {rank} last took "
@@ -74,11 +71,10 @@ def no_room(
     )
 
 
-def no_plan(
-    turns: Turns, iteration: int, rank: int, timeout_s: float, n_put: int
-) -> PlanStoreTimeoutError:
-    """Error of a take that timed out; `n_put` counts only this planner's plans."""
+def no_plan(turns: Turns, iteration: int, rank: int, timeout_s: float) -> PlanStoreTimeoutError:
+    """Error of a take that timed out, where all earlier plans of the planner have been taken."""
     planner = turns.planner_of(iteration)
+    n_put = turns.number_of(iteration)
     return PlanStoreTimeoutError(
         f"no plan for iteration {iteration} of rank {rank} from planner {planner} within "
         f"{timeout_s:g} s: planner {planner} last put {_last(turns, n_put, iteration)} for it"

@@ -1,54 +1,104 @@
-"""Memory layout of a planning rank: a ring of entries per executing rank."""
+"""Memory layout of a host: a ring of entries, each with the plans of an iteration."""
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
-HEADER = struct.Struct("=qq")  # n_bytes, kind
-_WORD_BYTES = 8
+WORD = struct.Struct("=q")
+HEADER = struct.Struct("=qqq")  # start, n_bytes, kind
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    PLAN = 0
+    FAILURE = 1
+
+
+Message = tuple[Kind, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class RingLayout:
-    """Layout of one ring of entries per executing rank, one after the other; offsets are in bytes.
+    """Layout of the ring of a host, for all of its ranks; offsets are in bytes.
 
-        ring: | n_put | n_taken | entry 0 | entry 1 | ...
-        entry: | n_bytes | kind | message ... |
+        ring: | n_taken of rank 0 | n_taken of rank 1 | ... | entry 0 | entry 1 | ...
+        entry: | n_put | header of rank 0 | header of rank 1 | ... | messages ... |
+        header: | start | n_bytes | kind |
 
-    All fields except the message are 8-byte words at multiples of 8 bytes. The planner writes
-    n_put and the entries, the executing rank writes n_taken. Both count from the start of the job
-    and never decrease: message i is present if n_put > i >= n_taken, and there is room for another
-    one while n_put - n_taken < n_entries.
+    All fields except the messages are 8-byte words at multiples of 8 bytes. Iterations count from
+    0 at the start of the job; entry `number % n_entries` holds iteration `number` when its n_put is
+    `number + 1`, which its planner writes last. A rank writes its own n_taken, the number of
+    iterations that it has taken. Ranks are numbered within the host. What is one object for several
+    ranks is stored once; their headers have the same start, which counts from the entry.
 
     Attributes:
-        n_entries: Number of messages in a ring.
+        n_ranks: Number of ranks of the host.
+        n_entries: Number of iterations in a ring.
         message_bytes: Room for one message, in bytes.
     """
 
+    n_ranks: int
     n_entries: int
     message_bytes: int
 
     @property
     def entry_bytes(self) -> int:
-        """Size of an entry in bytes."""
-        return HEADER.size + -(-self.message_bytes // _WORD_BYTES) * _WORD_BYTES
+        """Size of an entry in bytes; ranks may all have different messages of the largest size."""
+        return self._messages_start + self.n_ranks * _padded(self.message_bytes)
 
     @property
     def ring_bytes(self) -> int:
         """Size of a ring in bytes."""
-        return 2 * _WORD_BYTES + self.n_entries * self.entry_bytes
-
-    def n_put(self, rank: int) -> int:
-        """Offset of the word that counts the messages put for a rank."""
-        return rank * self.ring_bytes
+        return self.n_taken(self.n_ranks) + self.n_entries * self.entry_bytes
 
     def n_taken(self, rank: int) -> int:
-        """Offset of the word that counts the messages taken by a rank."""
-        return self.n_put(rank) + _WORD_BYTES
+        """Offset of the word that counts the iterations taken by a rank."""
+        return rank * WORD.size
 
-    def header(self, rank: int, number: int) -> int:
-        """Offset of the two words before a message; messages count from the start of the job."""
-        return self.n_taken(rank) + _WORD_BYTES + number % self.n_entries * self.entry_bytes
+    def n_put(self, number: int) -> int:
+        """Offset of the first word of an iteration's entry."""
+        return self.n_taken(self.n_ranks) + number % self.n_entries * self.entry_bytes
 
-    def message(self, rank: int, number: int) -> int:
-        """Offset of the bytes of a message."""
-        return self.header(rank, number) + HEADER.size
+    def body(self, number: int) -> int:
+        """Offset of what follows it: headers and messages."""
+        return self.n_put(number) + WORD.size
+
+    def header(self, number: int, rank: int) -> int:
+        """Offset of the header of a rank's message."""
+        return self.body(number) + rank * HEADER.size
+
+    def pack(self, messages: Sequence[Message]) -> bytes:
+        """The body of an entry with the messages of the ranks of the host, by rank."""
+        headers, parts, end = [], [], self._messages_start
+        starts: dict[int, int] = {}  # by identity, as comparing takes longer than copying
+        for kind, message in messages:
+            if id(message) not in starts:
+                starts[id(message)] = end
+                end += _padded(len(message))
+                parts.append(message.ljust(_padded(len(message)), b"\0"))
+            headers.append(HEADER.pack(starts[id(message)], len(message), kind))
+        return b"".join([*headers, *parts])
+
+    def find(self, number: int, header: bytes) -> tuple[Kind, int, int] | None:
+        """Kind, offset and size of the message that a header names; None if it cannot be true."""
+        start, n_bytes, kind = HEADER.unpack(header)
+        fits = self._messages_start <= start <= self.entry_bytes - n_bytes
+        if kind not in set(Kind) or not 0 <= n_bytes <= self.message_bytes or not fits:
+            return None
+        return Kind(kind), self.n_put(number) + start, n_bytes
+
+    @property
+    def counts(self) -> list[int]:
+        """Offsets of the words that count, all of which are 0 at first."""
+        taken = [self.n_taken(rank) for rank in range(self.n_ranks)]
+        return taken + [self.n_put(number) for number in range(self.n_entries)]
+
+    @property
+    def _messages_start(self) -> int:
+        return WORD.size + self.n_ranks * HEADER.size
+
+
+def _padded(n_bytes: int) -> int:
+    return -(-n_bytes // WORD.size) * WORD.size

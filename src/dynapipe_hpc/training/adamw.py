@@ -1,7 +1,5 @@
 """AdamW on flat buffers, in the fused kernel of torch."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -9,41 +7,26 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.update_rule import Factor, FlatState, Segment
 
 STATE_KINDS = ("weight", "first_moment", "second_moment")
 EPSILON = 1e-8
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Numbers that belong to consecutive weights in `FlatParameters`.
-
-    Attributes:
-        start: Index of the first of those weights.
-        values: Numbers, shape (n,), not a copy.
-    """
-
-    start: int
-    values: Tensor
-
-
-FlatState = Mapping[str, Segment]  # by kind, see `STATE_KINDS`
-
-
 class AdamW:
-    """AdamW on consecutive weights, of which the first decay.
+    """AdamW on consecutive weights, of which the first are matrices; see `UpdateRule`.
 
     The class of `torch.optim` calls the same kernel, but imports torch's compiler: seconds of
     processor time at the start of every rank.
     """
 
     def __init__(
-        self, weights: Tensor, gradients: Tensor, n_decaying: int, config: TrainingConfig
+        self, weights: Tensor, gradients: Tensor, n_matrices: int, config: TrainingConfig
     ) -> None:
         """Takes over `weights` and reads `gradients`, both of shape (n,) and at least 32 bits."""
         self._config = config
         self._weights, self._gradients = weights, gradients
-        self._sizes = [n_decaying, len(weights) - n_decaying]
+        self._sizes = [n_matrices, len(weights) - n_matrices]
         # The kernel counts the updates of each group by itself.
         self._n_updates = torch.zeros(2, dtype=torch.float32, device=weights.device)
 
@@ -68,7 +51,7 @@ class AdamW:
 
     @cached_property
     def _groups(self) -> list[tuple[Tensor, ...]]:
-        """Gradients, weights, moments and number of updates of what decays, and of the rest."""
+        """Gradients, weights, moments and number of updates of matrices, and of the rest."""
         pieces = (torch.split(each, self._sizes) for each in (self._gradients, *self._state))
         return list(zip(*pieces, self._n_updates, strict=True))
 
@@ -77,15 +60,15 @@ class AdamW:
         kinds = zip(STATE_KINDS, self._state, strict=True)
         return {kind: Segment(first, values) for kind, values in kinds}
 
-    def update(self, learning_rate: float, skips: Tensor) -> None:
-        """Updates weights and moments.
+    def factors(self) -> list[Factor]:
+        """No state, as moments have a number per weight."""
+        return []
 
-        Args:
-            learning_rate: Learning rate.
-            skips: 1.0 if the update is skipped, else 0.0: a scalar that the kernel reads.
-        """
+    def update(self, learning_rate: float, skips: Tensor) -> None:
+        """Updates weights and moments; see `UpdateRule`."""
         first_decay, second_decay = self._config.betas
-        decays = (self._config.weight_decay, 0.0)
+        decay = self._config.weight_decay
+        decays = (decay, decay if self._config.decay == "all" else 0.0)
         for (gradients, weights, first, second, n), decay in zip(self._groups, decays, strict=True):
             adamw(
                 [weights],

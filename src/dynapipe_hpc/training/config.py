@@ -1,5 +1,6 @@
 """The [training] table: how weights are trained."""
 
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -7,25 +8,65 @@ from pydantic import Field, model_validator
 from dynapipe_hpc.data.config_table import ConfigTable
 
 LossWeighting = Literal["token", "sample", "task"]
+OptimizerName = Literal["adamw", "adafactor"]
+N_AVERAGES: Mapping[OptimizerName, int] = {"adamw": 2, "adafactor": 0}
+"""Averages per weight that optimizers keep; those of Adafactor are few numbers per matrix."""
+Schedule = Literal["cosine", "linear", "constant"]
+MOST_ITERATIONS = 10**7
+LENGTHS = ("iterations", "epochs", "tokens")
+"""Keys of which exactly one says how long training takes."""
+
+
+class AdafactorConfig(ConfigTable):
+    """The [training.adafactor] table: settings of Adafactor, named as in `transformers`.
+
+    Attributes:
+        relative_step: Whether the learning rate is the smaller of 0.01 and 1 / sqrt(step), in place
+            of the schedule of [training].
+        scale_parameter: Whether the learning rate of each weight is multiplied by the root mean
+            square of the weight, but at least by 0.001.
+        clip_threshold: Root mean square above which the update of a weight is scaled down to it.
+        decay_rate: Exponent of the step in the share of the newest gradients in the averages.
+    """
+
+    relative_step: bool = False
+    scale_parameter: bool = False
+    clip_threshold: float = Field(default=1.0, gt=0)
+    decay_rate: float = Field(default=-0.8, gt=-10, lt=0)
 
 
 class TrainingConfig(ConfigTable):
     """The [training] table: how weights are trained.
 
     Attributes:
-        iterations: Number of optimizer steps.
+        iterations: Number of optimizer steps; None if `epochs` or `tokens` is given instead.
+        epochs: Number of times that training visits the samples, from which the number of
+            iterations follows.
+        tokens: Number of tokens of the samples that training visits, from which the number of
+            iterations follows.
         seed: Seed of the initial weights.
+        init_optimizer: Whether a run that begins with the weights of a checkpoint
+            (`model.init_from`) also takes over the averages of AdamW that are in it. The learning
+            rate starts from the first step in any case.
         dtype: Type of weights, activations and gradients. With bfloat16 and float16, gradients are
             accumulated, and weights are kept and updated, in float32; float16 uses loss scaling.
             On GPUs, take bfloat16.
         learning_rate: Highest learning rate, reached at the end of the warm-up.
         warmup_iterations: Number of steps over which the learning rate rises from zero.
+        schedule: Shape of the learning rate's decay after the warm-up: "cosine", "linear" or
+            "constant" (no decay).
         decay_iterations: Step at which the learning rate reaches its minimum, where it stays; None
             for the last step. If it is set, `iterations` may be raised later without changing the
             learning rate of any step.
+        decay_length: Number of steps of the decay, before which the learning rate stays at its
+            highest (warmup-stable-decay); None for all steps after the warm-up.
         min_learning_rate_ratio: Minimum learning rate as a share of `learning_rate`.
-        weight_decay: Weight decay of matrices; biases, including relative ones, and norms have
-            none.
+        optimizer: Rule that updates weights: "adamw" or "adafactor", which keeps averages of rows
+            and columns in place of moments.
+        adafactor: Settings of Adafactor.
+        weight_decay: Weight decay of the weights that `decay` names.
+        decay: Weights that decay: "matrices" (neither norms nor biases, including relative ones)
+            or "all".
         betas: Decay rates of AdamW's averages of gradients and of their squares.
         clip_norm: Largest norm of the complete model's gradient; a larger gradient is scaled down
             to it. 0 for no limit.
@@ -35,24 +76,58 @@ class TrainingConfig(ConfigTable):
         device: Device on which ranks compute: "cpu", "cuda" (each rank on a GPU of its host) or
             "auto" (GPUs if there are any). Ranks that share a GPU exchange tensors through the
             host.
-        loss_weighting: Unit that has equal weight in the loss: target tokens, samples or tasks.
+        loss_weighting: Unit that has equal weight in the loss: trained tokens, samples or tasks.
         threads: Number of processor threads of one rank's computations.
     """
 
-    iterations: int = Field(ge=1, le=10**7)
+    iterations: int | None = Field(default=None, ge=1, le=MOST_ITERATIONS)
+    epochs: float | None = Field(default=None, gt=0, le=10**6)
+    tokens: int | None = Field(default=None, ge=1, le=2**53)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    init_optimizer: bool = False
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     learning_rate: float = Field(default=3e-4, gt=0)
     warmup_iterations: int = Field(default=0, ge=0)
-    decay_iterations: int | None = Field(default=None, ge=1, le=10**7)
+    schedule: Schedule = "cosine"
+    decay_iterations: int | None = Field(default=None, ge=1, le=MOST_ITERATIONS)
+    decay_length: int | None = Field(default=None, ge=1, le=MOST_ITERATIONS)
     min_learning_rate_ratio: float = Field(default=0.1, ge=0, le=1)
+    optimizer: OptimizerName = "adamw"
+    adafactor: AdafactorConfig = AdafactorConfig()
     weight_decay: float = Field(default=0.1, ge=0)
+    decay: Literal["matrices", "all"] = "matrices"
     betas: tuple[float, float] = (0.9, 0.95)
     clip_norm: float = Field(default=1.0, ge=0)
     max_skipped_updates: int = Field(default=0, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     loss_weighting: LossWeighting = "token"
     threads: int = Field(default=1, ge=1, le=4096)
+
+    @property
+    def n_iterations(self) -> int:
+        """Number of optimizer steps of a run, which are known since it has seen its samples."""
+        if self.iterations is None:
+            raise ValueError("the number of iterations follows from the samples; see `of_length`")
+        return self.iterations
+
+    def of_length(self, n_iterations: int) -> Self:
+        """The same with a number of iterations in place of epochs or tokens.
+
+        Raises:
+            ValidationError: Warm-up or decay are longer.
+        """
+        changes = dict.fromkeys(LENGTHS) | {"iterations": n_iterations}
+        return type(self).model_validate({**self.model_dump(), **changes})
+
+    @model_validator(mode="after")
+    def _has_one_length(self) -> Self:
+        given = [name for name in LENGTHS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"{' and '.join(given)} are" if given else "none is"
+            raise ValueError(
+                f"exactly one of iterations, epochs and tokens is needed; {found} given"
+            )
+        return self
 
     @model_validator(mode="after")
     def _warms_up_before_the_end(self) -> Self:
@@ -64,6 +139,24 @@ class TrainingConfig(ConfigTable):
                     f"learning rate would never reach learning_rate; raise {name} or lower "
                     "warmup_iterations"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _decays_after_the_warm_up(self) -> Self:
+        if self.decay_length is None:
+            return self
+        if self.schedule == "constant":
+            raise ValueError(
+                f'decay_length ({self.decay_length}) has no effect on schedule = "constant", which '
+                'does not decay; set schedule to "linear" or "cosine", or remove decay_length'
+            )
+        end = self.decay_iterations or self.iterations
+        if end and self.warmup_iterations + self.decay_length > end:
+            raise ValueError(
+                f"warmup_iterations ({self.warmup_iterations}) and decay_length "
+                f"({self.decay_length}) exceed the {end} steps in which the learning rate rises "
+                "and decays; lower either, or raise iterations or decay_iterations"
+            )
         return self
 
     @model_validator(mode="after")

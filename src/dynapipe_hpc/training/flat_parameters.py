@@ -33,7 +33,7 @@ class FlatParameters:
     def __init__(
         self, module: nn.Module, n_shares: int = 1, left_out: Collection[str] = ()
     ) -> None:
-        """Moves parameters of one type into a buffer.
+        """Moves the trained parameters of one type into a buffer; frozen ones stay where they are.
 
         Args:
             module: Module that holds the parameters.
@@ -41,14 +41,18 @@ class FlatParameters:
             left_out: Names of parameters that are not moved.
         """
         cut = splits_of(module).keys()
-        held = {name: p for name, p in module.named_parameters() if name not in left_out}
+        held = {
+            name: p
+            for name, p in module.named_parameters()
+            if p.requires_grad and name not in left_out
+        }
         cut_decaying, cut_rest = _by_decay({n: p for n, p in held.items() if n in cut})
         decaying, rest = _by_decay({n: p for n, p in held.items() if n not in cut})
         self.n_weights = _count(held.values())
         self.n_decaying = _rounded_up(_count(cut_decaying + decaying), ALIGNMENT)
         self.unsplit = slice(_count(cut_decaying), self.n_decaying + _count(rest))
-        n = _rounded_up(self.unsplit.stop + _count(cut_rest), n_shares * ALIGNMENT)
-        first = next(iter(held.values()))
+        n = _rounded_up(max(1, self.unsplit.stop + _count(cut_rest)), n_shares * ALIGNMENT)
+        first = next(module.parameters())
         self.weights = torch.zeros(n, dtype=first.dtype, device=first.device)
         wide = torch.promote_types(first.dtype, torch.float32)
         self.gradients = torch.zeros_like(self.weights, dtype=wide)

@@ -1,6 +1,7 @@
 """Pipeline stage made of a torch module."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -10,9 +11,11 @@ from torch import Tensor, nn
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.run_backward import run_backward
+from dynapipe_hpc.models.token_losses import seeing_token_losses
 from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAccount
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.sample_losses import SampleLosses
 from dynapipe_hpc.training.step import StartedStep, Step
 
 
@@ -95,6 +98,31 @@ class ModuleStage(Generic[BatchT]):
         self._deferred: dict[int, DeferredWeights] = {}
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: StartedStep | None = None
+        self._evaluated: SampleLosses | None = None
+
+    @contextmanager
+    def evaluating(
+        self, load_tokens: Callable[[MicroBatch], BatchT], n_samples: int
+    ) -> Iterator[SampleLosses]:
+        """Lets the stage execute plans without backward passes inside the block.
+
+        Forward passes then keep nothing, and nothing of training changes.
+
+        Args:
+            load_tokens: Loader of the samples, which numbers them in place of weights.
+            n_samples: Number of samples.
+
+        Yields:
+            The losses of the samples, where the stage is the last.
+        """
+        outer = self._load_tokens
+        self._load_tokens = load_tokens
+        self._evaluated = SampleLosses(n_samples, self._loss.device)
+        try:
+            with torch.no_grad():
+                yield self._evaluated
+        finally:
+            self._load_tokens, self._evaluated = outer, None
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
         """Records the recompute mode, and reads what the module needs of the micro-batch."""
@@ -104,8 +132,13 @@ class ModuleStage(Generic[BatchT]):
     def forward(
         self, index: int, activation: Tensor | None, *, split_backward: bool = False
     ) -> Tensor | None:
-        """Runs the layers and keeps their graph; on the last stage, accumulates the loss."""
+        """Runs the layers and keeps their graph; on the last stage, accumulates the loss.
+
+        Inside `evaluating`, it keeps nothing.
+        """
         batch, recompute = self._loaded.pop(index), self._recompute.pop(index)
+        if self._evaluated is not None:
+            return self._evaluate(activation, batch, self._evaluated)
         if activation is not None:
             activation = activation.detach().requires_grad_()
             self._memory.keep(index, activation)
@@ -121,6 +154,14 @@ class ModuleStage(Generic[BatchT]):
         self._loss += output.detach()
         return None
 
+    def _evaluate(
+        self, activation: Tensor | None, batch: BatchT, losses: SampleLosses
+    ) -> Tensor | None:
+        """Runs the layers, keeps nothing, and adds up losses on the last stage."""
+        with seeing_token_losses(losses.add):
+            output = self._module.run(activation, batch, Recompute.NONE)
+        return None if self._module.is_last else output
+
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Accumulates weight gradients and frees the graph; returns the gradient of the input.
 
@@ -130,7 +171,8 @@ class ModuleStage(Generic[BatchT]):
         kept = self._kept.pop(index)
         if gradient is None:  # the loss
             gradient = torch.full_like(kept.output, self._optimizer.loss_scale.value)
-        run_backward(kept.output, gradient)
+        if kept.output.requires_grad:  # not if all that has run is frozen
+            run_backward(kept.output, gradient)
         self._memory.release(index)
         if index in self._deferred:
             for tensor in self._deferred[index].kept:

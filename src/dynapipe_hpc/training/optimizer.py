@@ -1,13 +1,15 @@
-"""AdamW optimizer of a stage, with clipping and ZeRO-1."""
+"""Optimizer of a stage, with clipping and ZeRO-1."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.models.sharding.adapters import has_adapters
 from dynapipe_hpc.models.tied_weights import Tied
-from dynapipe_hpc.training.adamw import AdamW, FlatState
+from dynapipe_hpc.training.adafactor import Adafactor
+from dynapipe_hpc.training.adamw import AdamW
+from dynapipe_hpc.training.checkpoint.parts import placements
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
@@ -19,10 +21,11 @@ from dynapipe_hpc.training.loss_scale import LossScale
 from dynapipe_hpc.training.share import Share
 from dynapipe_hpc.training.step import StartedStep
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
+from dynapipe_hpc.training.update_rule import Factor, FlatState, UpdateRule
 
 
 class Optimizer:
-    """AdamW on the weights of one stage, with clipping by the norm of the complete model.
+    """AdamW or Adafactor on the weights of one stage, with clipping by the norm of the model.
 
     16-bit weights are rounded from float32 weights that it keeps. Its state may be divided among
     replicas (ZeRO-1): each of them then updates its share of the weights, and an all-gather
@@ -42,7 +45,7 @@ class Optimizer:
         shares_state: bool = False,
         tied: Tied = NOTHING_TIED,
     ) -> None:
-        """Takes over the weights and gradients of `module`, whose parameters have one type.
+        """Takes over the trained weights of `module`, whose parameters have one type.
 
         Args:
             module: Module with the layers of this rank.
@@ -58,21 +61,31 @@ class Optimizer:
         self.loss_scale = LossScale(self.parameters.weights.dtype, config.max_skipped_updates)
         self._config = config
         self._collectives = collectives
+        # Shards have seen different tokens, or computed with different parts of a map.
+        self._sums_over_shards = collectives.sequence_parallel or has_adapters(module)
+        self._frozen_bytes = sum(p.nbytes for p in module.parameters() if not p.requires_grad)
         self._early = _early_sums(module, self.parameters, collectives, tied, self._share)
         self._weights = self._share.of(self.parameters.weights)
         self._gradients = self._share.of(self.parameters.gradients)
         # The same memory, unless the weights have 16 bits.
         self._exact_weights = self._weights.to(self._gradients.dtype)
         n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
-        self._adamw = AdamW(self._exact_weights, self._gradients, n_decaying, config)
+        flat = (self._exact_weights, self._gradients)
+        self._rule: UpdateRule = (
+            AdamW(*flat, n_decaying, config)
+            if config.optimizer == "adamw"
+            else Adafactor(
+                *flat, placements(module, self.parameters), n_decaying, config, collectives
+            )
+        )
         self._n_steps = 0
 
     @property
     def kept_bytes(self) -> int:
-        """Size of weights, gradients and state on this rank, in bytes."""
-        kept = [self.parameters.weights, self.parameters.gradients, *self._adamw.tensors]
+        """Size of weights, frozen or not, gradients and state on this rank, in bytes."""
+        kept = [self.parameters.weights, self.parameters.gradients, *self._rule.tensors]
         of_own = {t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}
-        return sum(of_own.values()) + self._copies.kept_bytes
+        return sum(of_own.values()) + self._copies.kept_bytes + self._frozen_bytes
 
     def expect_last_backward(self, adds_to: Iterable[Tensor]) -> None:
         """Announces that the next backward pass completes gradients; sums may overlap with it.
@@ -86,7 +99,7 @@ class Optimizer:
     def reduce_gradients(self) -> None:
         """Sums gradients over copies of tied weights, then over replicas (all-reduce)."""
         self._copies.collect_gradients()
-        if self._collectives.sequence_parallel:  # shards have seen different tokens
+        if self._sums_over_shards:
             unsplit = self.parameters.gradients[self.parameters.unsplit]
             unsplit.copy_(self._collectives.sum_over_shards(unsplit))
         if self._early:
@@ -112,12 +125,16 @@ class Optimizer:
 
     def state(self) -> FlatState:
         """Weights, in the precision in which they are kept, and moments that this rank updates."""
-        return self._adamw.state(self._first)
+        return self._rule.state(self._first)
+
+    def factors(self) -> Sequence[Factor]:
+        """State that is smaller than the weights, see `UpdateRule.factors`."""
+        return self._rule.factors()
 
     @property
     def counters(self) -> Counters:
         """Counters of the state, which are equal on all ranks."""
-        scale, n_updates = self.loss_scale, self._adamw.n_updates
+        scale, n_updates = self.loss_scale, self._rule.n_updates
         return Counters(self._n_steps, n_updates, scale.value, scale.n_steps, scale.n_skipped)
 
     def resume(self, counters: Counters) -> None:
@@ -126,13 +143,13 @@ class Optimizer:
         self.loss_scale.value = counters.loss_scale
         self.loss_scale.n_steps = counters.n_scaled_steps
         self.loss_scale.n_skipped = counters.n_skipped_steps
-        self._adamw.n_updates = counters.n_updates
+        self._rule.n_updates = counters.n_updates
         self._spread_weights()
 
     def _update(self, norm: Tensor, rate: float) -> None:
         limit = self._config.clip_norm or math.inf
         self._gradients.mul_((limit / norm).clamp(max=1) / self.loss_scale.value)
-        self._adamw.update(rate, (~norm.isfinite()).float())
+        self._rule.update(rate, (~norm.isfinite()).float())
         self._spread_weights()
 
     def _spread_weights(self) -> None:
@@ -165,13 +182,3 @@ def _early_sums(
         return None
     held = dict(module.named_parameters())
     return EarlySums(own, collectives, [held[name] for name in tied if name in held])
-
-
-def state_factor(dtype: torch.dtype) -> float:
-    """Bytes of weights, gradients and state per byte of weights, without ZeRO.
-
-    They are gradients, two moments and weights, the latter also in float32 if they have 16 bits.
-    """
-    wide = torch.promote_types(dtype, torch.float32)
-    extra = 0 if wide == dtype else dtype.itemsize
-    return (4 * wide.itemsize + extra) / dtype.itemsize

@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens, TokenReader
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.loss import token_weights
@@ -28,21 +29,22 @@ class TokenLoader(Generic[BatchT]):
     def __init__(
         self,
         reader: TokenReader,
-        start_id: int,
+        start_id: int | None,
         weighting: LossWeighting,
         collate: Collate[BatchT],
+        trained: TrainedTokens = TARGETS,
     ) -> None:
         """Reads from `reader`; `IterationTokens` and `token_weights` explain other arguments."""
-        self._tokens = IterationTokens({}, {}, reader, start_id)
+        self._tokens = IterationTokens({}, {}, reader, start_id, trained)
         self._weighting = weighting
         self._collate = collate
         self._ahead: dict[MicroBatch, BatchT] = {}
 
-    def start_iteration(self, samples: Sequence[Sample]) -> None:
-        """Starts the iteration of a global batch."""
+    def start_iteration(self, samples: Sequence[Sample], iteration: int | None = None) -> None:
+        """Starts a global batch: that of an iteration of training, or one without dropout."""
         by_id = {sample.sample_id: sample for sample in samples}
-        weights = token_weights(samples, self._weighting)
-        self._tokens = replace(self._tokens, samples=by_id, weights=weights)
+        weights = token_weights(samples, self._weighting, self._tokens.trained)
+        self._tokens = replace(self._tokens, samples=by_id, weights=weights, iteration=iteration)
         self._ahead.clear()
 
     def read_ahead(self, microbatch: MicroBatch) -> None:

@@ -55,6 +55,21 @@ def test_a_file_that_is_cut_while_it_is_open_gives_no_zeros(tmp_path: Path) -> N
             dataset.read(2, 1, 4)
 
 
+def test_without_a_start_token_the_first_token_of_a_sample_is_only_read(tmp_path: Path) -> None:
+    samples = [([1, 2, 3], [4, 9], "a"), ([], [5, 6, 9], "a")]
+    with DatasetFile(write_samples(tmp_path / "x.h5", samples, has_start=False)) as dataset:
+        assert dataset.start_id is None
+        assert [dataset.first_token(i) for i in range(2)] == [1, 5]
+        assert dataset.input_lengths.tolist() == [2, 0]
+        assert dataset.target_lengths.tolist() == [2, 2]
+        assert [side.tolist() for side in dataset.read(0, 1, 2)] == [[2], [4, 9]]
+        assert [side.tolist() for side in dataset.read(1, 0, 2)] == [[], [6, 9]]
+        with pytest.raises(ValueError, match="sequence 0 has 2 tokens, not 3"):
+            dataset.read(0, 3, 1)
+    with pytest.raises(InputError, match="sample 1 has one token and no start token"):
+        DatasetFile(write_samples(tmp_path / "y.h5", has_start=False))
+
+
 def test_lengths_outlive_the_file(tmp_path: Path) -> None:
     with DatasetFile(write_samples(tmp_path / "x.h5")) as dataset:
         pass
@@ -121,7 +136,7 @@ def test_a_cut_file_is_noticed(tmp_path: Path, kept: float) -> None:
 
 
 def set_version(file: h5py.File) -> None:
-    file.attrs["schema_version"] = 3
+    file.attrs["schema_version"] = 4
 
 
 def replace(name: str, values: object) -> Change:
@@ -139,6 +154,10 @@ def delete(name: str) -> Change:
     return change
 
 
+def set_start(file: h5py.File) -> None:
+    file.attrs["start_id"] = 10
+
+
 def delete_attribute(file: h5py.File) -> None:
     del file.attrs["eos_id"]
 
@@ -146,11 +165,12 @@ def delete_attribute(file: h5py.File) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_version, "has schema version 3, but this dynapipe-hpc reads 1 and 2; make it again"),
+        (set_version, "has schema version 4, but this dynapipe-hpc reads 1 to 3; make it again"),
         (delete("inputs/tokens"), "damaged dataset: 'inputs/tokens' is missing"),
         (delete("targets"), "'targets/offsets' is missing"),
         (delete("task_ids"), "'task_ids' is missing"),
         (delete("task_names"), "'task_names' is missing"),
+        (set_start, "damaged dataset: start_id is 10, but vocab_size 10"),
         (delete_attribute, "damaged dataset: .*eos_id"),
         (
             replace("inputs/tokens", np.ones(4)),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples.samplers import sampler_of
 from tests.examples.tokenized import SAMPLES, Tokenized, header, write_samples
 
 from dynapipe_hpc.data.config import DataConfig
@@ -17,7 +18,6 @@ from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_index import write_index
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
-from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.dataset.shard_reader import MOST_OPEN, ShardError
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
 from dynapipe_hpc.data.errors import InputError
@@ -67,6 +67,7 @@ def test_shards_read_like_one_file(
     assert samples_of(index) == samples == samples_of(whole)
     with DatasetFile(index) as one, DatasetFile(whole) as other:
         assert one.task_names == other.task_names
+        assert one.start_id == other.start_id
         assert one.task_ids.tolist() == other.task_ids.tolist()
     assert verify_dataset(index) == verify_dataset(whole)
 
@@ -89,8 +90,7 @@ def test_batches_are_those_of_one_file(tmp_path: Path) -> None:
     batches = []
     for path in (index, whole):
         with DatasetFile(path) as dataset:
-            lengths = dataset.input_lengths, dataset.target_lengths
-            sampler = TokenBudgetSampler(*lengths, dataset.task_ids, config)
+            sampler = sampler_of(dataset, config)
             batches.append([sampler.iteration(k) for k in range(60)])
     assert batches[0] == batches[1]
 
@@ -178,7 +178,7 @@ def test_a_shard_that_is_no_dataset_any_more_is_named(tmp_path: Path) -> None:
 
 def test_a_shard_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     shard = write_samples(tmp_path / "0.h5")
-    other = DatasetHeader("letters", "cd" * 32, 10, 9)
+    other = DatasetHeader("letters", "cd" * 32, 10, 9, 9)
     with pytest.raises(
         InputError, match=r"its tokenizer is digits with sha256 abab.* letters with"
     ):

@@ -68,7 +68,7 @@ def test_a_dataset_has_no_name_before_it_is_complete(tmp_path: Path) -> None:
 
 def test_the_names_of_thousands_of_sources_fit(tmp_path: Path) -> None:
     sources = tuple(f"part-{i:05}-of-05000.jsonl" for i in range(5000))
-    with DatasetWriter.create(tmp_path / "x.h5", DatasetHeader("t", "0", 10, 9, sources)):
+    with DatasetWriter.create(tmp_path / "x.h5", DatasetHeader("t", "0", 10, 9, 9, sources)):
         pass
     with DatasetFile(tmp_path / "x.h5") as dataset:
         assert dataset.header.sources == sources

@@ -25,7 +25,7 @@ def test_counts_percentiles_and_histogram_are_shown(tmp_path: Path) -> None:
         "samples    102 of 2 tasks",
         "tokens     7,252 (7,050 of inputs, 202 of targets)",
         "tokenizer  digits, sha256 abababababab",
-        "vocabulary 10 tokens, end of sequence 9",
+        "vocabulary 10 tokens, end of sequence 9, start 9",
         "sources    a.jsonl, b.jsonl",
         "",
         "task           samples          tokens      p50      p90      p99  longest",

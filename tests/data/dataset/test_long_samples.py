@@ -6,6 +6,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from tests.examples.samplers import sampler_of
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
@@ -13,7 +14,6 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.config import DataConfig, LongSamples
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, reader_of, used_tokens
-from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.load import to_toml
 
@@ -57,8 +57,7 @@ def dataset(tmp_path: Path) -> Path:
 def test_a_choice_says_what_is_read_of_long_samples(dataset: Path, choice: LongSamples) -> None:
     config = config_of(choice)
     with DatasetFile(dataset) as opened:
-        lengths = opened.input_lengths, opened.target_lengths
-        sampler = TokenBudgetSampler(*lengths, opened.task_ids, config)
+        sampler = sampler_of(opened, config)
         reader = reader_of(opened, config)
         found = {
             s.sample_id: tuple(

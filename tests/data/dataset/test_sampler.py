@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.config import DataConfig
+from dynapipe_hpc.data.dataset.batches import EpochBatches
+from dynapipe_hpc.data.dataset.long_samples import used_tokens
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
@@ -26,7 +28,8 @@ def sampler_of(
         tokens_per_batch=budget,
         seed=seed,
     )
-    return TokenBudgetSampler(inputs, targets, np.arange(len(lengths)) % 3, config)
+    used = used_tokens(inputs, targets, config)
+    return TokenBudgetSampler(used, np.arange(len(lengths)) % 3, EpochBatches(used, config))
 
 
 def fill_batches(samples: list[Sample], budget: int) -> list[list[Sample]]:
@@ -63,6 +66,37 @@ def test_the_first_iteration_with_few_samples_is_found_ahead(
     sizes = [len(sampler.iteration(k)) for k in range(n_iterations)]
     expected = next((k for k, size in enumerate(sizes) if size < n_samples), None)
     assert sampler.first_below(n_samples, n_iterations) == expected
+
+
+@given(LENGTHS, st.integers(1, 16), st.integers(0, 40), st.integers(1, 12))
+def test_epochs_are_so_many_batches(
+    lengths: list[tuple[int, int]], max_tokens: int, more: int, quarters: int
+) -> None:
+    sampler = sampler_of(lengths, max_tokens, max_tokens + more)
+    whole = sampler_of(lengths, max_tokens, max_tokens * len(lengths))  # a batch per epoch
+    n_batches = [len(fill_batches(whole.iteration(k), max_tokens + more)) for k in range(4)]
+    expected = sum(n_batches[: quarters // 4]) - (-n_batches[quarters // 4] * (quarters % 4) // 4)
+    assert sampler.iterations_of_epochs(quarters / 4) == expected
+
+
+@given(LENGTHS, st.integers(1, 16), st.integers(0, 40), st.integers(1, 1000), st.integers(1, 60))
+def test_tokens_are_reached_in_so_many_batches(
+    lengths: list[tuple[int, int]], max_tokens: int, more: int, tokens: int, most: int
+) -> None:
+    sampler = sampler_of(lengths, max_tokens, max_tokens + more)
+    visited, n = 0, 0
+    while visited < tokens and n < most:
+        visited += sum(sample.tokens for sample in sampler.iteration(n))
+        n += 1
+    assert sampler.iterations_of_tokens(tokens, most) == n
+
+
+@pytest.mark.parametrize(
+    ("tokens", "n"), [(7, 1), (8, 1), (9, 2), (16, 2), (17, 3), (32, 4), (40, 5)]
+)
+def test_a_batch_that_completes_the_tokens_is_the_last(tokens: int, n: int) -> None:
+    batches_of_8 = sampler_of([(1, 3)] * 8, max_tokens=4, budget=8)
+    assert batches_of_8.iterations_of_tokens(tokens, most=60) == n
 
 
 @given(LENGTHS, st.integers(1, 16))
@@ -130,6 +164,13 @@ def test_threads_get_the_same_iterations() -> None:
     assert found == [alone.iteration(k) for k in asked]
 
 
+@pytest.mark.parametrize("tenths", range(1, 41))
+def test_tenths_of_epochs_of_ten_batches_are_batches(tenths: int) -> None:
+    """1.1 - 1 is a little more than 0.1."""
+    sampler = sampler_of([(1, 1)] * 10, 2, 2)
+    assert sampler.iterations_of_epochs(tenths / 10) == tenths
+
+
 def test_epochs_and_seeds_differ() -> None:
     lengths = [(1, 1)] * 16
     batch = [
@@ -166,7 +207,7 @@ def test_tasks_come_along() -> None:
 
 
 def test_an_empty_dataset_is_refused() -> None:
-    with pytest.raises(InputError, match=r"data.dataset = 'x.h5': holds no samples"):
+    with pytest.raises(InputError, match=r"x\.h5: holds no samples"):
         sampler_of([])
 
 

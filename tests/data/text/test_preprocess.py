@@ -9,8 +9,10 @@ import pytest
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, PreprocessTotals, preprocess
+from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 
+BYTES = Recipe(ByteTokenizer())
 ONE = PreprocessOptions(n_workers=1)
 
 
@@ -40,7 +42,7 @@ def test_samples_keep_the_order_of_the_lines(tmp_path: Path) -> None:
     totals = preprocess(
         sources,
         tmp_path / "x.h5",
-        ByteTokenizer(),
+        BYTES,
         PreprocessOptions(n_workers=2),
         on_progress=lambda done: seen.append(done.n_bytes),
     )
@@ -60,9 +62,7 @@ def test_samples_keep_the_order_of_the_lines(tmp_path: Path) -> None:
 
 def test_all_cores_are_used_by_default(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
-    assert (
-        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), PreprocessOptions()).n_samples == 3
-    )
+    assert preprocess([source], tmp_path / "x.h5", BYTES, PreprocessOptions()).n_samples == 3
 
 
 def test_a_bad_line_leaves_no_file(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_bad_line_leaves_no_file(tmp_path: Path) -> None:
     with source.open("a") as file:
         file.write("{}\n")
     with pytest.raises(InputError, match=r"a\.jsonl:5001: field 'inputs' is missing.*--skip-bad"):
-        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE)
+        preprocess([source], tmp_path / "x.h5", BYTES, ONE)
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -78,7 +78,7 @@ def test_bad_lines_are_counted(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 10)
     source.write_text("{}\n" + source.read_text() + "[]\n")
     options = PreprocessOptions(skip_bad=True, n_workers=1)
-    totals = preprocess([source], tmp_path / "x.h5", ByteTokenizer(), options)
+    totals = preprocess([source], tmp_path / "x.h5", BYTES, options)
     assert (totals.n_samples, totals.n_skipped) == (10, 2)
     assert "a.jsonl:1: field 'inputs' is missing" in totals.first_skipped
 
@@ -88,7 +88,7 @@ def test_a_dataset_without_samples_is_refused(tmp_path: Path, content: str, reas
     (tmp_path / "a.jsonl").write_text(content)
     options = PreprocessOptions(skip_bad=True, n_workers=1)
     with pytest.raises(InputError, match=rf"a\.jsonl: no sample to write{reason}"):
-        preprocess([tmp_path / "a.jsonl"], tmp_path / "x.h5", ByteTokenizer(), options)
+        preprocess([tmp_path / "a.jsonl"], tmp_path / "x.h5", BYTES, options)
     assert not (tmp_path / "x.h5").exists()
 
 
@@ -99,19 +99,19 @@ def interrupt(_: PreprocessTotals) -> None:
 def test_an_interruption_leaves_no_file(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 20_000)
     with pytest.raises(KeyboardInterrupt):
-        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE, on_progress=interrupt)
+        preprocess([source], tmp_path / "x.h5", BYTES, ONE, on_progress=interrupt)
     assert list(tmp_path.iterdir()) == [source]
 
 
 def test_an_existing_output_is_replaced_only_by_force(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
     output = tmp_path / "x.h5"
-    preprocess([write_lines(tmp_path / "b.jsonl", 1)], output, ByteTokenizer(), ONE)
+    preprocess([write_lines(tmp_path / "b.jsonl", 1)], output, BYTES, ONE)
     before = output.read_bytes()
     with pytest.raises(InputError, match=r"x\.h5: already exists; .* replace it: --force"):
-        preprocess([source], output, ByteTokenizer(), ONE)
+        preprocess([source], output, BYTES, ONE)
     assert output.read_bytes() == before
-    preprocess([source], output, ByteTokenizer(), PreprocessOptions(force=True, n_workers=1))
+    preprocess([source], output, BYTES, PreprocessOptions(force=True, n_workers=1))
     assert texts(output) == ["a 0", "a 1", "a 2"]
 
 
@@ -121,7 +121,7 @@ def test_text_is_not_replaced_when_the_output_was_forgotten(tmp_path: Path) -> N
     for force in (False, True):
         options = PreprocessOptions(force=force, n_workers=1)
         with pytest.raises(InputError, match=r"part-2\.jsonl: exists and is not a dataset") as no:
-            preprocess(parts[:-1], parts[-1], ByteTokenizer(), options)
+            preprocess(parts[:-1], parts[-1], BYTES, options)
         assert "--force" not in str(no.value)
     assert parts[-1].read_bytes() == before
 
@@ -131,7 +131,7 @@ def test_what_a_killed_job_left_of_the_dataset_is_removed(tmp_path: Path) -> Non
     left = tmp_path / f".x.h5.{7:016x}.partial"
     left.touch()
     os.utime(left, (0, 0))
-    preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE)
+    preprocess([source], tmp_path / "x.h5", BYTES, ONE)
     assert set(tmp_path.iterdir()) == {source, tmp_path / "x.h5"}
 
 
@@ -139,18 +139,18 @@ def test_a_source_is_never_overwritten(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
     options = PreprocessOptions(force=True, n_workers=1)
     with pytest.raises(InputError, match=r"a\.jsonl: is both an input and the output"):
-        preprocess([source], source, ByteTokenizer(), options)
+        preprocess([source], source, BYTES, options)
 
 
 def test_a_missing_source_is_named_before_any_work(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
     with pytest.raises(InputError, match=r"b\.jsonl: cannot be read: No such file"):
-        preprocess([source, tmp_path / "b.jsonl"], tmp_path / "x.h5", ByteTokenizer(), ONE)
+        preprocess([source, tmp_path / "b.jsonl"], tmp_path / "x.h5", BYTES, ONE)
 
 
 def test_a_folder_is_no_source(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        preprocess([tmp_path], tmp_path / "x.h5", ByteTokenizer(), ONE)
+        preprocess([tmp_path], tmp_path / "x.h5", BYTES, ONE)
 
 
 def test_a_negative_number_of_workers_is_refused() -> None:
@@ -162,4 +162,4 @@ def test_shards_of_the_output_are_not_left_behind(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
     (tmp_path / "x.h5.shards").mkdir()
     with pytest.raises(InputError, match=r"x\.h5\.shards: holds shards of .*mpiexec -n 1"):
-        preprocess([source], tmp_path / "x.h5", ByteTokenizer(), ONE)
+        preprocess([source], tmp_path / "x.h5", BYTES, ONE)

@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.recipe import Recipe
+from dynapipe_hpc.data.text.records import PairFields, RecordFormat
 from dynapipe_hpc.data.text.shard import (
     LEAST_PART_BYTES,
     MOST_PARTS,
@@ -19,7 +22,8 @@ from dynapipe_hpc.data.text.shard import (
 from dynapipe_hpc.data.text.text_part import TextPart
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 
-BYTES = ByteTokenizer()
+TOKEN = (("bos_token", "<s>"),)
+BYTES = Recipe(ByteTokenizer())
 
 
 def sparse_file(path: Path, n_bytes: int) -> Path:
@@ -28,8 +32,8 @@ def sparse_file(path: Path, n_bytes: int) -> Path:
     return path
 
 
-def names(*sources: Path, tokenizer: ByteTokenizer = BYTES, skip_bad: bool = False) -> list[str]:
-    return [shard.name for shard in lay_out_shards(sources, tokenizer, skip_bad)]
+def names(*sources: Path, recipe: Recipe = BYTES, skip_bad: bool = False) -> list[str]:
+    return [shard.name for shard in lay_out_shards(sources, recipe, skip_bad)]
 
 
 def test_small_files_are_a_shard_each_and_large_ones_several(tmp_path: Path) -> None:
@@ -60,7 +64,13 @@ def test_a_shard_keeps_its_name_while_nothing_changes(tmp_path: Path) -> None:
 def test_a_shard_of_anything_else_has_another_name(tmp_path: Path) -> None:
     a, b = sparse_file(tmp_path / "a", 10), sparse_file(tmp_path / "b", 10)
     found = names(a) + names(b)
-    found += names(a, tokenizer=ByteTokenizer(sha256="other")) + names(a, skip_bad=True)
+    found += names(a, recipe=Recipe(ByteTokenizer(sha256="other"))) + names(a, skip_bad=True)
+    found += names(a, recipe=Recipe(ByteTokenizer(start_id=None)))
+    found += names(a, recipe=Recipe(ByteTokenizer(), RecordFormat.TEXT))
+    found += names(a, recipe=Recipe(ByteTokenizer(), fields=PairFields("x")))
+    found += names(a, recipe=Recipe(ByteTokenizer(input_end_id=1)))
+    for template in (ChatTemplate("t", "a"), ChatTemplate("t", "b"), ChatTemplate("t", "b", TOKEN)):
+        found += names(a, recipe=Recipe(ByteTokenizer(), template=template))
     os.utime(a, (1, 1))
     found += names(a)
     os.truncate(a, 11)

@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
@@ -18,7 +20,7 @@ def lines(*content: bytes) -> Lines:
 
 
 def test_every_target_ends_with_the_end_token() -> None:
-    block = tokenize_lines(lines(GOOD, GOOD), ByteTokenizer()).block
+    block = tokenize_lines(lines(GOOD, GOOD), Recipe(ByteTokenizer())).block
     assert block.inputs.tokens.tolist() == [*b"hi", *b"hi"]
     assert block.targets.tokens.tolist() == [*"hé".encode(), 256] * 2
     assert block.targets.lengths.tolist() == [4, 4]
@@ -26,8 +28,21 @@ def test_every_target_ends_with_the_end_token() -> None:
     assert block.n_tokens == 12
 
 
+@dataclass(frozen=True, slots=True)
+class EndedInputs(ByteTokenizer):
+    """As a T5's: inputs end, too."""
+
+    input_end_id: int | None = 255
+
+
+def test_inputs_end_where_the_tokenizer_says_so() -> None:
+    block = tokenize_lines(lines(GOOD), Recipe(EndedInputs())).block
+    assert block.inputs.tokens.tolist() == [*b"hi", 255]
+    assert block.targets.tokens.tolist() == [*"hé".encode(), 256]
+
+
 def test_a_sample_without_task_is_of_the_default_task() -> None:
-    block = tokenize_lines(lines(b'{"inputs":"","targets":"a"}'), ByteTokenizer()).block
+    block = tokenize_lines(lines(b'{"inputs":"","targets":"a"}'), Recipe(ByteTokenizer())).block
     assert block.tasks == ("default",)
     assert block.inputs.lengths.tolist() == [0]
 
@@ -55,7 +70,7 @@ BAD_LINES = [
 
 @pytest.mark.parametrize(("bad", "message"), BAD_LINES, ids=[m[:40] for _, m in BAD_LINES])
 def test_a_bad_line_is_named_and_left_out(bad: bytes, message: str) -> None:
-    found = tokenize_lines(lines(GOOD, bad, GOOD), ByteTokenizer())
+    found = tokenize_lines(lines(GOOD, bad, GOOD), Recipe(ByteTokenizer()))
     assert len(found.block.tasks) == 2
     [bad_line] = found.bad
     assert re.match(rf"^in\.jsonl:42: .*{message}", bad_line.describe())
@@ -63,4 +78,4 @@ def test_a_bad_line_is_named_and_left_out(bad: bytes, message: str) -> None:
 
 
 def test_nothing_but_bad_lines_is_an_empty_block() -> None:
-    assert tokenize_lines(lines(b"x"), ByteTokenizer()).block.n_tokens == 0
+    assert tokenize_lines(lines(b"x"), Recipe(ByteTokenizer())).block.n_tokens == 0

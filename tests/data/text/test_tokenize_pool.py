@@ -3,12 +3,12 @@
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_pool import open_pool
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
@@ -16,25 +16,21 @@ from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 LINES = Lines(TextPart(Path("a.jsonl")), 1, [b'{"inputs": "a", "targets": "b"}\n'])
 
 
-@dataclass(frozen=True)
-class DyingTokenizer:
+class DyingTokenizer(ByteTokenizer):
     """As when the system has run out of memory."""
-
-    name: str = "dying"
-    sha256: str = ""
-    vocab_size: int = 2
-    eos_id: int = 1
-    special_tokens: bool = False
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         os.kill(os.getpid(), signal.SIGKILL)
         return [[0] for _ in texts]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(ids)
+
 
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_blocks_are_tokenized_in_their_order(n_workers: int) -> None:
     blocks = [Lines(LINES.part, 1, LINES.lines * n) for n in range(1, 12)]
-    with open_pool(ByteTokenizer(), n_workers) as pool:
+    with open_pool(Recipe(ByteTokenizer()), n_workers) as pool:
         found = [len(tokenized.block.tasks) for tokenized in pool.tokenize(blocks)]
     assert found == list(range(1, 12))
 
@@ -49,7 +45,7 @@ def test_only_a_few_blocks_are_read_ahead(n_workers: int) -> None:
             n_read += 1
             yield LINES
 
-    with open_pool(ByteTokenizer(), n_workers) as pool:
+    with open_pool(Recipe(ByteTokenizer()), n_workers) as pool:
         next(iter(pool.tokenize(read())))
         assert n_read <= 2 * n_workers + 1
 
@@ -57,6 +53,6 @@ def test_only_a_few_blocks_are_read_ahead(n_workers: int) -> None:
 def test_a_dead_worker_is_reported() -> None:
     with (
         pytest.raises(RunError, match=r"a worker process died.*try fewer workers: --workers N"),
-        open_pool(DyingTokenizer(), n_workers=2) as pool,
+        open_pool(Recipe(DyingTokenizer()), n_workers=2) as pool,
     ):
         list(pool.tokenize([LINES]))

@@ -2,8 +2,9 @@
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from tests.jobs.shared_folder import shared_folder
 from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Tokenizer, load_tokenizer
 
 
@@ -24,6 +27,10 @@ def word_level(path: Path, *words: str) -> Path:
     model.enable_truncation(2)
     model.save(str(path))
     return path
+
+
+def load(paths: Sequence[Path], end_token: str | None = None, **options: Any) -> Tokenizer:
+    return load_tokenizer(read_tokenizer(paths), end_token, **options)
 
 
 def encode(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
@@ -37,20 +44,105 @@ def test_bytes_are_tokens(text: str) -> None:
 
 
 def test_the_byte_tokenizer_needs_no_file() -> None:
-    tokenizer = load_tokenizer([])
+    tokenizer = load([])
     assert (tokenizer.vocab_size, tokenizer.eos_id) == (257, 256)
 
 
 def test_a_tokenizer_file_neither_truncates_nor_pads(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer([word_level(tmp_path / "t.json", "?", "a", "b", "</s>")])
+    tokenizer = load([word_level(tmp_path / "t.json", "?", "a", "b", "</s>")])
     assert encode(tokenizer, "a b a b", "", "c") == [[1, 2, 1, 2], [], [0]]
     assert (tokenizer.vocab_size, tokenizer.eos_id) == (4, 3)
 
 
 def test_the_likeliest_end_token_is_taken(tmp_path: Path) -> None:
     path = word_level(tmp_path / "t.json", "?", "[SEP]", "<|endoftext|>", "stop")
-    assert load_tokenizer([path]).eos_id == 2
-    assert load_tokenizer([path], end_token="stop").eos_id == 3  # noqa: S106 (not a password)
+    assert load([path]).eos_id == 2
+    assert load([path], end_token="stop").eos_id == 3  # noqa: S106 (not a password)
+
+
+PAD, EOS, BOS = 1, 2, 3
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        (None, (EOS, None)),  # GPT-2
+        ("<s> $A", (BOS, None)),  # Llama
+        ("<s> $A </s>", (BOS, None)),
+        ("$A </s>", (PAD, EOS)),  # T5
+    ],
+)
+def test_a_tokenizer_says_what_comes_before_samples_and_after_inputs(
+    tmp_path: Path, added: str | None, expected: tuple[int | None, int | None]
+) -> None:
+    path = word_level(tmp_path / "t.json", "?", "<pad>", "</s>", "<s>", "a")
+    model = tokenizers.Tokenizer.from_file(str(path))
+    if added is not None:
+        tokens = [("</s>", EOS), ("<s>", BOS)]
+        model.post_processor = TemplateProcessing(single=added, special_tokens=tokens)
+    model.save(str(path))
+    found = load([path])
+    assert (found.start_id, found.input_end_id) == expected
+    assert encode(found, "a", "") == [[4], []]
+    named = load([path], start_token="a", input_end_token="<s>")  # noqa: S106 (tokens)
+    assert (named.start_id, named.input_end_id) == (4, BOS)
+    none = load([path], start_token="none", input_end_token="none")  # noqa: S106
+    assert (none.start_id, none.input_end_id) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("config", "start_id"),
+    [
+        ({"bos_token": None}, None),  # Qwen
+        ({"bos_token": "<s>"}, None),
+        ({"bos_token": "<s>", "add_bos_token": True}, BOS),
+        ({"bos_token": {"content": "</s>"}, "add_bos_token": False}, EOS),  # GPT-2
+        ({}, EOS),
+    ],
+)
+def test_the_configuration_in_a_folder_says_what_comes_before_samples(
+    tmp_path: Path, config: dict[str, object], start_id: int | None
+) -> None:
+    word_level(tmp_path / "tokenizer.json", "?", "<pad>", "</s>", "<s>", "a")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert load([tmp_path]).start_id == start_id
+
+
+def test_a_folder_says_what_ends_a_sequence_and_must_have_a_tokenizer(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    with pytest.raises(InputError, match=r"model: is a folder without tokenizer.json; let transf"):
+        load([folder])
+    word_level(folder / "tokenizer.json", "?", "</s>", "<end>")
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
+    found = load([folder])
+    assert (found.name, found.eos_id) == ("model", 2)
+    (folder / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(InputError, match=r"tokenizer_config.json: not a JSON object"):
+        load([folder])
+
+
+def test_a_template_may_be_in_a_file_or_in_the_configuration(tmp_path: Path) -> None:
+    word_level(tmp_path / "tokenizer.json", "?", "</s>")
+    templates: list[object] = ["one", [{"name": "default", "template": "one"}, {"name": "tool"}]]
+    for template in templates:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        files = read_tokenizer([tmp_path])
+        assert files is not None
+        assert files.template == "one"
+    (tmp_path / "chat_template.jinja").write_text("two")
+    files = read_tokenizer([tmp_path])
+    assert files is not None
+    assert files.template == "two"
+
+
+def test_a_start_token_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = word_level(tmp_path / "t.json", "?", "</s>")
+    with pytest.raises(InputError, match=r"--start <s>: t.json has no such token; for none write"):
+        load([path], start_token="<s>")  # noqa: S106 (not a password)
+    with pytest.raises(InputError, match="--inputs-end a: the byte tokenizer has no such token"):
+        load([], input_end_token="a")  # noqa: S106 (not a password)
+    assert load([], start_token="none").start_id is None  # noqa: S106
 
 
 def test_added_tokens_count(tmp_path: Path) -> None:
@@ -58,20 +150,20 @@ def test_added_tokens_count(tmp_path: Path) -> None:
     model = tokenizers.Tokenizer.from_file(str(path))
     model.add_special_tokens(["</s>"])
     model.save(str(path))
-    tokenizer = load_tokenizer([path])
+    tokenizer = load([path])
     assert (tokenizer.vocab_size, tokenizer.eos_id) == (3, 2)
 
 
 def test_a_tokenizer_can_be_sent_to_another_process(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer([word_level(tmp_path / "t.json", "?", "a", "b", "</s>")])
+    tokenizer = load([word_level(tmp_path / "t.json", "?", "a", "b", "</s>")])
     sent = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301 (our own bytes)
     assert encode(sent, "a b a b") == encode(tokenizer, "a b a b")
 
 
 def test_the_hash_follows_the_files(tmp_path: Path) -> None:
-    one = load_tokenizer([word_level(tmp_path / "1.json", "?", "a", "</s>")])
-    same = load_tokenizer([word_level(tmp_path / "2.json", "?", "a", "</s>")])
-    other = load_tokenizer([word_level(tmp_path / "3.json", "a", "?", "</s>")])
+    one = load([word_level(tmp_path / "1.json", "?", "a", "</s>")])
+    same = load([word_level(tmp_path / "2.json", "?", "a", "</s>")])
+    other = load([word_level(tmp_path / "3.json", "a", "?", "</s>")])
     assert one.sha256 == same.sha256 != other.sha256
 
 
@@ -83,7 +175,7 @@ def byte_level_pair(folder: Path) -> list[Path]:
 
 
 def test_a_vocabulary_and_its_merges_are_a_tokenizer(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(byte_level_pair(tmp_path))
+    tokenizer = load(byte_level_pair(tmp_path))
     assert encode(tokenizer, "ab ba") == [[3, 2, 1, 0]]
     assert (tokenizer.name, tokenizer.vocab_size) == ("vocab.json merges.txt", 5)
 
@@ -91,19 +183,19 @@ def test_a_vocabulary_and_its_merges_are_a_tokenizer(tmp_path: Path) -> None:
 def test_gpt2_splits_as_it_is_known_to() -> None:
     names = ("gpt2-vocab.json", "gpt2-merges.txt")
     folder = shared_folder("tokenizers")
-    tokenizer = load_tokenizer([folder / name for name in names])
+    tokenizer = load([folder / name for name in names])
     assert encode(tokenizer, "Hello world") == [[15496, 995]]
     assert (tokenizer.vocab_size, tokenizer.eos_id) == (50257, 50256)
 
 
 def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"t.json: cannot be read: No such file"):
-        load_tokenizer([tmp_path / "t.json"])
+        load([tmp_path / "t.json"])
 
 
 def test_a_vocabulary_alone_is_not_enough(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no 'model'; .* merges.txt too: --tokenizer VOCAB"):
-        load_tokenizer(byte_level_pair(tmp_path)[:1])
+        load(byte_level_pair(tmp_path)[:1])
 
 
 @pytest.mark.parametrize(
@@ -118,37 +210,37 @@ def test_a_vocabulary_alone_is_not_enough(tmp_path: Path) -> None:
 def test_another_file_is_no_tokenizer(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(InputError, match=rf"t\.json: .*{message}"):
-        load_tokenizer([tmp_path / "t.json"])
+        load([tmp_path / "t.json"])
 
 
 def test_the_order_of_vocabulary_and_merges_matters(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"not the vocabulary and the merges .*in this order"):
-        load_tokenizer(byte_level_pair(tmp_path)[::-1])
+        load(byte_level_pair(tmp_path)[::-1])
 
 
 def test_three_files_are_too_many(tmp_path: Path) -> None:
     [vocabulary, merges] = byte_level_pair(tmp_path)
     with pytest.raises(InputError, match="takes one file or two, got 3"):
-        load_tokenizer([vocabulary, merges, merges])
+        load([vocabulary, merges, merges])
 
 
 def test_a_vocabulary_without_an_end_shows_the_way_out(tmp_path: Path) -> None:
     path = word_level(tmp_path / "t.json", "?", "a")
     with pytest.raises(InputError, match=r"none of its tokens is known to end.*: --eos TOKEN"):
-        load_tokenizer([path])
+        load([path])
     with pytest.raises(InputError, match=r"--eos zz: t.json has no such token"):
-        load_tokenizer([path], end_token="zz")  # noqa: S106 (not a password)
+        load([path], end_token="zz")  # noqa: S106 (not a password)
 
 
 def test_bytes_have_their_own_end() -> None:
     with pytest.raises(InputError, match="--eos x: the byte tokenizer has an end token of its own"):
-        load_tokenizer([], end_token="x")  # noqa: S106 (not a password)
+        load([], end_token="x")  # noqa: S106 (not a password)
 
 
 def test_an_empty_vocabulary_has_no_end(tmp_path: Path) -> None:
     tokenizers.Tokenizer(BPE()).save(str(tmp_path / "t.json"))
     with pytest.raises(InputError, match="none of its tokens is known to end a sequence"):
-        load_tokenizer([tmp_path / "t.json"])
+        load([tmp_path / "t.json"])
 
 
 VOCABULARY = {**{letter: n for n, letter in enumerate("</s>abu")}, "</s>": 7, "<u>": 8}
@@ -187,15 +279,15 @@ FORMS: dict[str, Callable[[Path], list[Path]]] = {
 def test_text_makes_the_end_of_text_only_if_asked(tmp_path: Path, form: str) -> None:
     paths = FORMS[form](tmp_path)
     plain = [VOCABULARY[letter] for letter in "a</s>b"]
-    for tokenizer in (load_tokenizer(paths), pickle.loads(pickle.dumps(load_tokenizer(paths)))):  # noqa: S301
+    for tokenizer in (load(paths), pickle.loads(pickle.dumps(load(paths)))):  # noqa: S301
         assert tokenizer.encode(["a</s>b"]) == [plain]
         assert (tokenizer.eos_id, tokenizer.special_tokens) == (7, False)
-    asked = load_tokenizer(paths, special_tokens=True)
+    asked = load(paths, special_tokens=True)
     assert asked.encode(["a</s>b"]) == [[VOCABULARY["a"], 7, VOCABULARY["b"]]]
     assert asked.special_tokens
 
 
 def test_text_makes_no_other_special_token_either(tmp_path: Path) -> None:
     paths = as_one_file(tmp_path, special("</s>", 7), special("<u>", 8))
-    assert load_tokenizer(paths).encode(["<u>"]) == [[VOCABULARY[letter] for letter in "<u>"]]
-    assert load_tokenizer(paths, special_tokens=True).encode(["<u>"]) == [[8]]
+    assert load(paths).encode(["<u>"]) == [[VOCABULARY[letter] for letter in "<u>"]]
+    assert load(paths, special_tokens=True).encode(["<u>"]) == [[8]]

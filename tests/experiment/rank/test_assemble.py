@@ -17,11 +17,12 @@ from dynapipe_hpc.job.job import Job
 TWO_OF_A_TASK = [Sample(0, 3, 2, task_id=0), Sample(1, 0, 1, task_id=1), Sample(2, 1, 4, task_id=0)]
 
 
-def worker_of(folder: Path, **training: object) -> Worker:
+def worker_of(folder: Path, data: dict[str, str] | None = None, **training: object) -> Worker:
     """A rank alone, on the samples of a small dataset."""
     path = folder / "x.h5"
     tables = tiny_experiment().model_dump()
     tables["data"]["dataset"] = str(path if path.exists() else write_samples(path))
+    tables["data"] |= data or {}
     tables["training"] |= training
     config = ExperimentConfig.model_validate(tables)
     return build_worker(
@@ -39,6 +40,22 @@ def test_a_rank_loads_tokens_as_configured(tmp_path: Path) -> None:
         [0, 0, 0, twelfth, twelfth, half],
         [0, twelfth, twelfth, twelfth, twelfth, 0],
     ]
+
+
+def test_a_rank_trains_what_is_configured(tmp_path: Path) -> None:
+    spans = [[(0, 1), (3, 4)], [], []]
+    write_samples(tmp_path / "x.h5", spans=spans)
+    weights = {}
+    for loss_on in ("marked", "targets", "all"):
+        worker = worker_of(tmp_path, {"loss_on": loss_on})
+        worker.loader.start_iteration(TWO_OF_A_TASK[:1])
+        weights[loss_on] = worker.loader(MicroBatch(((0,),), 6)).tokens.weights.tolist()
+    fifth, half = 1 / 5, 1 / 2
+    assert weights == {
+        "marked": [[half, 0, 0, half, 0, 0]],
+        "targets": [[0, 0, 0, half, half, 0]],
+        "all": [[fifth, fifth, fifth, fifth, fifth, 0]],
+    }
 
 
 def test_a_rank_starts_with_the_weights_of_its_seed(tmp_path: Path) -> None:

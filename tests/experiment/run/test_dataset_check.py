@@ -144,7 +144,7 @@ def test_the_process_ends_when_the_run_is_killed() -> None:
     program = (
         "import threading, dynapipe_hpc.experiment.run.dataset_check as check\n"
         "check.verify_dataset = lambda _: threading.Event().wait()\n"
-        "check.main(None)"
+        "check.main([None])"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         with pytest.raises(subprocess.TimeoutExpired):

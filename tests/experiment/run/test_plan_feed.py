@@ -28,7 +28,7 @@ class Loader:
         self.read: list[MicroBatch] = []
         self.error: Exception | None = None
 
-    def start_iteration(self, samples: Sequence[Sample]) -> None:
+    def start_iteration(self, samples: Sequence[Sample], _: int) -> None:
         self.samples = samples
 
     def read_ahead(self, microbatch: MicroBatch) -> None:

@@ -1,7 +1,7 @@
-"""What the first rank writes down, from what every rank sends it."""
+"""What ranks report on an iteration, and what the first one writes down."""
 
 import math
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 from tests.examples.example_runs import PREDICTED_MS, example_plans, example_traces
 
@@ -19,46 +19,41 @@ def executions() -> list[Execution]:
     ]
 
 
-def test_the_numbers_of_all_ranks_make_one_record() -> None:
-    record = record_of([RankReport.of(one) for one in executions()], 1, SAMPLES, measured_ms=80.0)
-    assert (record.iteration, record.predicted_ms, record.measured_ms) == (3, PREDICTED_MS, 80)
-    assert (record.loss, record.gradient_norm, record.learning_rate) == (2, 1, 1e-3)
-    assert (record.n_samples, record.n_microbatches) == (3, 1)
-    assert (record.real_tokens, record.padded_tokens) == (32, 48)
-    assert (record.predicted_peak_bytes, record.measured_peak_bytes) == (10, 11)
-    assert (record.waited_ms, record.planning_ms, record.plans_ahead) == (1, 10, 0)
+def reports(*, first_shard: bool = True) -> list[RankReport]:
+    return [RankReport.of(one, first_shard=first_shard) for one in executions()]
 
 
-def test_microbatches_of_every_replica_count_once() -> None:
-    replicas = [RankReport.of(one) for one in executions() * 2]
-    record = record_of(replicas, 1, SAMPLES, measured_ms=80.0)
-    assert (record.n_microbatches, record.padded_tokens) == (2, 96)
+def test_the_report_of_a_rank_has_its_numbers() -> None:
+    first, second = reports()
+    assert (first.iteration, first.predicted_ms, first.gradient_norm) == (3, PREDICTED_MS, 1)
+    assert (first.n_microbatches, first.padded_tokens) == (1, 48)
+    assert (second.n_microbatches, second.padded_tokens, second.loss) == (0, 0, 1)
+    assert (second.predicted_peak_bytes, second.measured_peak_bytes) == (10, 11)
+    assert (second.waited_ms, second.planning_ms, second.plans_ahead) == (1, 5, 1)
 
 
-def test_shards_of_a_stage_count_once_and_the_fullest_rank_tells_the_peak() -> None:
-    reports = [RankReport.of(one) for one in executions() for _ in range(2)]
-    reports[3] = replace(reports[3], measured_peak_bytes=99, waited_ms=7.0)
-    record = record_of(reports, 2, SAMPLES, measured_ms=80.0)
-    assert (record.loss, record.n_microbatches, record.padded_tokens) == (2, 1, 48)
-    assert (record.measured_peak_bytes, record.waited_ms) == (99, 7)
+def test_only_the_first_shard_of_a_stage_counts_what_is_added_up() -> None:
+    first, second = reports(first_shard=False)
+    assert (first.n_microbatches, first.padded_tokens, second.loss) == (0, 0, 0)
+    assert (second.measured_peak_bytes, second.planning_ms) == (11, 5)
 
 
-def test_a_report_is_a_few_numbers() -> None:
-    [first, _] = executions()
-    assert all(isinstance(value, int | float) for value in astuple(RankReport.of(first)))
+def test_a_report_and_the_global_batch_make_a_record() -> None:
+    record = record_of(reports()[1], SAMPLES, measured_ms=80.0)
+    assert (record.n_samples, record.real_tokens, record.measured_ms) == (3, 32, 80)
+    assert (record.loss, record.measured_peak_bytes, record.plans_ahead) == (1, 11, 1)
 
 
 def test_the_log_names_the_sample_that_alone_lengthens_the_iteration() -> None:
-    first, second = executions()
     outlier = Outlier(2, 1600, chain_ms=280.0, busy_ms=100.0)
-    planned = [first, replace(second, outlier=outlier)]
-    record = record_of([RankReport.of(one) for one in planned], 1, SAMPLES, measured_ms=80.0)
+    planned = RankReport.of(replace(executions()[0], outlier=outlier), first_shard=True)
+    record = record_of(planned, SAMPLES, measured_ms=80.0)
     assert (record.outlier_sample, record.outlier_tokens, record.outlier_ms) == (2, 1600, 180)
     assert line_of(record).endswith("plans ahead, sample 2 (1,600 tokens) adds 180 ms")
 
 
 def test_the_log_says_when_an_update_was_left_out() -> None:
-    record = record_of([RankReport.of(one) for one in executions()], 1, SAMPLES, measured_ms=80.0)
+    record = record_of(reports()[0], SAMPLES, measured_ms=80.0)
     assert "skipped" not in line_of(record)
     left_out = replace(record, gradient_norm=math.inf)
     assert line_of(left_out).endswith("plans ahead, update skipped: a gradient is not finite")

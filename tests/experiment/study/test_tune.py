@@ -1,4 +1,5 @@
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,8 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.study.tune import Prediction, Refusal, tune
+from dynapipe_hpc.experiment.study.predict import Outcome, Prediction, Refusal, predict
 from dynapipe_hpc.experiment.study.variants import Variant, variants
-from dynapipe_hpc.planner.baselines.config import TokenBudgetConfig
 
 LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)
 
@@ -27,6 +27,10 @@ def config(tmp_path: Path) -> ExperimentConfig:
     tables["model"]["layers_per_stage"] = [1, 1, 1, 1]
     tables["planner"]["batch"] = {"rule": "token_budget", "tokens_per_microbatch": 64}
     return ExperimentConfig.model_validate(tables)
+
+
+def tune(files: ExperimentFiles, n_batches: int) -> Iterator[Outcome]:
+    return predict(files, variants(files.config), n_batches)
 
 
 def written(config: ExperimentConfig, folder: Path) -> str:
@@ -63,7 +67,7 @@ def test_layers_are_placed_anew_on_another_number_of_stages(config: ExperimentCo
 def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentConfig) -> None:
     found = [p for p in tune(ExperimentFiles(config), 2) if isinstance(p, Prediction)]
     cluster = config.cluster.model_copy(update={"n_stages": 2, "n_replicas": 2})
-    variant = Variant(TokenBudgetConfig(rule="token_budget", tokens_per_microbatch=64), cluster)
+    variant = Variant("token_budget", config.planner, cluster)
     (prediction,) = [p for p in found if p.variant == variant]
     experiment = open_experiment(ExperimentFiles(variant.of(config)))
     batches = [experiment.sampler.iteration(k) for k in range(2)]
@@ -105,6 +109,6 @@ def test_no_batch_is_too_few(config: ExperimentConfig, tmp_path: Path) -> None:
 
 
 def test_a_missing_dataset_is_named(config: ExperimentConfig) -> None:
-    Path(config.data.dataset).unlink()
+    Path(config.data.paths[0]).unlink()
     with pytest.raises(InputError, match=r"samples\.h5"):
         list(tune(ExperimentFiles(config), 1))

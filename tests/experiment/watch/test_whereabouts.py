@@ -1,12 +1,7 @@
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position
-from dynapipe_hpc.experiment.watch.whereabouts import (
-    Whereabouts,
-    suspect_of,
-    table_of,
-    whereabouts_of,
-)
+from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Position
+from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts, suspect_of, whereabouts_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 
@@ -19,26 +14,6 @@ def found(rank: int, index: int, *, for_s: float = 1.0, process: str = "runs") -
     position.start_plan(5, encode_plans(example_plans(5))[CLUSTER.plan_of(rank)])
     position.reach(index)
     return whereabouts_of(rank, "n1", process, for_s, position, CLUSTER)
-
-
-def entered(rank: int, phase: Phase) -> Whereabouts:
-    position = Position(memoryview(bytearray(HEAD_BYTES)))
-    position.enter(phase, 6)
-    return whereabouts_of(rank, "n1", "runs", 0.2, position, CLUSTER)
-
-
-def test_the_table_reads_like_this() -> None:
-    ranks = [found(1, 5, for_s=31.4), found(0, 1, for_s=31.6, process="stopped")]
-    assert table_of([*ranks, entered(3, Phase.COMPARES_PLANS)], 4).splitlines() == [
-        "rank  host  process  for [s]  iteration  at                                "
-        "micro-batch         peer",
-        "0     n1    stopped  32       5          instruction 1 (Forward F0)        "
-        "0 of 3 x 16 tokens",
-        "1     n1    runs     31       5          instruction 5 (WaitReceive g0<!)  "
-        "0 of 3 x 16 tokens  3",
-        "3     n1    runs     0        6          compares plans with all ranks",
-        "no answer from ranks 2",
-    ]
 
 
 def test_behind_the_last_instruction_a_rank_waits_for_its_device() -> None:

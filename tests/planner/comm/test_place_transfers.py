@@ -79,6 +79,15 @@ def slots(plan: RankPlan) -> set[int]:
     return {s.slot for s in plan.instructions if isinstance(s, StartReceive)}
 
 
+def test_forward_passes_alone_free_slots_and_keep_two_sent_activations() -> None:
+    plans = placed(parse_schedule("F0 F1 F2 F3 \n F0 F1 F2 F3"), [[1] * 4, [2] * 4])
+    assert grid(plans).splitlines() == [
+        "rank 0 | L0 F0 a0>1 L1 F1 a1>1 a0>! L2 F2 a2>1 a1>! L3 F3 a3>1 a2>! a3>!",
+        "rank 1 | a0<0@0 a1<0@1 a2<0@2 L0 a0<! F0 a3<0@0 L1 a1<! F1 L2 a2<! F2 L3 a3<! F3",
+    ]
+    check_plans(plans)
+
+
 def test_peers_are_the_ranks_given() -> None:
     schedule = parse_schedule("F0 B0 \n F0 B0")
     timeline = timeline_of(schedule, [[1, 1], [1, 1]])
@@ -88,7 +97,7 @@ def test_peers_are_the_ranks_given() -> None:
 
 @given(st.data())
 def test_the_kernel_places_as_one_by_one(data: st.DataObject) -> None:
-    schedule = data.draw(drawn_schedules())
+    schedule = data.draw(drawn_schedules(may_evaluate=True))
     timeline = data.draw(drawn_timelines(schedule))
     peers = [3 * stage + 5 for stage in range(len(schedule.passes))]
     one_by_one = place_one_by_one(schedule, timeline, peers)

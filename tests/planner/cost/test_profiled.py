@@ -11,6 +11,7 @@ from tests.examples.measured_layers import (
     ROW_TOKENS,
     ROWS,
     SHAPE,
+    T5_SHAPE,
     linear_grid,
     linear_layer,
     linear_table,
@@ -25,6 +26,7 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import KnownRows, StageCosts
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.stage_grids import stage_grids
+from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
 
 STAGE_GRIDS = "dynapipe_hpc.planner.cost.stage_grids.stage_grids"
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
@@ -199,6 +201,31 @@ def test_a_table_of_another_model_is_refused_with_both_values() -> None:
         r"vocab_size is 50 there and 60 in \[model\]; measure this one",
     ):
         ProfiledCost(linear_table(), shape, EQUAL, THREE_STAGES, CONFIG)
+
+
+@pytest.mark.parametrize(("there", "here"), [(True, None), (None, True), (False, True)])
+def test_a_table_of_another_feed_forward_block_is_refused(
+    there: bool | None, here: bool | None
+) -> None:
+    shape, other = (T5_SHAPE.model_copy(update={"gated": gated}) for gated in (there, here))
+    check_model(fingerprint_of(shape), shape, Path("costs.h5"))
+    told = r"gated is (True|None) there and (True|None) in \[model\]"
+    with pytest.raises(InputError, match=f"costs of another model: {told}; measure this one"):
+        check_model(fingerprint_of(shape), other, Path("costs.h5"))
+
+
+def test_costs_with_dropout_are_of_any_rate_but_zero() -> None:
+    shapes = [SHAPE.model_copy(update={"dropout": rate}) for rate in (0.1, 0.2, 0.0)]
+    for shape in shapes[:2]:
+        check_model(fingerprint_of(shapes[0]), shape, Path("costs.h5"))
+    check_model(fingerprint_of(SHAPE), shapes[2], Path("costs.h5"))
+    with pytest.raises(InputError, match=r"has_dropout is None there and True in \[model\]"):
+        check_model(fingerprint_of(SHAPE), shapes[0], Path("costs.h5"))
+
+
+def test_a_table_from_before_there_were_gates_is_of_a_relu() -> None:
+    without_gates = T5_SHAPE.model_copy(update={"gated": False})
+    check_model(fingerprint_of(T5_SHAPE), without_gates, Path("costs.h5"))
 
 
 def test_a_table_fits_models_of_any_depth() -> None:

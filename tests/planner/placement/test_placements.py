@@ -89,7 +89,15 @@ def cluster_of(n_stages: int, memory_bytes: int = 10**9) -> Cluster:
     return Cluster(n_stages=n_stages, device_memory_bytes=memory_bytes)
 
 
-@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=["gpt", "t5"])
+UNEQUAL = {"n_decoder_layers": 2}
+OTHER_HEAD = {"n_layers": 2, "n_decoder_layers": 4, "tied_head": False}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [SHAPE, T5_SHAPE, T5_SHAPE.model_copy(update=UNEQUAL), T5_SHAPE.model_copy(update=OTHER_HEAD)],
+    ids=["gpt", "t5", "unequal sides", "a head of its own"],
+)
 @pytest.mark.parametrize("n_stages", [2, 3, 4])
 def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stages: int) -> None:
     is_t5 = shape.architecture.has_target_rows
@@ -103,16 +111,18 @@ def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stage
         for of_parts, expected in (
             (parts, cost.stage_costs(size).work_ms[0]),
             # Counts an embedding once for each use.
-            (weights, cost.static_bytes + twice(counts) * COPY_BYTES * is_t5),
+            (weights, cost.static_bytes + twice(counts, shape) * COPY_BYTES * is_t5),
         ):
             table_of_stages = of_parts.on_stages(shape.n_all_layers, n_stages)
             assert on_stages(table_of_stages, counts) == pytest.approx(expected.tolist())
 
 
-def twice(counts: Counts) -> FloatArray:
+def twice(counts: Counts, shape: ModelShape) -> FloatArray:
     """By stage, whether a T5's decoder begins where the logits are, and not where inputs enter."""
     ends = np.cumsum(counts)
-    turn = int(np.flatnonzero(ends > T5_SHAPE.n_layers)[0])
+    if not shape.architecture.has_target_rows or shape.tied_head is False:
+        return np.zeros(len(counts))
+    turn = int(np.flatnonzero(ends > shape.n_layers)[0])
     last = np.arange(len(counts)) == len(counts) - 1
     uses: FloatArray = (last & (0 < turn == len(counts) - 1)).astype(float)
     return uses

@@ -38,7 +38,7 @@ enum class Step : std::uint8_t {
 };
 
 enum class Rule : std::uint8_t {
-    ending,      ///< the last two rows are ReduceGradients and StepOptimizer
+    ending,      ///< the last two rows of plans that train are ReduceGradients and StepOptimizer
     place,       ///< no other row on this stage is of this kind
     microbatch,  ///< a row names an existing micro-batch
     once,        ///< no step comes twice
@@ -66,6 +66,10 @@ struct Fault {
 /// micro-batch's last pass on the stage; memory stays within its limit; a gradient reduction and an
 /// optimizer step come last. In addition, neighbours start the transfers between them in the same
 /// order.
+///
+/// If all stages have forward passes, but none a backward pass, a gradient reduction or an
+/// optimizer step, the plans are forward only: these steps are missing, as are transfers of
+/// gradients.
 ///
 /// This is sufficient under NCCL's rules: the operations between two ranks, in both directions,
 /// form one queue. They match in the order in which each side starts them, none completes before

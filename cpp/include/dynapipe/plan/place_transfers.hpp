@@ -23,11 +23,17 @@ namespace dynapipe {
 /// would be in flight, or at the end. A receive takes the lowest free slot, which becomes free
 /// again after the micro-batch's last pass on the stage.
 ///
-/// @param order   row-major (n_stages, n_passes): each pass exactly once on every stage.
+/// A schedule of forward passes only sends no gradients and ends with no update. A stage then waits
+/// for a sent activation before a third one would be in flight, or at the end.
+///
+/// @param order   row-major (n_stages, n_passes): each pass exactly once on every stage, forward
+/// and
+///                backward, or only forward.
 /// @param end_ms  likewise: simulated ends of the passes; every forward and backward pass takes
 ///                time.
 /// @param peers   (n_stages,): the rank of each stage.
-/// @return        the rows of each stage, which end with ReduceGradients and StepOptimizer.
+/// @return        the rows of each stage, which end with ReduceGradients and StepOptimizer if there
+///                are backward passes.
 ///
 /// Time O(n log n) for a total of n passes on all stages.
 ///

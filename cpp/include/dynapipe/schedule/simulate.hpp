@@ -50,7 +50,8 @@ class Simulator {
     Simulator(const StageCosts& costs, std::span<const double> static_bytes, const Link& link);
 
     /// @param order  row-major (n_stages, n_passes); each pass exactly once on every stage,
-    ///               n_passes = 2 * n_microbatches, or 3 * n_microbatches with kWeight.
+    ///               n_passes = 2 * n_microbatches, or 3 * n_microbatches with kWeight, or
+    ///               n_microbatches of kForward alone, which release nothing that they store.
     /// @return       the timeline, valid until the next run.
     const Timeline& run(std::span<const PassCode> order);
 

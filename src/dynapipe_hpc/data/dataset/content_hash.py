@@ -2,11 +2,12 @@
 
 import hashlib
 
+from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences
 
 
 class ContentHash:
-    """SHA-256 over tokens, lengths and tasks of samples, in their order.
+    """SHA-256 over tokens, lengths, tasks and spans of samples, in their order.
 
     It does not depend on how the samples are cut into blocks or files, nor on the numbers of the
     tasks: datasets with the same samples have the same hash.
@@ -21,6 +22,8 @@ class ContentHash:
             for array in ("tokens", "lengths")
         }
         self._tasks = hashlib.sha256()
+        self._spans = {name: hashlib.sha256() for name in ("counts", "starts", "ends")}
+        self._has_spans = False
 
     def add(self, block: TokenBlock) -> None:
         """Adds samples after those already added."""
@@ -28,13 +31,22 @@ class ContentHash:
         self._add_sequences("targets", block.targets)
         # The length before each name keeps one name from reading as two.
         self._tasks.update("".join(f"{len(task)} {task}" for task in block.tasks).encode())
+        self._add_spans(block.spans)
 
     def hexdigest(self) -> str:
         """The hash of all samples added so far, 64 hexadecimal digits."""
         digests = [*self._arrays.values(), self._tasks]
+        if self._has_spans:  # without any, the hash is that of older files
+            digests += self._spans.values()
         return hashlib.sha256(b"".join(digest.digest() for digest in digests)).hexdigest()
 
     def _add_sequences(self, group: str, sequences: TokenSequences) -> None:
         tokens = sequences.tokens.astype(sequences.tokens.dtype.newbyteorder("<"), copy=False)
         self._arrays[f"{group}/tokens"].update(tokens.data)
         self._arrays[f"{group}/lengths"].update(sequences.lengths.astype("<i8", copy=False).data)
+
+    def _add_spans(self, spans: Spans) -> None:
+        self._has_spans = self._has_spans or len(spans.starts) > 0
+        self._spans["counts"].update(spans.lengths.astype("<i8", copy=False).data)
+        self._spans["starts"].update(spans.starts.astype("<i4", copy=False).data)
+        self._spans["ends"].update(spans.ends.astype("<i4", copy=False).data)

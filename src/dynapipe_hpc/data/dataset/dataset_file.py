@@ -9,11 +9,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.dataset.dataset_header import INDEX_VERSION, read_header, strings
+from dynapipe_hpc.data.dataset.dataset_header import read_header, strings
 from dynapipe_hpc.data.dataset.open_dataset import AGAIN, array_of, open_dataset
 from dynapipe_hpc.data.dataset.own_tokens import GROUPS, OwnTokens, offsets_of
 from dynapipe_hpc.data.dataset.shard_reader import ShardError, ShardReader
+from dynapipe_hpc.data.dataset.stored_spans import check_spans, spans_of
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.spans import Spans
+from dynapipe_hpc.data.stored_array import holds
 from dynapipe_hpc.data.stored_attributes import StoredAttributes
 from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
 
@@ -38,7 +41,8 @@ class DatasetPart:
 class DatasetFile:
     """A dataset open for reading, by any number of processes at once.
 
-    Offsets are in memory, 16 bytes per sample. Tokens are read when asked for, from the file or,
+    Offsets are in memory, 16 bytes per sample, and spans, 8 bytes each, with 8 more per sample if
+    there are any. Tokens are read when asked for, from the file or,
     if it is an index, from its shards.
 
     Attributes:
@@ -46,6 +50,7 @@ class DatasetFile:
         header: Tokenizer, sources and time of creation.
         task_ids: Task id of every sample, shape (n_samples,).
         task_names: Task names by id.
+        spans: Spans of trained tokens of every sample.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,6 +68,11 @@ class DatasetFile:
             self.task_ids: npt.NDArray[np.int32] = array_of(self._file, "task_ids", "i")[:]
             self.task_names = strings(array_of(self._file, "task_names", "S")[:])
             self._check_tasks_and_targets()
+            self._begins = self._begins_of_predicted()
+            self.spans = spans_of(self._file, self.n_samples)
+            first_target = self.stored_lengths("inputs") + self._n_read_only("targets")
+            n_tokens = self.stored_lengths("inputs") + self.stored_lengths("targets")
+            check_spans(self.spans, first_target, n_tokens)
             self._tokens = self._load_tokens()
         except ShardError:
             self._file.close()
@@ -90,6 +100,11 @@ class DatasetFile:
         self._file.close()
 
     @property
+    def files(self) -> tuple[Self, ...]:
+        """The dataset, as the only one of those that are read as one."""
+        return (self,)
+
+    @property
     def n_samples(self) -> int:
         """Number of samples."""
         return len(self.task_ids)
@@ -105,14 +120,43 @@ class DatasetFile:
         return self.header.eos_id
 
     @property
+    def start_id(self) -> int | None:
+        """Id of the token that is read before every sample; None if that is its first token.
+
+        Then the first token of a sample does not count in lengths, and is not read with the others:
+        a sample of n tokens is one of n - 1 with a start token of its own.
+        """
+        return self.header.start_id
+
+    @property
     def input_lengths(self) -> npt.NDArray[np.int64]:
         """Number of input tokens of every sample, shape (n_samples,)."""
-        return np.diff(self._offsets["inputs"])
+        return self._offsets["inputs"][1:] - self._begins["inputs"]
 
     @property
     def target_lengths(self) -> npt.NDArray[np.int64]:
         """Number of target tokens of every sample, >= 1, shape (n_samples,)."""
-        return np.diff(self._offsets["targets"])
+        return self._offsets["targets"][1:] - self._begins["targets"]
+
+    @property
+    def predicted_spans(self) -> Spans:
+        """Spans of trained tokens, at positions among the tokens that count in lengths."""
+        return self.spans.without_first_tokens() if self.start_id is None else self.spans
+
+    def stored_lengths(self, group: str) -> npt.NDArray[np.int64]:
+        """Number of tokens of every input or target in the file, the first token included."""
+        return np.diff(self._offsets[group])
+
+    def first_token(self, sample_id: int) -> int:
+        """The first token of a sample, input or target.
+
+        Raises:
+            InputError: As for `read`.
+        """
+        first, end = self._offsets["inputs"][sample_id : sample_id + 2].tolist()
+        group = "inputs" if first < end else "targets"
+        start = int(self._offsets[group][sample_id])
+        return int(self._checked(group, sample_id, start, start + 1)[0])
 
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
@@ -158,7 +202,7 @@ class DatasetFile:
             end = min(first + n_samples, part.end)
             inputs, targets = (self._sequences(group, first, end) for group in GROUPS)
             tasks = tuple(self.task_names[i] for i in self.task_ids[first:end])
-            yield TokenBlock(inputs, targets, tasks)
+            yield TokenBlock(inputs, targets, tasks, self.spans.between(first, end))
 
     def _sequences(self, group: str, first: int, end: int) -> TokenSequences:
         offsets = self._offsets[group][first : end + 1]
@@ -166,12 +210,15 @@ class DatasetFile:
         return TokenSequences(tokens, np.diff(offsets))
 
     def _read(self, group: str, sample_id: int, n_tokens: int) -> TokenArray:
-        start, end = self._offsets[group][sample_id : sample_id + 2].tolist()
+        start, end = int(self._begins[group][sample_id]), int(self._offsets[group][sample_id + 1])
         if not 0 <= n_tokens <= end - start:
             raise ValueError(f"sequence {sample_id} has {end - start} tokens, not {n_tokens}")
-        tokens = self._tokens_between(group, sample_id, start, start + n_tokens)
+        return self._checked(group, sample_id, start, start + n_tokens)
+
+    def _checked(self, group: str, sample_id: int, start: int, end: int) -> TokenArray:
+        tokens = self._tokens_between(group, sample_id, start, end)
         # A device would stop at such a token without saying where it is.
-        if n_tokens and tokens.max() >= self.vocab_size:
+        if len(tokens) and tokens.max() >= self.vocab_size:
             raise InputError(
                 f"{self.path}: sample {sample_id} holds token {tokens.max()}, but 'vocab_size' is "
                 f"{self.vocab_size}; {AGAIN}"
@@ -185,10 +232,28 @@ class DatasetFile:
             raise InputError(f"{self.path}: cannot read sample {sample_id}: {error}") from None
 
     def _load_tokens(self) -> OwnTokens | ShardReader:
-        if self._file.attrs["schema_version"] == INDEX_VERSION:
+        if holds(self._file, "shards"):
             return ShardReader.load(self.path, self._file, self._offsets)
         n_tokens = {group: int(offsets[-1]) for group, offsets in self._offsets.items()}
         return OwnTokens.load(self._file, n_tokens)
+
+    def _n_read_only(self, group: str) -> npt.NDArray[np.bool_]:
+        """Whether the first token of every input or target is only read."""
+        has_input = self.stored_lengths("inputs") > 0
+        is_first = has_input if group == "inputs" else ~has_input
+        return is_first & (self.start_id is None)
+
+    def _begins_of_predicted(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Offsets of the first token to predict of every input and target."""
+        if self.start_id is not None:
+            return {group: offsets[:-1] for group, offsets in self._offsets.items()}
+        begins = {group: at[:-1] + self._n_read_only(group) for group, at in self._offsets.items()}
+        if (is_empty := begins["targets"] == self._offsets["targets"][1:]).any():
+            raise InputError(
+                f"sample {is_empty.argmax()} has one token and no start token, so that there is "
+                "nothing to predict"
+            )
+        return begins
 
     def _check_tasks_and_targets(self) -> None:
         n_samples = len(self.task_ids)
@@ -200,5 +265,6 @@ class DatasetFile:
                 )
         if n_samples and not 0 <= self.task_ids.min() <= self.task_ids.max() < len(self.task_names):
             raise InputError(f"'task_ids' points past the {len(self.task_names)} 'task_names'")
-        if n_samples and self.target_lengths.min() < 1:
-            raise InputError(f"sample {self.target_lengths.argmin()} has an empty target")
+        targets = self.stored_lengths("targets")
+        if n_samples and targets.min() < 1:
+            raise InputError(f"sample {targets.argmin()} has an empty target")

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from dynapipe_hpc.data.errors import InputError, quoted
 
 FORMAT = "dynapipe-hpc dataset"
-SCHEMA_VERSION = 1
-INDEX_VERSION = 2
-"""Schema version of an index: a dataset whose tokens are in other files, its shards."""
+SCHEMA_VERSION = 3
+OLDER_VERSIONS = (1, 2)
+"""Schema versions without spans: 1, and 2 for an index, whose tokens are in other files."""
+NO_START = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class DatasetHeader:
         tokenizer_sha256: SHA-256 of the tokenizer, in hexadecimal.
         vocab_size: Number of token ids.
         eos_id: Id of the token that ends every target.
+        start_id: Id of the token that a model reads before every sample; None if the first token of
+            a sample is that token, so that it is only read.
         sources: Names of the files that the samples were read from.
         created: Time when the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
         content_sha256: `ContentHash` of the samples, in hexadecimal; empty in an index, and in
@@ -37,22 +40,22 @@ class DatasetHeader:
     tokenizer_sha256: str
     vocab_size: int
     eos_id: int
+    start_id: int | None
     sources: tuple[str, ...] = ()
     created: str = ""
     content_sha256: str = ""
     special_tokens: bool | None = False
 
 
-def write_header(
-    attributes: MutableMapping[str, Any], header: DatasetHeader, version: int = SCHEMA_VERSION
-) -> None:
+def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) -> None:
     """Writes the header, except the checksum, into a file's attributes."""
     attributes["format"] = np.bytes_(FORMAT.encode())
-    attributes["schema_version"] = version
+    attributes["schema_version"] = SCHEMA_VERSION
     attributes["tokenizer_name"] = np.bytes_(header.tokenizer_name.encode())
     attributes["tokenizer_sha256"] = np.bytes_(header.tokenizer_sha256.encode())
     attributes["vocab_size"] = header.vocab_size
     attributes["eos_id"] = header.eos_id
+    attributes["start_id"] = NO_START if header.start_id is None else header.start_id
     if header.special_tokens is not None:
         attributes["special_tokens"] = int(header.special_tokens)
     attributes["sources"] = fixed_length(header.sources)
@@ -72,11 +75,14 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         InputError: An attribute is missing or invalid.
         ValueError: An attribute cannot be converted; a TypeError is also possible.
     """
+    eos_id = int(_value(attributes, "eos_id"))
+    start_id = int(attributes.get("start_id", eos_id))  # older files have none
     header = DatasetHeader(
         tokenizer_name=_text(attributes, "tokenizer_name"),
         tokenizer_sha256=_text(attributes, "tokenizer_sha256"),
         vocab_size=int(_value(attributes, "vocab_size")),
-        eos_id=int(_value(attributes, "eos_id")),
+        eos_id=eos_id,
+        start_id=None if start_id == NO_START else start_id,
         sources=_texts(attributes, "sources"),
         created=_text(attributes, "created"),
         special_tokens=_flag(attributes, "special_tokens"),
@@ -84,6 +90,8 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
     )
     if not 0 <= header.eos_id < header.vocab_size:
         raise InputError(f"eos_id is {header.eos_id}, but vocab_size {header.vocab_size}")
+    if header.start_id is not None and not 0 <= header.start_id < header.vocab_size:
+        raise InputError(f"start_id is {header.start_id}, but vocab_size {header.vocab_size}")
     return header
 
 

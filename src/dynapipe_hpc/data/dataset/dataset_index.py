@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import (
-    INDEX_VERSION,
     DatasetHeader,
     fixed_length,
     write_header,
@@ -16,6 +15,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 from dynapipe_hpc.data.dataset.dataset_writer import creating
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.data.spans import Spans
 
 Arrays = list[npt.NDArray[np.integer]]
 
@@ -34,13 +34,15 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
     """
     lengths: dict[str, Arrays] = {"inputs": [], "targets": []}
     task_ids: Arrays = []
+    spans: list[Spans] = []
     id_of_task: dict[str, int] = {}
     sha256: list[str] = []
     for path in shards:
         with DatasetFile(path) as shard:
             _check_tokenizer(shard, header)
-            lengths["inputs"].append(shard.input_lengths)
-            lengths["targets"].append(shard.target_lengths)
+            lengths["inputs"].append(shard.stored_lengths("inputs"))
+            lengths["targets"].append(shard.stored_lengths("targets"))
+            spans.append(shard.spans)
             # A shard numbers its tasks itself; the dataset numbers them as if it had no shards.
             ids = [id_of_task.setdefault(task, len(id_of_task)) for task in shard.task_names]
             task_ids.append(np.array(ids, np.int32)[shard.task_ids])
@@ -50,6 +52,9 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
     with replacing(output) as beside, creating(beside) as file:
         for group, parts in lengths.items():
             file[f"{group}/offsets"] = _starts(np.concatenate(parts))
+        joined = Spans.join(spans)
+        for name in ("offsets", "starts", "ends"):
+            file[f"spans/{name}"] = getattr(joined, name)
         file["task_ids"] = np.concatenate(task_ids)
         file["task_names"] = fixed_length(list(id_of_task))
         file["shards/names"] = fixed_length(
@@ -58,7 +63,7 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
         file["shards/sha256"] = fixed_length(sha256)
         file["shards/sizes"] = np.array([path.stat().st_size for path in shards], np.int64)
         file["shards/starts"] = _starts(np.array([len(ids) for ids in task_ids]))
-        write_header(file.attrs, header, INDEX_VERSION)
+        write_header(file.attrs, header)
         file.flush()
 
 
@@ -67,9 +72,9 @@ def _starts(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
 
 
 def _check_tokenizer(shard: DatasetFile, header: DatasetHeader) -> None:
-    found = shard.header.tokenizer_sha256, shard.vocab_size, shard.eos_id
-    differ = found != (header.tokenizer_sha256, header.vocab_size, header.eos_id)
-    if differ or shard.header.special_tokens != header.special_tokens:
+    found = shard.header.tokenizer_sha256, shard.vocab_size, shard.eos_id, shard.start_id
+    expected = header.tokenizer_sha256, header.vocab_size, header.eos_id, header.start_id
+    if found != expected or shard.header.special_tokens != header.special_tokens:
         raise InputError(
             f"{shard.path}: its tokenizer is {shard.header.tokenizer_name} with sha256 "
             f"{found[0][:12]}, but that of the dataset is {header.tokenizer_name} with "

@@ -19,6 +19,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     write_header,
 )
 from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences, token_type
 
 CHUNK_LENGTH = 1 << 13
@@ -32,6 +33,7 @@ class DatasetWriter:
         dtype = token_type(header.vocab_size)
         self._inputs = _GrowingSequences.create(file, "inputs", dtype)
         self._targets = _GrowingSequences.create(file, "targets", dtype)
+        self._spans = _GrowingSpans.create(file)
         self._task_ids = _growing(file, "task_ids", np.dtype(np.int32))
         self._id_of_task: dict[str, int] = {}
         self._content = ContentHash()
@@ -57,6 +59,7 @@ class DatasetWriter:
         self._content.add(block)
         self._inputs.append(block.inputs)
         self._targets.append(block.targets)
+        self._spans.append(block.spans)
         ids = [self._id_of_task.setdefault(task, len(self._id_of_task)) for task in block.tasks]
         _append(self._task_ids, np.array(ids, np.int32))
 
@@ -82,6 +85,27 @@ class _GrowingSequences:
     def append(self, sequences: TokenSequences) -> None:
         _append(self.offsets, len(self.tokens) + np.cumsum(sequences.lengths))
         _append(self.tokens, sequences.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _GrowingSpans:
+    offsets: h5py.Dataset
+    starts: h5py.Dataset
+    ends: h5py.Dataset
+
+    @classmethod
+    def create(cls, file: h5py.File) -> Self:
+        offsets = _growing(file, "spans/offsets", np.dtype(np.int64))
+        _append(offsets, np.zeros(1, np.int64))
+        starts, ends = (
+            _growing(file, f"spans/{name}", np.dtype(np.int32)) for name in ("starts", "ends")
+        )
+        return cls(offsets, starts, ends)
+
+    def append(self, spans: Spans) -> None:
+        _append(self.offsets, len(self.starts) + spans.offsets[1:])
+        _append(self.starts, spans.starts)
+        _append(self.ends, spans.ends)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def describe_dataset(path: Path) -> str:
         InputError: The file is not a dataset.
     """
     with DatasetFile(path) as dataset:
-        lengths = dataset.input_lengths + dataset.target_lengths
+        lengths = dataset.stored_lengths("inputs") + dataset.stored_lengths("targets")
         if not len(lengths):
             return "\n".join(_summary(dataset))
         return "\n".join(
@@ -35,13 +35,14 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     header = dataset.header
     named = (header.tokenizer_name, header.tokenizer_sha256[:12], header.created)
     tokenizer, sha256, created = (escaped(text, keep="") for text in named)
-    inputs, targets = dataset.input_lengths.sum(), dataset.target_lengths.sum()
+    inputs, targets = (dataset.stored_lengths(side).sum() for side in ("inputs", "targets"))
     yield f"{dataset.path}: dataset of {created}"
     yield f"samples    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
     yield f"tokens     {inputs + targets:,} ({inputs:,} of inputs, {targets:,} of targets)"
     special = ", text made special tokens" if header.special_tokens else ""
     yield f"tokenizer  {tokenizer}, sha256 {sha256}{special}"
-    yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}"
+    start = "no start token" if header.start_id is None else f"start {header.start_id}"
+    yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}, {start}"
     yield f"sources    {', '.join(escaped(source, keep='') for source in header.sources)}"
     if (n_files := len(dataset.parts)) > 1:
         yield f"shards     {n_files:,} in {dataset.parts[0].path.parent}"

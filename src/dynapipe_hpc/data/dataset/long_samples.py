@@ -11,9 +11,11 @@ import numpy.typing as npt
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.token_block import TokenArray
+from dynapipe_hpc.data.trained_tokens import TARGETS, AllTokens, MarkedTokens, TrainedTokens
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+    from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
 Integers = npt.NDArray[np.integer]
 Tokens = npt.NDArray[np.int64]
@@ -31,6 +33,27 @@ class UsedTokens(NamedTuple):
     kept: Tokens
     inputs: Tokens
     targets: Tokens
+
+    @property
+    def lengths(self) -> Tokens:
+        """Number of tokens used of every sample, shape (n_samples,)."""
+        return self.inputs + self.targets
+
+
+def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
+    """The samples and tokens used of a dataset, or of all datasets of a mixture.
+
+    Raises:
+        InputError: As for `used_tokens`, for any of the datasets.
+    """
+    kept, inputs, targets, n_before = [], [], [], 0
+    for file, path in zip(dataset.files, config.paths, strict=True):
+        used = used_tokens(file.input_lengths, file.target_lengths, config.alone(path))
+        kept.append(used.kept + n_before)
+        inputs.append(used.inputs)
+        targets.append(used.targets)
+        n_before += file.n_samples
+    return UsedTokens(*(np.concatenate(each) for each in (kept, inputs, targets)))
 
 
 def used_tokens(
@@ -61,7 +84,7 @@ def used_tokens(
 
 def _check(lengths: Integers, config: DataConfig) -> None:
     if len(lengths) == 0:
-        raise InputError(f"data.dataset = '{config.dataset}': holds no samples")
+        raise InputError(f"{config.dataset}: holds no samples")
     too_long = np.flatnonzero(lengths > config.max_tokens)
     if config.long_samples == "refuse" and too_long.size:
         first = too_long[0]
@@ -72,7 +95,7 @@ def _check(lengths: Integers, config: DataConfig) -> None:
         )
 
 
-def are_long(dataset: DatasetFile, config: DataConfig) -> npt.NDArray[np.bool_]:
+def are_long(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool_]:
     """Whether each sample is longer than data.max_tokens, shape (n_samples,)."""
     is_long: npt.NDArray[np.bool_] = (
         dataset.input_lengths + dataset.target_lengths > config.max_tokens
@@ -80,12 +103,18 @@ def are_long(dataset: DatasetFile, config: DataConfig) -> npt.NDArray[np.bool_]:
     return is_long
 
 
-def describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
-    """Yields a line about the samples above data.max_tokens; nothing if there are none.
+def describe_long(dataset: Dataset, config: DataConfig) -> Iterator[str]:
+    """Yields a line about the samples above data.max_tokens of each dataset that has some.
 
     Raises:
         InputError: As for `used_tokens`.
     """
+    names = [f"{entry.name}: " for entry in config.mixture or ()] or [""]
+    for name, file, path in zip(names, dataset.files, config.paths, strict=True):
+        yield from (name + line for line in _describe_long(file, config.alone(path)))
+
+
+def _describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     inputs, targets = dataset.input_lengths, dataset.target_lengths
     used = used_tokens(inputs, targets, config)
     is_long = are_long(dataset, config)
@@ -114,7 +143,7 @@ def describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
 class InputEnds:
     """A reader of the last tokens of inputs, where a dataset reads the first."""
 
-    def __init__(self, dataset: DatasetFile) -> None:
+    def __init__(self, dataset: Dataset) -> None:
         """Reads from `dataset`."""
         self._dataset = dataset
         self._lengths = dataset.input_lengths
@@ -127,7 +156,32 @@ class InputEnds:
         inputs, targets = self._dataset.read(sample_id, length, target_tokens)
         return inputs[length - input_tokens :], targets
 
+    def first_token(self, sample_id: int) -> int:
+        """The first token of the uncut sample."""
+        return self._dataset.first_token(sample_id)
 
-def reader_of(dataset: DatasetFile, config: DataConfig) -> DatasetFile | InputEnds:
+
+def trained_tokens_of(
+    dataset: Dataset, config: DataConfig, *, predicts_inputs: bool
+) -> TrainedTokens:
+    """The tokens of a dataset that count in the loss; see `DataConfig.loss_on`.
+
+    Args:
+        dataset: The dataset.
+        config: Choice of tokens, and of the end that long inputs lose.
+        predicts_inputs: Whether the model predicts tokens of inputs, as decoder-only models do.
+    """
+    match config.loss_on:
+        case "all" if predicts_inputs:
+            return AllTokens()
+        case "marked" if len(dataset.spans.starts):
+            keeps_end = config.long_samples == "cut_input_start"
+            spans = dataset.predicted_spans
+            return MarkedTokens(spans, dataset.input_lengths, keeps_end, predicts_inputs)
+        case _:
+            return TARGETS
+
+
+def reader_of(dataset: Dataset, config: DataConfig) -> Dataset | InputEnds:
     """The reader of the tokens that training uses."""
     return InputEnds(dataset) if config.long_samples == "cut_input_start" else dataset

@@ -1,42 +1,28 @@
-"""Global batches: as many samples as fit in a token budget."""
+"""Global batches by number of iteration."""
 
+import math
 import threading
 from bisect import bisect_right
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.long_samples import used_tokens
+from dynapipe_hpc.data.dataset.batches import Batches, Block, Tokens
+from dynapipe_hpc.data.dataset.long_samples import UsedTokens
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 
 Integers = npt.NDArray[np.integer]
-Tokens = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Epoch:
-    """One pass over the dataset: batch i is `order[starts[i]:starts[i + 1]]`."""
-
-    order: Tokens
-    starts: list[int]
-
-    @property
-    def n_batches(self) -> int:
-        return len(self.starts) - 1
 
 
 class TokenBudgetSampler:
     """A sampler that fills every global batch until the next sample would exceed a token budget.
 
-    An epoch visits all samples that are not left out as too long, in an order drawn from
-    (seed, epoch). A batch never spans two epochs, so it holds no sample twice. If the last batch
-    of an epoch has room left, it is dropped (each epoch drops other samples), unless it is the
-    only one. Iterations are numbered through all epochs, without end.
+    Iterations are numbered through all blocks of batches: epochs of a dataset, or stretches of the
+    draws from a mixture.
 
     Everything follows from lengths and configuration, so all ranks compute the same batches
-    without communication. Any thread may ask for any iteration: the latest epochs are kept, and
+    without communication. Any thread may ask for any iteration: the latest blocks are kept, and
     an earlier one is recomputed when it is asked for.
 
     Source:
@@ -44,75 +30,113 @@ class TokenBudgetSampler:
         fixed number of tokens rather than of samples.
     """
 
-    def __init__(
-        self,
-        input_lengths: Integers,
-        target_lengths: Integers,
-        task_ids: Integers,
-        config: DataConfig,
-    ) -> None:
-        """Takes the dataset's lengths.
+    def __init__(self, used: UsedTokens, task_ids: Integers, batches: Batches) -> None:
+        """Takes the samples and their batches.
 
         Args:
-            input_lengths: Number of input tokens of every sample, shape (n_samples,).
-            target_lengths: Number of target tokens of every sample, >= 1, shape (n_samples,).
+            used: Number of tokens used of every sample.
             task_ids: Task id of every sample, shape (n_samples,).
-            config: Treatment of long samples, token budget and seed.
-
-        Raises:
-            InputError: There are no samples, or none can be used.
+            batches: Global batches of these samples.
         """
-        used = used_tokens(input_lengths, target_lengths, config)
-        self._kept, self._inputs, self._targets = used
-        self._task_ids = task_ids
-        self._config = config
-        self._first_iterations = [0]  # of every epoch whose number of batches is known
-        self._recent: dict[int, _Epoch] = {}
+        self._inputs, self._targets, self._task_ids = used.inputs, used.targets, task_ids
+        self._batches = batches
+        self._first_iterations = [0]  # of every block whose predecessor is known
+        self._recent: dict[int, Block] = {}
         self._lock = threading.Lock()
 
     def iteration(self, k: int) -> list[Sample]:
-        """The samples of global batch k >= 0, in the order in which they were drawn."""
+        """The samples of global batch k >= 0, in the order in which they were drawn.
+
+        Raises:
+            InputError: The batches end before, as all datasets of a mixture may.
+        """
         if k < 0:
             raise ValueError(f"iterations count from 0, got {k}")
         with self._lock:
-            number = self._epoch_of(k)
-            epoch = self._epoch(number)
+            self._find(k)
+            number = bisect_right(self._first_iterations, k) - 1
+            block = self._block(number)
             batch = k - self._first_iterations[number]
-        return [self._sample(i) for i in epoch.order[epoch.starts[batch] : epoch.starts[batch + 1]]]
+        start, end = block.starts[batch : batch + 2]
+        return [self._sample(i) for i in block.samples[start:end]]
 
     def first_below(self, n_samples: int, n_iterations: int) -> int | None:
         """The first of `n_iterations` iterations with fewer than `n_samples` samples, or None.
 
-        Goes through the epochs, unless the budget holds `n_samples` of the longest samples.
+        Goes through the blocks, unless all batches are known to have as many.
         """
-        longest = int((self._inputs + self._targets)[self._kept].max())
-        if n_samples * longest <= self._config.tokens_per_batch and n_samples <= len(self._kept):
+        if self._batches.has_at_least(n_samples):
             return None
         first, number = 0, 0
         while first < n_iterations:
             with self._lock:
-                counts = np.diff(self._epoch(number).starts)
+                counts = np.diff(self._block(number).starts)
+            if not counts.size:
+                break
             few = np.flatnonzero(counts < n_samples)
             if few.size and first + few[0] < n_iterations:
                 return int(first + few[0])
             first, number = first + len(counts), number + 1
         return None
 
-    def _epoch_of(self, k: int) -> int:
-        while k >= self._first_iterations[-1]:
-            newest = len(self._first_iterations) - 1
-            n_batches = self._epoch(newest).n_batches
-            self._first_iterations.append(self._first_iterations[-1] + n_batches)
-        return bisect_right(self._first_iterations, k) - 1
+    def iterations_of_epochs(self, epochs: float) -> int:
+        """Number of iterations in which training visits the samples `epochs` times.
 
-    def _epoch(self, number: int) -> _Epoch:
+        A part of an epoch is as large a part of its batches, rounded up. An epoch of a mixture is
+        as many samples as its datasets have together.
+
+        Raises:
+            InputError: The batches end before, as all datasets of a mixture may.
+        """
+        if n_samples := self._batches.samples_of_epoch:
+            each = np.ones_like(self._inputs)
+            return self._iterations_until(_rounded_up(epochs * n_samples), each, 2**62)
+        whole = int(epochs)
+        with self._lock:
+            while len(self._first_iterations) <= whole:
+                self._find(self._first_iterations[-1])
+            part = (epochs - whole) * self._block(whole).n_batches
+        return self._first_iterations[whole] + _rounded_up(part)
+
+    def iterations_of_tokens(self, tokens: int, most: int) -> int:
+        """Least number of iterations whose samples have `tokens` tokens, but at most `most`.
+
+        Raises:
+            InputError: The batches end before, as all datasets of a mixture may.
+        """
+        return self._iterations_until(tokens, self._inputs + self._targets, most)
+
+    def _iterations_until(self, total: int, amounts: Tokens, most: int) -> int:
+        """Least number of iterations whose samples have a total amount, but at most `most`."""
+        n, number = 0, 0
+        while n < most:
+            with self._lock:
+                self._find(n)
+                block = self._block(number)
+            reached = np.cumsum(amounts[block.samples])[np.array(block.starts[1:]) - 1]
+            if reached[-1] >= total:
+                return min(most, n + int(np.searchsorted(reached, total)) + 1)
+            n, number, total = n + block.n_batches, number + 1, total - int(reached[-1])
+        return most
+
+    def _find(self, k: int) -> None:
+        """Goes through the blocks to the one with iteration k."""
+        while k >= (n_known := self._first_iterations[-1]):
+            n_batches = self._block(len(self._first_iterations) - 1).n_batches
+            if not n_batches:
+                raise InputError(
+                    f"data.mixture: after {n_known:,} iterations all datasets have reached their "
+                    "limit of epochs, so that there is no further batch; train for at most as many "
+                    "iterations (training.iterations), or allow more epochs"
+                )
+            self._first_iterations.append(n_known + n_batches)
+
+    def _block(self, number: int) -> Block:
         if number not in self._recent:
-            # Two epochs: planners may be a few iterations ahead of the executor, in the next one.
+            # Two blocks: planners may be a few iterations ahead of the executor, in the next one.
             while len(self._recent) >= 2:
                 del self._recent[next(iter(self._recent))]
-            order = self._kept[_order(len(self._kept), self._config.seed, number)]
-            lengths = (self._inputs + self._targets)[order]
-            self._recent[number] = _Epoch(order, _starts(lengths, self._config.tokens_per_batch))
+            self._recent[number] = self._batches.block(number)
         return self._recent[number]
 
     def _sample(self, sample_id: int) -> Sample:
@@ -124,27 +148,6 @@ class TokenBudgetSampler:
         )
 
 
-def _order(n_samples: int, seed: int, epoch: int) -> Tokens:
-    """A random permutation that depends on nothing but its arguments.
-
-    A `SeedSequence` joins the 32-bit words of its numbers without marking where one ends. The
-    seed's upper word goes last, so that no two pairs of seed and epoch have the same words.
-
-    It sorts raw random words, because NumPy keeps bit streams the same between versions but not
-    the result of `Generator.permutation`.
-    """
-    entropy = np.random.SeedSequence([seed % 2**32, epoch, seed // 2**32])
-    words = np.random.Philox(entropy).random_raw(n_samples)
-    order: Tokens = np.argsort(words, kind="stable").astype(np.int64)
-    return order
-
-
-def _starts(lengths: Tokens, budget: int) -> list[int]:
-    """Index in `lengths` where each batch starts, and where the last batch that counts ends."""
-    ends = np.concatenate(([0], np.cumsum(lengths)))
-    starts = [0]
-    while starts[-1] < len(lengths):
-        limit = ends[starts[-1]] + budget
-        starts.append(int(np.searchsorted(ends, limit, side="right")) - 1)
-    last_is_full = ends[-1] - ends[starts[-2]] == budget
-    return starts if last_is_full or len(starts) == 2 else starts[:-1]
+def _rounded_up(number: float) -> int:
+    """A number as written with decimals, rounded up: 0.1 of 10 is 1, whatever its last bit says."""
+    return math.ceil(round(number, 6))

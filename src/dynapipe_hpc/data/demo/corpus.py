@@ -9,6 +9,7 @@ from random import Random
 
 from dynapipe_hpc.data.demo import documents as demo_documents
 from dynapipe_hpc.data.demo import tasks as demo_tasks
+from dynapipe_hpc.data.demo.chats import CHAT, demo_chats
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.replacing import replacing
@@ -62,8 +63,12 @@ def _is_demo_corpus(path: Path) -> bool:
             first = json.loads(file.readline(MOST_LINE_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
-    fields = {"inputs", "targets", "task"}
-    return isinstance(first, dict) and first.keys() == fields and first["task"] in NAMES
+    match first:
+        case {"inputs": _, "targets": _, "task": name, **others}:
+            return not others and name in NAMES
+        case {"messages": _, "task": name, **others}:
+            return not others and name == CHAT
+    return False
 
 
 DEMO_CORPUS = FileKind("a demo corpus", _is_demo_corpus)
@@ -83,7 +88,9 @@ def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str
         yield {"inputs": inputs, "targets": targets, "task": family.name}
 
 
-def write_demo_corpus(path: Path, n_samples: int, seed: int, max_bytes: int) -> None:
+def write_demo_corpus(
+    path: Path, n_samples: int, seed: int, max_bytes: int, *, chat: bool = False
+) -> None:
     """Writes samples as JSONL; the file appears when it is complete.
 
     Args:
@@ -91,6 +98,7 @@ def write_demo_corpus(path: Path, n_samples: int, seed: int, max_bytes: int) -> 
         n_samples: Number of samples.
         seed: Seed of the corpus; each seed gives another one.
         max_bytes: Longest sample, in bytes of input, target and end of sequence.
+        chat: Whether to write conversations instead of tasks; all of these are short.
 
     Raises:
         InputError: `n_samples` or `max_bytes` is too small, or the folder does not exist.
@@ -100,7 +108,8 @@ def write_demo_corpus(path: Path, n_samples: int, seed: int, max_bytes: int) -> 
     if max_bytes < SMALLEST_MAX_BYTES:
         raise InputError(f"--max-bytes {max_bytes}: must be at least {SMALLEST_MAX_BYTES}")
     with replacing(path) as beside, beside.open("w", encoding="utf-8") as file:
-        for sample in demo_samples(n_samples, seed, max_bytes):
+        samples = demo_samples(n_samples, seed, max_bytes)
+        for sample in demo_chats(n_samples, seed) if chat else samples:
             file.write(json.dumps(sample) + "\n")
 
 

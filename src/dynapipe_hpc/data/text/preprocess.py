@@ -1,6 +1,7 @@
 """Preprocessing: turns JSONL text into a dataset, on every core and in constant memory."""
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,12 @@ from dynapipe_hpc.data.dataset.open_dataset import DATASET
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import check_output
 from dynapipe_hpc.data.replacing import remove_left_over
+from dynapipe_hpc.data.text.open_lines import STDIN, can_be_cut
+from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import shard_folder
 from dynapipe_hpc.data.text.text_part import TextPart, read_blocks
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines
 from dynapipe_hpc.data.text.tokenize_pool import TokenizePool, open_pool
-from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ OnProgress = Callable[[PreprocessTotals], None]
 def preprocess(
     sources: Sequence[Path],
     output: Path,
-    tokenizer: Tokenizer,
+    recipe: Recipe,
     options: PreprocessOptions,
     on_progress: OnProgress = lambda _: None,
 ) -> PreprocessTotals:
@@ -91,9 +93,9 @@ def preprocess(
     time. The samples do not depend on the number of worker processes.
 
     Args:
-        sources: JSONL files of objects with `inputs`, `targets` and, optionally, `task`.
+        sources: Files of records, as `Recipe` takes them; `-` for standard input.
         output: The dataset to write. It appears when it is complete.
-        tokenizer: Tokenizer of inputs and targets.
+        recipe: Recipe of inputs and targets.
         options: Treatment of bad lines and an existing output, and number of processes.
         on_progress: Function called after every block.
 
@@ -114,8 +116,8 @@ def preprocess(
     n_workers = options.n_workers or len(os.sched_getaffinity(0))
     parts = [TextPart(source) for source in sources]
     with (
-        DatasetWriter.create(output, header_of(tokenizer, sources)) as writer,
-        open_pool(tokenizer, n_workers) as pool,
+        DatasetWriter.create(output, header_of(recipe, sources)) as writer,
+        open_pool(recipe, n_workers) as pool,
     ):
         totals = write_parts(writer, parts, pool, options.skip_bad, on_progress)
         _check_not_empty(totals, sources)
@@ -147,31 +149,39 @@ def write_parts(
     return totals
 
 
-def header_of(tokenizer: Tokenizer, sources: Sequence[Path]) -> DatasetHeader:
+def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
     """The header of a dataset, which names its tokenizer and sources."""
+    tokenizer = recipe.tokenizer
     return DatasetHeader(
         tokenizer.name,
         tokenizer.sha256,
         tokenizer.vocab_size,
         tokenizer.eos_id,
+        tokenizer.start_id,
         tuple(str(source) for source in sources),
         special_tokens=tokenizer.special_tokens,
     )
 
 
-def total_bytes(sources: Sequence[Path]) -> int:
-    """Total size of the sources in bytes.
+def total_bytes(sources: Sequence[Path]) -> int | None:
+    """Bytes of text in all sources; None if that is unknown, as of a pipe or compressed text.
 
     Raises:
         InputError: A source is missing.
     """
-    sizes = []
-    for source in sources:
-        try:
-            sizes.append(source.stat().st_size)
-        except OSError as error:
-            raise InputError(f"{source}: cannot be read: {error.strerror}") from None
-    return sum(sizes)
+    sizes = [_text_bytes(source) for source in sources]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _text_bytes(source: Path) -> int | None:
+    if source == STDIN:
+        return None
+    try:
+        found = source.stat()
+        return found.st_size if stat.S_ISREG(found.st_mode) and can_be_cut(source) else None
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read: {error.strerror}") from None
 
 
 def _check_not_empty(totals: PreprocessTotals, sources: Sequence[Path]) -> None:

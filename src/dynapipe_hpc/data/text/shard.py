@@ -10,11 +10,13 @@ from pathlib import Path
 
 from dynapipe_hpc.data.dataset.dataset_header import SCHEMA_VERSION
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.open_lines import STDIN, can_be_cut
+from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import TextPart, cut
-from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 LEAST_PART_BYTES = 8 << 20
 MOST_PARTS = 1024
+_ALONE = "run dynapipe-hpc preprocess without mpiexec or srun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def shard_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.shards")
 
 
-def lay_out_shards(sources: Sequence[Path], tokenizer: Tokenizer, skip_bad: bool) -> list[Shard]:
+def lay_out_shards(sources: Sequence[Path], recipe: Recipe, skip_bad: bool) -> list[Shard]:
     """Cuts the sources into shards, in their order.
 
     Every source makes at least one shard, and a large one makes several, so that the shards of all
@@ -68,17 +70,11 @@ def lay_out_shards(sources: Sequence[Path], tokenizer: Tokenizer, skip_bad: bool
     """
     stamps = [_stamp(source) for source in sources]
     part_bytes = max(LEAST_PART_BYTES, sum(n_bytes for n_bytes, _ in stamps) // MOST_PARTS)
-    settings = [
-        SCHEMA_VERSION,
-        tokenizer.sha256,
-        tokenizer.eos_id,
-        tokenizer.special_tokens,
-        skip_bad,
-    ]
+    settings = [SCHEMA_VERSION, *recipe.settings, skip_bad]
     return [
         _shard(part, stamp, settings)
         for source, stamp in zip(sources, stamps, strict=True)
-        for part in cut(source, stamp[0], part_bytes)
+        for part in _parts(source, stamp[0], part_bytes)
     ]
 
 
@@ -93,6 +89,14 @@ def share_out(shards: Sequence[Shard], n_ranks: int) -> list[list[Shard]]:
     return shares
 
 
+def _parts(source: Path, n_bytes: int, part_bytes: int) -> list[TextPart]:
+    """Parts of a source; compressed text and tables are one part, however large."""
+    try:
+        return cut(source, n_bytes, part_bytes) if can_be_cut(source) else [TextPart(source)]
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read: {error.strerror}") from None
+
+
 def _shard(part: TextPart, stamp: tuple[int, int], settings: list[object]) -> Shard:
     start, end = part.start, stamp[0] if part.end is None else part.end
     facts = [os.fsencode(part.path.resolve()).hex(), stamp, start, end, settings]
@@ -101,13 +105,12 @@ def _shard(part: TextPart, stamp: tuple[int, int], settings: list[object]) -> Sh
 
 
 def _stamp(source: Path) -> tuple[int, int]:
+    if source == STDIN:
+        raise InputError(f"standard input: ranks cannot share it; {_ALONE}")
     try:
         found = source.stat()
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(found.st_mode):
-        raise InputError(
-            f"{source}: not a regular file, so ranks cannot share it; run dynapipe-hpc preprocess "
-            "without mpiexec or srun"
-        )
+        raise InputError(f"{source}: not a regular file, so ranks cannot share it; {_ALONE}")
     return found.st_size, found.st_mtime_ns

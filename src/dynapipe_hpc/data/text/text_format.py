@@ -3,28 +3,25 @@
 import json
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.records import PairFields, RecordFormat, formats_of_record
 
-_TEXT = "convert it to JSON lines with the strings 'inputs' and 'targets'"
+_TEXT = "convert it to JSON lines"
 _UNPACK = "unpack it first"
 _SIGNATURES = {
-    b"\x1f\x8b": f"is compressed with gzip; {_UNPACK}",
-    b"\x28\xb5\x2f\xfd": f"is compressed with zstd; {_UNPACK}",
     b"BZh": f"is compressed with bzip2; {_UNPACK}",
     b"\xfd7zXZ": f"is compressed with xz; {_UNPACK}",
     b"PK\x03\x04": f"is a zip archive; {_UNPACK}",
-    b"PAR1": f"is a Parquet file; {_TEXT}",
     b"\x89HDF": f"is an HDF5 file; {_TEXT}",
     b"\xef\xbb\xbf": "begins with a byte-order mark (BOM); write it as UTF-8 without one",
     b"\xff\xfe": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
     b"\xfe\xff": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
     b"[": f"begins a JSON array; {_TEXT}, one object per line",
 }
-_RECORDS = {
-    "messages": "chat messages ('messages')",
-    "conversations": "chat messages ('conversations')",
-    "instruction": "Alpaca's fields ('instruction', 'input', 'output')",
-    "prompt": "prompts and completions ('prompt')",
-    "text": "plain text ('text')",
+_NAMES = {
+    RecordFormat.PAIRS: "inputs and targets",
+    RecordFormat.ALPACA: "Alpaca's fields ('instruction', 'output')",
+    RecordFormat.MESSAGES: "conversations ('messages')",
+    RecordFormat.TEXT: "plain text ('text')",
 }
 
 
@@ -32,11 +29,11 @@ class FormatError(InputError):
     """A file is of another format; the message names the format and the remedy."""
 
 
-def check_first_line(line: bytes) -> None:
-    """Recognizes well-known formats by the first line of a file.
+def check_first_line(line: bytes, expected: RecordFormat, fields: PairFields) -> None:
+    """Recognizes files of another format than expected by their first line.
 
     Raises:
-        FormatError: The file is of one of them.
+        FormatError: The file is of another format.
     """
     for signature, what in _SIGNATURES.items():
         if line.startswith(signature):
@@ -45,8 +42,14 @@ def check_first_line(line: bytes) -> None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return
-    if not isinstance(record, dict) or "inputs" in record or "targets" in record:
-        return
-    for field, what in _RECORDS.items():
-        if field in record:
-            raise FormatError(f"the file holds {what}; {_TEXT}")
+    found = formats_of_record(record, fields)
+    if found and expected not in found:
+        raise FormatError(
+            f"the file holds {_NAMES[found[0]]}, not {_NAMES[expected]}; say so: --format "
+            f"{found[0]}"
+        )
+    if not found and isinstance(record, dict) and "prompt" in record:
+        raise FormatError(
+            "the file holds prompts and completions ('prompt'); name the fields: --inputs-field "
+            "prompt --targets-field completion"
+        )

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.open_lines import LineFile, open_lines
 
 BLOCK_BYTES = 1 << 17
 LONGEST_LINE_BYTES = 1 << 24
@@ -92,20 +92,26 @@ def read_blocks(part: TextPart) -> Iterator[Lines]:
 
 
 def _lines(part: TextPart) -> Iterator[bytes]:
-    offset = part.start
-    with part.path.open("rb") as file:
-        if part.start:
-            file.seek(part.start - 1)  # the line end before, if a line begins at `start`
-            offset += _next_line(file)[1] - 1
-        while part.end is None or offset < part.end:
-            line, n_bytes = _next_line(file)
-            if not line:
-                return
-            offset += n_bytes
-            yield line
+    if part.start == 0:
+        with open_lines(part.path) as file:
+            yield from _lines_until(file, 0, part.end)
+        return
+    with part.path.open("rb") as text:
+        text.seek(part.start - 1)  # the line end before, if a line begins at `start`
+        n_before = _next_line(text)[1] - 1
+        yield from _lines_until(text, part.start + n_before, part.end)
 
 
-def _next_line(file: BinaryIO) -> tuple[bytes, int]:
+def _lines_until(file: LineFile, offset: int, end: int | None) -> Iterator[bytes]:
+    while end is None or offset < end:
+        line, n_bytes = _next_line(file)
+        if not line:
+            return
+        offset += n_bytes
+        yield line
+
+
+def _next_line(file: LineFile) -> tuple[bytes, int]:
     """A line and its size in bytes; only the start of a line too long for memory."""
     line = rest = file.readline(LONGEST_LINE_BYTES + 1)
     n_bytes = len(line)

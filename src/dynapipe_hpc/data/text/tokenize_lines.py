@@ -1,19 +1,20 @@
 """Tokenizing of JSON lines into a block of samples; runs in worker processes."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.spans import Span
+from dynapipe_hpc.data.text.chat_template import Rendered
+from dynapipe_hpc.data.text.recipe import Recipe
+from dynapipe_hpc.data.text.records import Conversation, Pair, kind_of, sample_of, task_of
 from dynapipe_hpc.data.text.text_format import FormatError, check_first_line
 from dynapipe_hpc.data.text.text_part import LONGEST_LINE_BYTES, Lines, TextPart
+from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render
 from dynapipe_hpc.data.text.tokenizers import Tokenizer
 from dynapipe_hpc.data.token_block import TokenBlock
-
-DEFAULT_TASK = "default"
-MOST_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,41 +59,77 @@ class TokenizedLines:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    inputs: str
-    targets: str
+    """What is tokenized of a line: a pair as it is, or the text that a template made."""
+
+    number: int
     task: str
+    content: Pair | Rendered | Conversation
 
 
-def tokenize_lines(lines: Lines, tokenizer: Tokenizer) -> TokenizedLines:
-    """Tokenizes one sample per line and ends every target with the end-of-sequence token.
-
-    Args:
-        lines: JSON objects with the strings `inputs`, `targets` (not empty) and, optionally,
-            `task`.
-        tokenizer: Tokenizer of inputs and targets.
-    """
+def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
+    """Makes a sample of every line; targets of pairs end with the end-of-sequence token."""
     texts: list[_Text] = []
     bad: list[BadLine] = []
+
+    def leave_out(number: int, error: InputError) -> None:
+        bad.append(BadLine(lines.part, number, str(error), isinstance(error, FormatError)))
+
     for number, line in enumerate(lines.lines, start=lines.first):
         try:
             if number == 1 and lines.part.start == 0:
-                check_first_line(line)
-            texts.append(_parse(line))
+                check_first_line(line, recipe.format, recipe.fields)
+            texts.append(_text_of(number, _parse(line), recipe))
         except InputError as error:
-            is_format = isinstance(error, FormatError)
-            bad.append(BadLine(lines.part, number, str(error), is_format))
-    return TokenizedLines(_tokenize(texts, tokenizer), lines.n_bytes, tuple(bad))
+            leave_out(number, error)
+    samples: list[tuple[Sequence[int], Sequence[int], str]] = []
+    spans: list[list[Span]] = []
+    for text, sample in zip(texts, _tokenized(texts, recipe), strict=True):
+        if isinstance(sample, InputError):
+            leave_out(text.number, sample)
+            continue
+        samples.append((sample.inputs, sample.targets, text.task))
+        spans.append(sample.spans)
+    bad.sort(key=lambda line: line.number)
+    block = TokenBlock.of(samples, recipe.tokenizer.vocab_size, spans)
+    return TokenizedLines(block, lines.n_bytes, tuple(bad))
 
 
-def _tokenize(texts: Sequence[_Text], tokenizer: Tokenizer) -> TokenBlock:
-    inputs = tokenizer.encode([text.inputs for text in texts])
-    targets = tokenizer.encode([text.targets for text in texts])
-    ended = [[*tokens, tokenizer.eos_id] for tokens in targets]
-    tasks = [text.task for text in texts]
-    return TokenBlock.of(list(zip(inputs, ended, tasks, strict=True)), tokenizer.vocab_size)
+def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
+    sample, task = sample_of(record, recipe.format, recipe.fields), task_of(record)
+    if recipe.template is None:
+        return _Text(number, task, sample)
+    if isinstance(sample, Pair):
+        sample = sample.as_conversation()
+    return _Text(number, task, render(sample, recipe.template, recipe.tokenizer))
 
 
-def _parse(line: bytes) -> _Text:
+def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> list[ChatSample | InputError]:
+    """Samples of all texts, in order; of one that is no sample, the reason."""
+    tokenizer = recipe.tokenizer
+    if recipe.template is None:
+        pairs = [text.content for text in texts if isinstance(text.content, Pair)]
+        input_end = [] if tokenizer.input_end_id is None else [tokenizer.input_end_id]
+        inputs = tokenizer.encode([pair.inputs for pair in pairs])
+        targets = tokenizer.encode([pair.targets for pair in pairs])
+        return [
+            ChatSample([*ids, *input_end], [*answer, tokenizer.eos_id], [])
+            for ids, answer in zip(inputs, targets, strict=True)
+        ]
+    rendered = [text.content for text in texts if isinstance(text.content, Rendered)]
+    marked = tokenizer.encode_marked([r.text for r in rendered], [r.spans for r in rendered])
+    return [_chat_sample(ids, spans, tokenizer) for ids, spans in marked]
+
+
+def _chat_sample(
+    ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer
+) -> ChatSample | InputError:
+    try:
+        return chat_sample(ids, spans, tokenizer)
+    except InputError as error:
+        return error
+
+
+def _parse(line: bytes) -> dict[str, Any]:
     if len(line) > LONGEST_LINE_BYTES:
         raise InputError(f"longer than {LONGEST_LINE_BYTES:,} bytes")
     try:
@@ -104,47 +141,5 @@ def _parse(line: bytes) -> _Text:
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON ({error})") from None
     if not isinstance(record, dict):
-        raise InputError(f"not a JSON object but {_kind(record)}")
-    text = _Text(
-        _field(record, "inputs"), _field(record, "targets"), _field(record, "task", DEFAULT_TASK)
-    )
-    if not text.targets:
-        raise InputError("field 'targets' is empty, so there is nothing to learn")
-    if "\0" in text.task:
-        raise InputError("field 'task' holds a zero character, which a dataset cannot store")
-    return text
-
-
-def _field(record: dict[str, Any], name: str, default: str | None = None) -> str:
-    if name not in record and default is None:
-        raise InputError(f"field '{name}' is missing (found {_listed(record)})")
-    value = record.get(name, default)
-    if not isinstance(value, str):
-        raise InputError(f"field '{name}' is {_kind(value)}, not a string")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"field '{name}' holds half of a surrogate pair, not text") from None
-    return value
-
-
-def _listed(names: Collection[str]) -> str:
-    shown = ", ".join(map(quoted, islice(names, MOST_NAMES)))
-    more = len(names) - MOST_NAMES
-    return f"{shown}, {more} more" if more > 0 else shown or "no fields"
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+        raise InputError(f"not a JSON object but {kind_of(record)}")
+    return record

@@ -13,9 +13,9 @@ from multiprocessing import active_children, get_context, parent_process
 from typing import Protocol
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import Lines
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
-from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 
 class TokenizePool(Protocol):
@@ -26,7 +26,7 @@ class TokenizePool(Protocol):
 
 
 @contextmanager
-def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
+def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     """Starts the worker processes, and ends them when the block ends, even by an exception.
 
     With one worker, this process does the work itself: on one core two would only compete.
@@ -36,12 +36,12 @@ def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
     """
     if n_workers == 1:
         _tokenize_with_one_thread()
-        yield _ThisProcess(tokenizer)
+        yield _ThisProcess(recipe)
         return
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
     others = active_children()
-    executor = ProcessPoolExecutor(n_workers, context, _prepare, (tokenizer,))
+    executor = ProcessPoolExecutor(n_workers, context, _prepare, (recipe,))
     with _undisturbed():
         executor.submit(int)  # the first task starts all workers
     try:
@@ -60,10 +60,10 @@ def open_pool(tokenizer: Tokenizer, n_workers: int) -> Iterator[TokenizePool]:
 
 @dataclass(frozen=True, slots=True)
 class _ThisProcess:
-    tokenizer: Tokenizer
+    recipe: Recipe
 
     def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
-        return (tokenize_lines(lines, self.tokenizer) for lines in blocks)
+        return (tokenize_lines(lines, self.recipe) for lines in blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def _undisturbed() -> Iterator[None]:
 
 # The only state of a worker process, set when it starts: it would be slow to send the vocabulary
 # with each block.
-_tokenizer: list[Tokenizer] = []
+_recipe: list[Recipe] = []
 
 
-def _prepare(tokenizer: Tokenizer) -> None:
+def _prepare(recipe: Recipe) -> None:
     threading.Thread(target=_end_with_the_first_process, daemon=True).start()
     _tokenize_with_one_thread()
-    _tokenizer.append(tokenizer)
+    _recipe.append(recipe)
 
 
 def _tokenize_with_one_thread() -> None:
@@ -121,5 +121,5 @@ def _end_with_the_first_process() -> None:
 
 
 def _tokenize(lines: Lines) -> TokenizedLines:
-    [tokenizer] = _tokenizer
-    return tokenize_lines(lines, tokenizer)
+    [recipe] = _recipe
+    return tokenize_lines(lines, recipe)

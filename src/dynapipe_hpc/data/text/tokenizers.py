@@ -1,22 +1,24 @@
 """Tokenizers: from text to token ids."""
 
 import hashlib
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import tokenizers
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_input
+from dynapipe_hpc.data.spans import Span
+from dynapipe_hpc.data.text.default_ends import default_ends, token_text
+from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, explained
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
 """Well-known names of the end-of-sequence token, most likely first."""
+NO_TOKEN = "none"  # noqa: S105 (not a password)
+"""What names no token, where an option names one."""
+
+Marked = tuple[Sequence[int], list[Span]]
+"""Token ids of a text, and spans of them that are marked."""
 
 
 class Tokenizer(Protocol):
@@ -39,11 +41,39 @@ class Tokenizer(Protocol):
         """The token that ends every target."""
 
     @property
+    def start_id(self) -> int | None:
+        """The token that models read before every sample; None if samples begin with their own."""
+
+    @property
+    def input_end_id(self) -> int | None:
+        """The token that ends every input, as in a T5; None if inputs just end."""
+
+    @property
     def special_tokens(self) -> bool:
         """Whether text that spells the name of a special token becomes that token."""
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text, with no special tokens around them."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, without special tokens."""
+
+    def encode_marked(self, texts: Sequence[str], marked: Sequence[Sequence[Span]]) -> list[Marked]:
+        """Token ids of every text, whose special tokens count, and which of them are marked.
+
+        Args:
+            texts: The texts.
+            marked: Spans of characters of each text.
+
+        Returns:
+            Of each text its token ids, and for each span the tokens that hold its characters.
+        """
+
+    def special_in(self, text: str) -> str | None:
+        """The first special token that a text spells, or None."""
+
+    def without_start(self) -> Self:
+        """The same for samples that begin with a token of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +84,34 @@ class ByteTokenizer:
     sha256: str = hashlib.sha256(b"bytes").hexdigest()
     vocab_size: int = 257
     eos_id: int = 256
+    start_id: int | None = 256
+    input_end_id: int | None = None
     special_tokens: bool = False
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text."""
         return [text.encode() for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids; what is no UTF-8 is replaced."""
+        return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
+
+    def encode_marked(self, texts: Sequence[str], marked: Sequence[Sequence[Span]]) -> list[Marked]:
+        """See `Tokenizer`."""
+        return [
+            (
+                text.encode(),
+                [(len(text[:start].encode()), len(text[:end].encode())) for start, end in spans],
+            )
+            for text, spans in zip(texts, marked, strict=True)
+        ]
+
+    def special_in(self, _: str) -> None:
+        """See `Tokenizer`; there are none."""
+
+    def without_start(self) -> Self:
+        """See `Tokenizer`."""
+        return replace(self, start_id=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +123,22 @@ class VocabularyTokenizer:
         sha256: SHA-256 of the files' bytes, in the order in which they were named.
         vocab_size: Largest token id + 1, added tokens included.
         eos_id: Id of the token that ends every target.
+        start_id: Id of the token that models read before every sample; None for no such token.
+        input_end_id: Id of the token that ends every input; None for no such token.
         model: Tokenizer of the library, which neither truncates nor pads.
         special_tokens: Whether text that spells the name of a special token becomes that token.
+        special_texts: Names of the special tokens.
     """
 
     name: str
     sha256: str
     vocab_size: int
     eos_id: int
+    start_id: int | None
+    input_end_id: int | None
     model: tokenizers.Tokenizer
     special_tokens: bool
+    special_texts: tuple[str, ...]
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text.
@@ -87,92 +146,131 @@ class VocabularyTokenizer:
         Raises:
             InputError: The tokenizer refuses one.
         """
-        with _explained(f"{self.name}: cannot make tokens of the text"):
+        with explained(f"{self.name}: cannot make tokens of the text"):
             # Set each time, because it is not kept when sent to another process.
             self.model.encode_special_tokens = not self.special_tokens
             encoded = self.model.encode_batch_fast(texts, add_special_tokens=False)
         return [each.ids for each in encoded]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids, without special tokens."""
+        text: str = self.model.decode(ids, skip_special_tokens=True)
+        return text
 
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Turns whatever the library raises, even a Rust panic, into an `InputError`."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise InputError(f"{what}: {error}") from None
+    def encode_marked(self, texts: Sequence[str], marked: Sequence[Sequence[Span]]) -> list[Marked]:
+        """See `Tokenizer`.
+
+        Raises:
+            InputError: The tokenizer refuses a text.
+        """
+        with explained(f"{self.name}: cannot make tokens of the text"):
+            self.model.encode_special_tokens = False
+            encoded = self.model.encode_batch(texts, add_special_tokens=False)
+        return [
+            (each.ids, [_tokens_of(each, span) for span in spans])
+            for each, spans in zip(encoded, marked, strict=True)
+        ]
+
+    def special_in(self, text: str) -> str | None:
+        """See `Tokenizer`."""
+        return next((token for token in self.special_texts if token in text), None)
+
+    def without_start(self) -> Self:
+        """See `Tokenizer`."""
+        return replace(self, start_id=None)
 
 
 def load_tokenizer(
-    paths: Sequence[Path], end_token: str | None = None, *, special_tokens: bool = False
+    files: TokenizerFiles | None,
+    end_token: str | None = None,
+    *,
+    start_token: str | None = None,
+    input_end_token: str | None = None,
+    special_tokens: bool = False,
 ) -> Tokenizer:
     """Loads a tokenizer.
 
     Args:
-        paths: Empty for bytes; one Hugging Face `tokenizers` file; or the vocabulary (JSON)
-            and the merges (text) of a byte-level BPE like that of GPT-2.
+        files: The tokenizer's files; None for bytes.
         end_token: Text of the token that ends a sequence; by default a well-known one.
+        start_token: Text of the token that models read before every sample, or "none"; by default
+            the one that the tokenizer itself puts before text, see `default_ends`.
+        input_end_token: Text of the token that ends every input, or "none"; likewise.
         special_tokens: Whether text that spells the name of a special token becomes that token.
 
     Raises:
         InputError: A file is missing or of another kind, or no token is known to end a sequence.
     """
-    if not paths:
-        if end_token is not None:
-            raise InputError(f"--eos {end_token}: the byte tokenizer has an end token of its own")
-        if special_tokens:
-            raise InputError("--special-tokens: the byte tokenizer has none; leave it out")
-        return ByteTokenizer()
-    digest = hashlib.sha256(b"".join(read_input(path) for path in paths)).hexdigest()
-    name = " ".join(path.name for path in paths)
-    model = _load_model(paths)
+    if files is None:
+        return _bytes(end_token, start_token, input_end_token, special_tokens=special_tokens)
+    name, model = files.name, files.model
     ids = model.get_vocab()
+    if end_token is None:
+        end_token = token_text(files.config.get("eos_token"))
     end = _end(ids, name, end_token)
     # Files differ in whether they call it special.
     model.add_special_tokens([tokenizers.AddedToken(end, special=True, normalized=False)])
-    n_ids = max(ids.values()) + 1
-    return VocabularyTokenizer(name, digest, n_ids, ids[end], model, special_tokens)
-
-
-def _load_model(paths: Sequence[Path]) -> tokenizers.Tokenizer:
-    match paths:
-        case [path]:
-            model = _load_single_file(path)
-        case [vocabulary, merges]:
-            model = _load_byte_level_bpe(vocabulary, merges)
-        case _:
-            raise InputError(f"--tokenizer takes one file or two, got {len(paths)}")
-    # A tokenizer file may have both settings, from the model that it was saved with.
-    model.no_truncation()
-    model.no_padding()
-    return model
-
-
-def _load_single_file(path: Path) -> tokenizers.Tokenizer:
-    try:
-        content = json.loads(read_input(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a tokenizer file, which is JSON: {error}") from None
-    # A vocabulary may have a token of this name.
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise InputError(
-            f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, give its "
-            "merges.txt too: --tokenizer VOCAB.json --tokenizer MERGES.txt"
+    with explained(f"{name}: cannot make tokens of an empty text"):
+        ends = default_ends(model, ids[end], files.config)
+    start_id, input_end_id = (
+        default if named is None else _id_of(ids, name, option, named)
+        for option, named, default in (
+            ("--start", start_token, ends.start_id),
+            ("--inputs-end", input_end_token, ends.input_end_id),
         )
-    with _explained(f"{path}: cannot be loaded as a tokenizer"):
-        return tokenizers.Tokenizer.from_file(str(path))
+    )
+    n_ids = max(ids.values()) + 1
+    added = model.get_added_tokens_decoder().values()
+    return VocabularyTokenizer(
+        name,
+        files.sha256,
+        n_ids,
+        ids[end],
+        start_id,
+        input_end_id,
+        model,
+        special_tokens,
+        tuple(token.content for token in added if token.special),
+    )
 
 
-def _load_byte_level_bpe(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
-    files = f"{vocabulary}, {merges}"
-    with _explained(
-        f"{files}: not the vocabulary and the merges of a byte-level BPE, in this order"
-    ):
-        model = tokenizers.Tokenizer(BPE.from_file(str(vocabulary), str(merges)))
-    model.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    return model
+def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
+    """The tokens that hold the characters of a span; empty if none does."""
+    tokens = (encoded.char_to_token(at) for at in range(*span))
+    first = next((token for token in tokens if token is not None), None)
+    if first is None:
+        return 0, 0
+    back = (encoded.char_to_token(at) for at in reversed(range(*span)))
+    last = next(token for token in back if token is not None)
+    return first, last + 1
+
+
+def _bytes(
+    end_token: str | None,
+    start_token: str | None,
+    input_end_token: str | None,
+    *,
+    special_tokens: bool,
+) -> Tokenizer:
+    if end_token is not None:
+        raise InputError(f"--eos {end_token}: the byte tokenizer has an end token of its own")
+    if special_tokens:
+        raise InputError("--special-tokens: the byte tokenizer has none; leave it out")
+    for option, token in (("--start", start_token), ("--inputs-end", input_end_token)):
+        if token not in (None, NO_TOKEN):
+            raise InputError(
+                f"{option} {token}: the byte tokenizer has no such token; leave it out, or write "
+                f"{NO_TOKEN}"
+            )
+    return ByteTokenizer(start_id=None) if start_token == NO_TOKEN else ByteTokenizer()
+
+
+def _id_of(ids: dict[str, int], name: str, option: str, token: str) -> int | None:
+    if token == NO_TOKEN:
+        return None
+    if token not in ids:
+        raise InputError(f"{option} {token}: {name} has no such token; for none write {NO_TOKEN}")
+    return ids[token]
 
 
 def _end(ids: dict[str, int], name: str, end_token: str | None) -> str:

@@ -1,4 +1,4 @@
-"""One-sided MPI access, which carries the plans: correctness, latency and progress."""
+"""Memory through which plans travel: correctness, latency and progress."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,11 +7,14 @@ from statistics import median
 
 import numpy as np
 
+from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.job.host_memory import HostMemory
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.store.measure_progress import wait_for_quiet
+from dynapipe_hpc.store.memory import Memory
 from dynapipe_hpc.store.mpi_memory import MpiMemory
-from dynapipe_hpc.store.plan_store import PlanStoreError
 from dynapipe_hpc.store.progress import ProgressThread
 
 _BLOCK_BYTES = 65536
@@ -22,60 +25,56 @@ _TRIES = 2
 
 
 def look_at_access(case: Case) -> Iterator[Finding]:
-    """Tries one-sided access, as the plan store uses it, between all ranks (collective)."""
-    size = case.job.size
+    """Tries shared memory, and one-sided access between the first ranks of hosts (collective)."""
+    first_ranks = case.job.divide(int(case.on_host.is_first))
     try:
-        memory = MpiMemory(case.job.comm, 8 * size + _BLOCK_BYTES)
-    except PlanStoreError as error:
+        near = HostMemory(case.on_host.comm.Dup(), _BLOCK_BYTES)
+        yield from _exchange("within a host", case.on_host, near)
+        if case.on_host.is_first and first_ranks.size > 1:
+            yield from _between_hosts(first_ranks, near.part(0))
+    except RunError as error:
         yield Finding("memory", str(error), Level.PROBLEM)
         return
-    yield _correctness(case, memory)
-    yield from _latency(case, memory)
-    if size > 1:
-        for name, compute in (("beside matrix products", _multiply), ("beside Python", _count)):
-            yield _progress(case, memory, name, compute)
-    memory.close()
+    case.job.barrier()
+    near.close()
+    first_ranks.free()
 
 
-def _correctness(case: Case, memory: MpiMemory) -> Finding:
-    """Each rank writes a word to every rank and a block to itself, then reads all of them."""
-    rank, size = case.job.rank, case.job.size
-    memory.write(rank, 8 * size, _block(rank))
-    for owner in range(size):
-        memory.write_word(owner, 8 * rank, 1 + rank)
-    memory.wait_for_all()
-    words = [memory.read_word(rank, 8 * other) for other in range(size)]
-    wrong = [other for other in range(size) if words[other] != 1 + other]
-    wrong += [o for o in range(size) if memory.read(o, 8 * size, _BLOCK_BYTES) != _block(o)]
-    memory.wait_for_all()
-    if not wrong:
-        return Finding("correct", "all ranks wrote and read the memory of all")
-    return Finding(
-        "correct",
-        f"the bytes read from rank {wrong[0]} are not those written; use another MPI library, or "
-        "another of its one-sided components (Open MPI: OMPI_MCA_osc)",
-        Level.PROBLEM,
-    )
+def _between_hosts(first_ranks: Job, memory: memoryview) -> Iterator[Finding]:
+    far = MpiMemory(first_ranks.comm.Dup(), memory)
+    yield from _exchange("between hosts", first_ranks, far)
+    for name, compute in (("beside matrix products", _multiply), ("beside Python", _count)):
+        yield _progress(first_ranks, far, name, compute)
+    far.close()
+
+
+def _exchange(subject: str, job: Job, memory: Memory) -> Iterator[Finding]:
+    """Each rank writes a block to the next rank and reads it back; that one finds it."""
+    rank, to = job.rank, (job.rank + 1) % job.size
+    job.barrier()
+    memory.write(to, 0, _block(rank))
+    block = partial(memory.read, to, 0, _BLOCK_BYTES)
+    right = block() == _block(rank)
+    job.barrier()
+    right &= memory.read(rank, 0, _BLOCK_BYTES) == _block((rank - 1) % job.size)
+    own_us = _median_us(partial(memory.read, to, 0, 8)), _median_us(block)
+    word_us, block_us = job.largest(own_us)
+    n_wrong = sum(job.numbers_of_all(int(not right)))
+    if n_wrong:
+        yield Finding(
+            subject,
+            f"{n_wrong} ranks find other bytes than were written; use another MPI library, or "
+            "another of its one-sided components (Open MPI: OMPI_MCA_osc)",
+            Level.PROBLEM,
+        )
+    elif job.is_first:
+        yield Finding(
+            subject, f"all bytes arrive; a word in {_time(word_us)}, 64 KiB in {_time(block_us)}"
+        )
 
 
 def _block(rank: int) -> bytes:
     return np.random.default_rng(rank).bytes(_BLOCK_BYTES)
-
-
-def _latency(case: Case, memory: MpiMemory) -> Iterator[Finding]:
-    """Latency to the next rank on this host and to the next on another; owners wait inside MPI."""
-    near = set(case.ranks_of_host) - {case.job.rank}
-    far = set(range(case.job.size)) - near - {case.job.rank}
-    for name, owners in (("within a host", near), ("between hosts", far)):
-        owner = min(owners, key=lambda o: (o - case.job.rank) % case.job.size, default=None)
-        own_us = [0.0, 0.0]
-        if owner is not None:
-            block = partial(memory.read, owner, 8 * case.job.size, _BLOCK_BYTES)
-            own_us = [_median_us(partial(memory.read_word, owner, 0)), _median_us(block)]
-        memory.wait_for_all()
-        word, block_us = (max(case.job.numbers_of_all(int(1e3 * us))) / 1e3 for us in own_us)
-        if word:
-            yield Finding(name, f"a word in {_time(word)}, 64 KiB in {_time(block_us)}")
 
 
 def _time(us: float) -> str:
@@ -91,13 +90,13 @@ def _median_us(access: Callable[[], object]) -> float:
     return 1e6 * median(times_s)
 
 
-def _progress(case: Case, memory: MpiMemory, name: str, compute: Callable[[], object]) -> Finding:
+def _progress(job: Job, memory: MpiMemory, name: str, compute: Callable[[], object]) -> Finding:
     """Progress of one-sided access to the first rank while that computes."""
-    alone_ms = _waited_ms(case, memory, compute)
+    alone_ms = _waited_ms(job, memory, compute)
     if alone_ms < _LATE_MS:
         return Finding(name, f"answered in {alone_ms:.2g} ms")
-    helper = ProgressThread(memory.enter_mpi) if case.job.is_first else None
-    helped_ms = _waited_ms(case, memory, compute)
+    helper = ProgressThread(memory.enter_mpi) if job.is_first else None
+    helped_ms = _waited_ms(job, memory, compute)
     if helper is not None:
         helper.stop()
     text = f"no answer in {1e3 * _BUSY_S:.0f} ms; with a progress thread in {helped_ms:.2g} ms"
@@ -111,14 +110,14 @@ def _progress(case: Case, memory: MpiMemory, name: str, compute: Callable[[], ob
     )
 
 
-def _waited_ms(case: Case, memory: MpiMemory, compute: Callable[[], object]) -> float:
+def _waited_ms(job: Job, memory: MpiMemory, compute: Callable[[], object]) -> float:
     """The shorter of two waiting times, as the machine may be busy."""
 
     def access(owner: int) -> None:
-        memory.read_word(owner, 0)
-        memory.read(owner, 8 * case.job.size, _BLOCK_BYTES)
+        memory.read(owner, 0, _BLOCK_BYTES)
+        memory.write(owner, 0, bytes(8))
 
-    return min(wait_for_quiet(case.job.comm, 0, access, compute) for _ in range(_TRIES))
+    return min(wait_for_quiet(job.comm, 0, access, compute) for _ in range(_TRIES))
 
 
 def _multiply() -> None:

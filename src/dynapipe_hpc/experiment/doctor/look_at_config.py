@@ -37,7 +37,7 @@ def look_at_config(case: Case) -> Iterator[Finding]:
         yield from _circumstances(files, n_ranks)
         if halves := describe_halves(files.costs, files.config):
             yield Finding("split passes", halves)
-    if _is_problem(found["dataset"]) or _is_problem(found["costs"]):
+    if any(_is_problem(found[name]) for name in ("iterations", "dataset", "evaluation", "costs")):
         return
     experiment = open_experiment(files)
     memory = list(_memory(experiment, files.rows))

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.resume import (
     ResumePoint,
     facts_of_run,
@@ -37,7 +37,7 @@ def look_at_earlier_run(case: Case) -> Iterator[Finding]:
         facts = together(case.job, partial(_facts, files))
         folder = CheckpointFolder(output / "checkpoints", files.config.checkpoint)
         point = newest_undamaged(case.job, folder, facts)
-        found = list(_described(output, files.config, point)) if case.job.is_first else []
+        found = list(_described(output, files, point)) if case.job.is_first else []
     except (InputError, OSError) as error:
         found = [Finding("start", str(error), Level.PROBLEM)] if case.job.is_first else []
     yield from found
@@ -55,18 +55,24 @@ def _facts(files: ExperimentFiles) -> Facts:
 
 
 def _described(
-    output: Path, config: ExperimentConfig, point: ResumePoint | None
+    output: Path, files: ExperimentFiles, point: ResumePoint | None
 ) -> Iterator[Finding]:
     if point is None:
-        RunFolder.check_new(output, n_repeatable(output, config))
+        RunFolder.check_new(output, n_repeatable(output, files.config))
         yield Finding("start", f"{output}: a new run starts here: there is none to continue")
         return
     for problem in point.damaged.values():
         yield Finding("left out", problem, Level.WARNING)
-    n_done = point.description.n_done
-    if n_done >= config.training.iterations:
-        text = f"all {config.training.iterations} iterations are done; a run would end immediately"
-        yield Finding("start", f"{output}: {text}")
+    n_done, n_iterations = point.description.n_done, files.training.n_iterations
+    table = files.config.evaluation
+    history = LossHistory.read(output, table, n_done) if table else None
+    if is_complete(n_done, n_iterations, history):
+        done = (
+            f"training has ended early: {history.describe()}"
+            if history and history.is_over
+            else f"all {n_iterations} iterations are done"
+        )
+        yield Finding("start", f"{output}: {done}; a run would end immediately")
         return
     RunFolder.check_resumable(output)
     yield Finding("start", f"{output}: continues after {n_done} iterations")

@@ -81,9 +81,8 @@ def _store_bytes(case: Case, ranks: list[int]) -> int:
     """Memory that the plan store of a run allocates on this host."""
     store = case.config.store if case.config else StoreConfig()
     n_ranks = case.config.cluster.n_ranks if case.config else case.job.size
-    turns = Turns(n_ranks, store.look_ahead)
-    ring_bytes = RingLayout(turns.n_entries, store.plan_bytes).ring_bytes
-    return len(set(turns.planners) & set(ranks)) * n_ranks * ring_bytes
+    capacity = Turns(n_ranks, store.look_ahead).capacity
+    return RingLayout(len(ranks), capacity, store.plan_bytes).ring_bytes
 
 
 def _leftovers(host: str) -> Iterator[Finding]:

@@ -18,12 +18,6 @@ from dynapipe_hpc.job.open_mpi.settings import (
 from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.job.world import MPI, STARTED
 
-_THREADS = {
-    MPI.THREAD_SINGLE: "single",
-    MPI.THREAD_FUNNELED: "funneled",
-    MPI.THREAD_SERIALIZED: "serialized",
-    MPI.THREAD_MULTIPLE: "multiple",
-}
 _INFINIBAND = Path("/sys/class/infiniband")
 _SLURM_FACTS = {
     "tasks": "SLURM_NTASKS",
@@ -84,7 +78,7 @@ def _slurm(case: Case) -> Finding:
 
 
 def look_at_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
-    """Vendor, version, ABI and thread level of the MPI library."""
+    """Vendor, version and ABI of the MPI library."""
     yield Finding("library", library_name(MPI.Get_library_version()))
     major, minor = MPI.Get_version()
     yield Finding("standard", f"MPI {major}.{minor}")
@@ -92,16 +86,6 @@ def look_at_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
     own = f"the library's own, through {MPI.__file__.rpartition('/')[2].partition('.cpython')[0]}"
     yield Finding("ABI", own if abi[0] < 0 else f"MPI standard ABI {abi[0]}.{abi[1]}")
     yield from _ucx()
-    level = MPI.Query_thread()
-    if level == MPI.THREAD_MULTIPLE:
-        yield Finding("threads", _THREADS[level])
-        return
-    yield Finding(
-        "threads",
-        f"{_THREADS[level]}, but planning beside execution needs 'multiple'; set "
-        "MPI4PY_RC_THREAD_LEVEL=multiple or use another MPI library",
-        Level.PROBLEM,
-    )
 
 
 def _ucx() -> Iterator[Finding]:

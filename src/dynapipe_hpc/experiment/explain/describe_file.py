@@ -44,13 +44,14 @@ def describe_file(path: Path) -> str:
 
 
 def describe_for(config: ExperimentConfig, path: Path) -> str:
-    """Describes how a dataset or a cost table suits an experiment.
+    """Describes how a dataset (or the mixture with it) or a cost table suits an experiment.
 
     Raises:
         InputError: The file cannot be used for the experiment.
     """
     if format_of(path) != profile_file.FORMAT:
-        data = config.data.model_copy(update={"dataset": str(path)})
+        is_mixed = config.data.mixture and path in map(Path, config.data.paths)
+        data = config.data if is_mixed else config.data.alone(str(path))
         files = ExperimentFiles(config.model_copy(update={"data": data}))
         return describe_room(open_experiment(files), files.rows)
     files = ExperimentFiles(with_cost_table(config, path))

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.planner.batch.longest_sample import Side, longest_row
 from dynapipe_hpc.planner.batch.row_length import RowLengths
@@ -12,7 +12,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 
 def describe_room(experiment: Experiment, rows: RowLengths) -> str:
-    """Number of samples that are cut, and the longest that fits, by mode of recomputation.
+    """Rates of a mixture, samples that are cut, and the longest that fits, by recomputation.
 
     Lengths are those of rows of one sample. For an encoder-decoder model: the longest input with
     the dataset's longest target, and the longest target with its longest input.
@@ -23,8 +23,8 @@ def describe_room(experiment: Experiment, rows: RowLengths) -> str:
     """
     cost = experiment.planner.cost.of_layout(experiment.config.planner.plainest_layout)
     room = _Room(experiment.config, cost, rows)
-    cut = describe_long(experiment.dataset, experiment.config.data)
-    return "\n".join([*cut, f"longest rows that fit, costs {cost.description}", *room.lines()])
+    data = describe_data(experiment, experiment.config.training.n_iterations)
+    return "\n".join([*data, f"longest rows that fit, costs {cost.description}", *room.lines()])
 
 
 class _Room:

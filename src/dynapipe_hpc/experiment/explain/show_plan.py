@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.explain_plan import (
     explain_choice,
@@ -36,10 +36,11 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
     """
     config, planner = experiment.config, experiment.planner
     warning = check_costs(experiment.costs, configured(config))
-    if iteration >= config.training.iterations:
+    n_iterations = config.training.n_iterations
+    if iteration >= n_iterations:
         raise InputError(
-            f"--iteration {iteration}: training.iterations is {config.training.iterations}; "
-            "iterations count from 0"
+            f"--iteration {iteration}: there are {n_iterations} iterations (training.iterations); "
+            "they count from 0"
         )
     samples = experiment.sampler.iteration(iteration)
     choice = planner.choose(samples)
@@ -50,7 +51,7 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
             f"costs {planner.cost.description}",
             *([f"warning: {warning}"] if warning else ()),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
-            *describe_long(experiment.dataset, config.data),
+            *describe_data(experiment, config.training.n_iterations),
             *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
             *(_explanation(experiment, choice, samples) if explain else ()),

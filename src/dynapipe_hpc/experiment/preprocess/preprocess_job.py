@@ -16,8 +16,8 @@ from dynapipe_hpc.data.text.preprocess import (
     PreprocessTotals,
     header_of,
 )
+from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import Shard, lay_out_shards, shard_folder, share_out
-from dynapipe_hpc.data.text.tokenizers import Tokenizer
 from dynapipe_hpc.experiment.preprocess.shard_maker import Made, OnShare, ShardMaker, workers_of
 from dynapipe_hpc.job.end_stopped import end_stopped
 from dynapipe_hpc.job.fail_together import fail_together
@@ -45,7 +45,7 @@ def preprocess_together(
     job: Job,
     sources: Sequence[Path],
     output: Path,
-    tokenizer: Tokenizer,
+    recipe: Recipe,
     options: PreprocessOptions,
     on_share: OnShare = lambda _: None,
 ) -> Preprocessed:
@@ -58,7 +58,7 @@ def preprocess_together(
         job: The ranks; all together.
         sources: JSONL files, as `preprocess` takes them.
         output: The index to write. It appears when all shards are complete; they are beside it.
-        tokenizer: The tokenizer, the same on all ranks.
+        recipe: How lines become samples, the same on all ranks.
         options: Options as for `preprocess`, with the number of worker processes per rank.
         on_share: Callback that takes the share of this rank's text that is done.
 
@@ -71,14 +71,14 @@ def preprocess_together(
             the first rank has said so.
     """
     with job.stop.observed():
-        return _preprocess(job, sources, output, tokenizer, options, on_share)
+        return _preprocess(job, sources, output, recipe, options, on_share)
 
 
 def _preprocess(
     job: Job,
     sources: Sequence[Path],
     output: Path,
-    tokenizer: Tokenizer,
+    recipe: Recipe,
     options: PreprocessOptions,
     on_share: OnShare,
 ) -> Preprocessed:
@@ -88,14 +88,14 @@ def _preprocess(
         if job.is_first:
             check_output(output, sources, DATASET, options.force)
             remove_left_over(output)
-            shards = lay_out_shards(sources, tokenizer, options.skip_bad)
+            shards = lay_out_shards(sources, recipe, options.skip_bad)
             _begin(folder)
     shards = job.broadcast(shards)
     distinct = list(dict.fromkeys(shards))  # a source may be named twice
     missing = _missing(job, folder, distinct)
     _stop_if_asked(job)
     mine = share_out(missing, job.size)[job.rank]
-    maker = ShardMaker(folder, tokenizer, options.skip_bad, workers_of(job, options.n_workers))
+    maker = ShardMaker(folder, recipe, options.skip_bad, workers_of(job, options.n_workers))
     with job.agreeing(), fail_together(job) as check_peers:
         made = maker.make(mine, check_peers, on_share)
     _stop_if_asked(job)
@@ -103,7 +103,7 @@ def _preprocess(
     n_samples = 0
     with job.agreeing():
         if job.is_first:
-            header = header_of(tokenizer, sources)
+            header = header_of(recipe, sources)
             write_index(output, header, [folder / shard.name for shard in shards])
             _remove(folder, keep={shard.name for shard in shards})
             with DatasetFile(output) as dataset:
@@ -114,8 +114,9 @@ def _preprocess(
 
 def _stop_if_asked(job: Job) -> None:
     """Stops all ranks or none, as a signal may reach only some of them, or not at once."""
-    if asked := job.largest(job.stop.asked):
-        raise SystemExit(end_stopped(job, asked))
+    [asked] = job.largest([job.stop.asked])
+    if asked:
+        raise SystemExit(end_stopped(job, int(asked)))
 
 
 def _begin(folder: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.text.preprocess import OnProgress, PreprocessTotals, header_of, write_parts
+from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import Shard
 from dynapipe_hpc.data.text.tokenize_pool import TokenizePool, open_pool
-from dynapipe_hpc.data.text.tokenizers import Tokenizer
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import STARTED
 
@@ -28,13 +28,13 @@ class ShardMaker:
 
     Attributes:
         folder: Folder of the shards.
-        tokenizer: The tokenizer.
+        recipe: How lines become samples.
         skip_bad: Whether to skip bad lines instead of stopping at the first.
         n_workers: Number of worker processes, which tokenize.
     """
 
     folder: Path
-    tokenizer: Tokenizer
+    recipe: Recipe
     skip_bad: bool
     n_workers: int
 
@@ -61,7 +61,7 @@ class ShardMaker:
             on_share(min(1.0, n_done / n_bytes))
 
         try:
-            with open_pool(self.tokenizer, self.n_workers) as pool:
+            with open_pool(self.recipe, self.n_workers) as pool:
                 for shard in shards:
                     made[shard.fingerprint] = self._make(shard, pool, on_progress)
         except RunError as error:
@@ -69,7 +69,7 @@ class ShardMaker:
         return made
 
     def _make(self, shard: Shard, pool: TokenizePool, on_progress: OnProgress) -> PreprocessTotals:
-        header = header_of(self.tokenizer, [shard.part.path])
+        header = header_of(self.recipe, [shard.part.path])
         with DatasetWriter.create(self.folder / shard.name, header) as writer:
             totals = write_parts(writer, [shard.part], pool, self.skip_bad, on_progress)
             shard.check_source()
@@ -87,4 +87,5 @@ def workers_of(job: Job, n_workers: int) -> int:
     cores = sorted(os.sched_getaffinity(0))
     host = job.on_this_host()
     n_sharing = host.broadcast(host.gather(cores)).count(cores)
+    host.free()
     return n_workers or max(1, min(STARTED.n_cores, len(cores) // n_sharing))

@@ -54,7 +54,7 @@ def stack_groups(
     """The groups of stacks to measure for a model."""
     is_packed = layout is Layout.PACKED
     rows = grid.packed() if is_packed else grid.microbatches()
-    if shape.architecture.layer_kinds == (LAYER,):
+    if LAYER in shape.architecture.layer_counts:
         return [StackGroup(LAYER, STACKS, rows)]
     pairs = grid.packed_pairs() if is_packed else grid.pairs()
     return [

@@ -23,9 +23,11 @@ from dynapipe_hpc.experiment.rank.channels import Channels
 from dynapipe_hpc.experiment.rank.devices import RankDevice, find_device
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.tied_weights import Tied, tied_weights
+from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, fingerprint_of
 from dynapipe_hpc.training.collectives import Collectives
-from dynapipe_hpc.training.optimizer import Optimizer, state_factor
+from dynapipe_hpc.training.config import N_AVERAGES
+from dynapipe_hpc.training.optimizer import Optimizer
 
 
 def profile(
@@ -107,7 +109,7 @@ def _without_layers(
         model=fingerprint_of(config.model),
         layers={},
         element_bytes=dtype.itemsize,
-        state_factor=state_factor(dtype),
+        state_factor=state_factor(dtype.itemsize, N_AVERAGES[config.training.optimizer]),
         update=update,
         link=link,
         provenance=_provenance(job, config, grid),

@@ -116,7 +116,7 @@ class Stack:
         self._dtype = dtype_of(config)
         self._tokens = tokens
         self._device = device
-        model = config.model.model_copy(update={"n_layers": DEEP_ENOUGH})
+        model = config.model.with_layers(DEEP_ENOUGH)
         self._module = family_of(model)(
             model,
             stack.layers(model),
@@ -243,9 +243,11 @@ def tokens_on_disk(sizes: Sequence[tuple[int, int]], vocab_size: int) -> Iterato
     texts = [[random.integers(0, vocab_size, n).tolist() for n in both] for both in sizes]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "samples.h5"
-        with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0)) as writer:
+        with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0, 0)) as writer:
             writer.append(TokenBlock.of([(i, t, "profile") for i, t in texts], vocab_size))
         with DatasetFile(path) as dataset:
             samples = [Sample(i, *both) for i, both in enumerate(sizes)]
             weights = token_weights(samples, "token")
-            yield IterationTokens(dict(enumerate(samples)), weights, dataset, dataset.eos_id)
+            by_id = dict(enumerate(samples))
+            # As in training, so that dropout is measured.
+            yield IterationTokens(by_id, weights, dataset, dataset.start_id, iteration=0)

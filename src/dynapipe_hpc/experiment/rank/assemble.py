@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.dataset.long_samples import reader_of
+from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -34,6 +34,9 @@ class Worker:
         state: State of training of these layers.
         channels: Channels to the other ranks.
         clock: Clock of the device.
+        collate: Function that arranges the tokens of a micro-batch for the stage.
+        reports_loss: Whether this rank knows the loss: it is on the last stage, of whose shards
+            it is the first.
     """
 
     loader: TokenLoader[Any]
@@ -41,6 +44,8 @@ class Worker:
     state: TrainingState
     channels: Channels
     clock: Clock[Any]
+    collate: Collate[Any]
+    reports_loss: bool
 
 
 def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
@@ -54,13 +59,17 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
     reader = reader_of(dataset, config.data)
-    loader = TokenLoader(reader, dataset.eos_id, weighting, collate)
+    predicts_inputs = not config.model.architecture.has_target_rows
+    trained = trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs)
+    loader = TokenLoader(reader, dataset.start_id, weighting, collate, trained)
     optimizer = build_optimizer(config, tied, module, channels.collectives)
     stage = ModuleStage(module, loader, optimizer)
     state = TrainingState(module, optimizer, channels.collectives)
     with job.agreeing():
         reserve_memory(on, config)
-    return Worker(loader, stage, state, channels, clock_of(on.device))
+    reports_loss = module.is_last and channels.collectives.shard == 0
+    clock = clock_of(on.device)
+    return Worker(loader, stage, state, channels, clock, collate, reports_loss)
 
 
 def connect(config: ExperimentConfig, tied: Tied, job: Job, on: RankDevice) -> Channels:

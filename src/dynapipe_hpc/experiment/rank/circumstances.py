@@ -18,6 +18,7 @@ def circumstances(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
         "processor": gpu or facts["processor"],
         "threads": str(config.training.threads),
         "dtype": config.training.dtype,
+        "optimizer": config.training.optimizer,
         "zero_stage": str(config.cluster.zero_stage),
         "sequence_parallel": str(config.cluster.sequence_parallel),
         "shard_sums": config.cluster.shard_sums,

@@ -52,6 +52,7 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     device = torch.device("cuda", device_index(on_host.rank, n_devices))
     torch.cuda.set_device(device)
     seen = on_host.numbers_of_all(_identity(device))
+    on_host.free()
     shares = job.numbers_of_all(len(seen) - len(set(seen)))
     return RankDevice(device, is_shared=any(shares))
 

@@ -47,7 +47,7 @@ class CheckpointTime:
                 "raise checkpoint.grace_s"
             )
         interval_s = self._config.every * iteration_s
-        if checkpoint_s > interval_s and not self._has_warned:
+        if 0 < interval_s < checkpoint_s and not self._has_warned:
             self._has_warned = True
             warn(
                 f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = "

@@ -84,15 +84,28 @@ class Checkpoints:
     @property
     def is_on(self) -> bool:
         """Whether checkpoints are configured."""
-        return self._config.every > 0 or self._config.last
+        return self._config.every > 0 or self._config.last or self._config.keep_best
 
-    def after_iteration(self, n_done: int) -> None:
-        """Begins a checkpoint if one is due; to be called when `n_done` iterations are done."""
+    def after_iteration(self, n_done: int, *, is_best: bool = False) -> None:
+        """Begins a checkpoint if one is due; to be called when `n_done` iterations are done.
+
+        Args:
+            n_done: Number of iterations done.
+            is_best: Whether an evaluation of this state found the lowest loss so far.
+        """
         pending = self._pending
         if pending and all(self._job.numbers_of_all(int(pending.outcome.done()))):
             self._conclude(pending)
-        if self._config.every and n_done % self._config.every == 0:
+        if is_best:
+            self.keep_as_best(n_done)
+        is_kept = is_best and self._config.keep_best
+        if is_kept or (self._config.every and n_done % self._config.every == 0):
             self._begin(n_done)
+
+    def keep_as_best(self, n_done: int) -> None:
+        """Keeps the checkpoint of the state with the lowest loss so far, if that is configured."""
+        if self._config.keep_best:
+            self._folder.best = n_done
 
     def save_now(self, n_done: int) -> None:
         """Returns when a checkpoint of this state is complete; does nothing if none are configured.

@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.verify_dataset import SamplesDifferError, verify_dataset
 from dynapipe_hpc.data.errors import InputError, RunError, escaped, printable
 
@@ -24,24 +25,24 @@ class DatasetCheck:
     time. It ends with this process, however that ends.
     """
 
-    def __init__(self, dataset: DatasetFile, *, wanted: bool = True) -> None:
+    def __init__(self, dataset: Dataset, *, wanted: bool = True) -> None:
         """Starts the comparison, or says why there is none.
 
         Args:
-            dataset: The dataset; the process opens it again.
+            dataset: The dataset, or those of a mixture; the process opens each again.
             wanted: Whether to compare it, if it has checksums (data.verify).
         """
-        self._path = dataset.path
+        self._paths = [file.path for file in dataset.files]
         self._is_closed = False
         self._process: subprocess.Popen[str] | None = None
         if not wanted:
             self._say("samples are not compared with their checksums (data.verify = false)")
             return
-        if not all(part.content_sha256 for part in dataset.parts):
+        if not all(part.content_sha256 for file in dataset.files for part in file.parts):
             self._say("there are no checksums to compare the samples with")
             return
         try:
-            self._process = _start(self._path)
+            self._process = _start(self._paths)
         except OSError as error:
             self._say_not_all(f"cannot start a process: {error.strerror}")
             return
@@ -65,7 +66,8 @@ class DatasetCheck:
             told = process.stdout.read()
             exit_code = process.wait()
         if exit_code == _DIFFERS:
-            raise RunError(f"data.dataset: {told}")
+            key = "data.dataset" if len(self._paths) == 1 else "data.mixture"
+            raise RunError(f"{key}: {told}")
         if exit_code == 0:
             self._say("all samples agree with their checksums")
             return
@@ -80,13 +82,14 @@ class DatasetCheck:
 
     def _say(self, what: str) -> None:
         # The line is written in one piece, as the training loop prints at the same time.
-        print(escaped(f"dataset {self._path}: {what}\n"), end="", flush=True)
+        names = ", ".join(map(str, self._paths))
+        print(escaped(f"dataset {names}: {what}\n"), end="", flush=True)
 
 
-def _start(path: Path) -> "subprocess.Popen[str]":
+def _start(paths: Sequence[Path]) -> "subprocess.Popen[str]":
     return subprocess.Popen(  # noqa: S603 - this program
         # -P: nothing is imported from the folder where the job was started.
-        [sys.executable, "-P", "-m", __name__, str(path)],
+        [sys.executable, "-P", "-m", __name__, *map(str, paths)],
         env={k: v for k, v in os.environ.items() if not k.startswith(_OF_RANKS)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -95,12 +98,13 @@ def _start(path: Path) -> "subprocess.Popen[str]":
     )
 
 
-def main(path: Path) -> int:
-    """Compares a dataset with its checksums, and prints what is wrong with it."""
+def main(paths: Sequence[Path]) -> int:
+    """Compares datasets with their checksums, and prints what is wrong with the first bad one."""
     os.nice(_LOWEST_PRIORITY)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        verify_dataset(path)
+        for path in paths:
+            verify_dataset(path)
     except InputError as error:
         print(printable(str(error)))
         # Training meets unreadable samples by itself and says where.
@@ -114,4 +118,4 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main([Path(path) for path in sys.argv[1:]]))

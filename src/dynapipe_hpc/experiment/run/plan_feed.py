@@ -96,7 +96,7 @@ class PlanFeed:
         data = self._store.take(iteration, self._rank, self._timeout_s)
         waited_ms = 1e3 * (time.perf_counter() - started_s)
         samples = self._sampler.iteration(iteration)
-        self._worker.loader.start_iteration(samples)
+        self._worker.loader.start_iteration(samples, iteration)
         # Looking costs as much as taking.
         plans_ahead = self._store.plans_ahead(self._rank) if n_ready is None else n_ready - 1
         return TakenPlan(data, decode(data), samples, waited_ms, plans_ahead)

@@ -1,15 +1,17 @@
-"""The record of an iteration, combined from the reports of all ranks."""
+"""Report of a rank on an iteration, and the record that the reports of all ranks make."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Self
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.schedule.outlier import Outlier
+from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationRecord
 
 
@@ -36,7 +38,10 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """The numbers about an iteration that each rank sends to the first.
+    """Numbers about an iteration, of one rank or, when combined, of all.
+
+    The shards of a stage execute the same plan in step, so the first of them counts for all where
+    numbers are added up.
 
     Attributes:
         iteration: Number of the iteration.
@@ -75,13 +80,18 @@ class RankReport:
     outlier_ms: float
 
     @classmethod
-    def of(cls, execution: Execution) -> Self:
-        """The numbers of an execution."""
+    def of(cls, execution: Execution, *, first_shard: bool) -> Self:
+        """The numbers of an execution.
+
+        Args:
+            execution: The execution.
+            first_shard: Whether the rank is the first tensor-parallel shard of its stage.
+        """
         plan, trace, outlier = execution.plan, execution.trace, execution.outlier
-        own = plan.microbatches if plan.stage == 0 else ()
+        own = plan.microbatches if plan.stage == 0 and first_shard else ()
         return cls(
             iteration=trace.iteration,
-            loss=trace.loss,
+            loss=trace.loss if first_shard else 0.0,
             gradient_norm=trace.gradient_norm,
             learning_rate=trace.learning_rate,
             n_microbatches=len(own),
@@ -97,43 +107,65 @@ class RankReport:
             outlier_ms=outlier.added_ms if outlier else 0.0,
         )
 
+    def combined(self, job: Job) -> tuple[Self, int]:
+        """Combines the reports of all ranks, which call this together.
+
+        Two all-reduces of a few numbers take as long whatever the number of ranks is, up to a
+        logarithm. One rank at most has planned the iteration and knows of an outlier.
+
+        Returns:
+            The report, in which numbers that all ranks know alike are this rank's; and the signal
+            that asked any of the ranks to stop, or 0.
+        """
+        loss, microbatches, padded_tokens, planning_ms = job.sums(
+            (self.loss, self.n_microbatches, self.padded_tokens, self.planning_ms)
+        )
+        predicted, measured, waited_ms, behind, sample, tokens, outlier_ms, asked = job.largest(
+            (
+                self.predicted_peak_bytes,
+                self.measured_peak_bytes,
+                self.waited_ms,
+                -self.plans_ahead,
+                self.outlier_sample,
+                self.outlier_tokens,
+                self.outlier_ms,
+                job.stop.asked,
+            )
+        )
+        of_all = replace(
+            self,
+            loss=loss,
+            n_microbatches=int(microbatches),
+            padded_tokens=int(padded_tokens),
+            predicted_peak_bytes=int(predicted),
+            measured_peak_bytes=int(measured),
+            waited_ms=waited_ms,
+            planning_ms=planning_ms,
+            plans_ahead=-int(behind),
+            outlier_sample=int(sample),
+            outlier_tokens=int(tokens),
+            outlier_ms=outlier_ms,
+        )
+        return of_all, int(asked)
+
 
 def _predicted_peak_bytes(plan: RankPlan, *, whole: bool) -> int:
     return peak_bytes(plan) - plan.memory.static if whole else stored_peak_bytes(plan)
 
 
-def record_of(
-    reports: Sequence[RankReport], n_shards: int, samples: Sequence[Sample], measured_ms: float
-) -> IterationRecord:
-    """Combines the reports of all ranks.
+def record_of(report: RankReport, samples: Sequence[Sample], measured_ms: float) -> IterationRecord:
+    """The record of an iteration.
 
     Args:
-        reports: Reports by rank.
-        n_shards: Tensor-parallel size: the shards of a stage report the same about their plan.
-        samples: The global batch.
+        report: Combined report of all ranks.
+        samples: Global batch.
         measured_ms: Measured time of the iteration, update included.
     """
-    first, per_plan = reports[0], reports[::n_shards]
-    planned = max(reports, key=lambda report: report.outlier_sample)
     return IterationRecord(
-        iteration=first.iteration,
-        loss=sum(report.loss for report in per_plan),
-        gradient_norm=first.gradient_norm,
-        learning_rate=first.learning_rate,
+        **asdict(report),
         n_samples=len(samples),
-        n_microbatches=sum(report.n_microbatches for report in per_plan),
         real_tokens=sum(sample.tokens for sample in samples),
-        padded_tokens=sum(report.padded_tokens for report in per_plan),
-        predicted_ms=first.predicted_ms,
         measured_ms=measured_ms,
-        predicted_peak_bytes=max(report.predicted_peak_bytes for report in reports),
-        measured_peak_bytes=max(report.measured_peak_bytes for report in reports),
-        planning_ms=sum(report.planning_ms for report in reports),
-        waited_ms=max(report.waited_ms for report in reports),
-        plans_ahead=min(report.plans_ahead for report in reports),
-        outlier_sample=planned.outlier_sample,
-        outlier_tokens=planned.outlier_tokens,
-        outlier_ms=planned.outlier_ms,
     )
 
 
@@ -154,4 +186,12 @@ def line_of(record: IterationRecord) -> str:
         f"padding efficiency {100 * record.real_tokens / record.padded_tokens:.1f} %, "
         f"predicted {record.predicted_ms:,.0f} ms, measured {record.measured_ms:,.0f} ms, "
         f"{record.plans_ahead} plans ahead{outlier}{skipped}"
+    )
+
+
+def line_of_evaluation(record: EvaluationRecord) -> str:
+    """One line for the log."""
+    return (
+        f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, perplexity "
+        f"{record.perplexity:,.4g}, {record.tokens:,} target tokens in {record.took_ms:,.0f} ms"
     )

@@ -8,21 +8,30 @@ from typing import TypeVar
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import are_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import say
+from dynapipe_hpc.plan.model_shape import OPTIONS
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.files import DamagedError, new_checksum
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
+from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
+from dynapipe_hpc.training.huggingface.origin import find_origin
 
 T = TypeVar("T")
-FIXED_TRAINING = ("seed", "dtype", "loss_weighting")
-_BEFORE = {"data.long_samples": "cut_targets"}
+FIXED_TRAINING = ("seed", "dtype", "loss_weighting", "optimizer")
+_BEFORE = {
+    "data.long_samples": "cut_targets",
+    "data.loss_on": "marked",
+    "evaluation.held_out": 0.0,
+    "training.optimizer": "adamw",
+    **dict.fromkeys(f"model.{n}" for n in OPTIONS),
+}
 """Values of facts that older checkpoints do not store, as their keys did not exist yet."""
 
 
@@ -41,9 +50,9 @@ class ResumePoint:
     damaged: Mapping[Path, str]
 
 
-def facts_of_run(config: ExperimentConfig, dataset: DatasetFile) -> Facts:
+def facts_of_run(config: ExperimentConfig, dataset: Dataset) -> Facts:
     """Facts of configuration and dataset that must not change when training continues."""
-    facts = {**facts_of(config), **_samples_of(dataset)}
+    facts = {**facts_of(config), **_samples_of(dataset), **_frozen_in(config)}
     if not are_long(dataset, config.data).any():
         del facts["data.long_samples"]  # without long samples it has no effect
     return facts
@@ -52,15 +61,23 @@ def facts_of_run(config: ExperimentConfig, dataset: DatasetFile) -> Facts:
 def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | None]:
     """Values that must not change when training continues, by key of the configuration.
 
-    Cluster, planner, number of iterations and optimizer settings may change.
+    Cluster, planner, number of iterations and optimizer settings may change; not the number of
+    shards if they draw weights that are frozen.
     """
     training = config.training.model_dump(mode="json")
-    data = config.data.model_dump(mode="json", exclude={"dataset", "verify"})
-    model = config.model.model_dump(mode="json", exclude={"layers_per_stage"})
+    data = config.data.model_dump(mode="json", exclude={"dataset", "mixture", "verify"})
+    for i, mixed in enumerate(config.data.mixture or ()):
+        data |= {f"mixture.{i}.weight": mixed.weight, f"mixture.{i}.epochs": mixed.epochs}
+    model = config.model.model_dump(mode="json", exclude={"layers_per_stage", "init_from"})
+    # Weights beside adapters are in no checkpoint, and other numbers of shards draw others.
+    draws = config.model.lora and config.model.init_from is None
+    drawn = {"cluster.n_shards": config.cluster.n_shards} if draws else {}
     return {
         **{f"data.{key}": value for key, value in data.items()},
         **{f"model.{key}": value for key, value in model.items()},
         **{f"training.{key}": training[key] for key in FIXED_TRAINING},
+        "evaluation.held_out": config.held_out,
+        **drawn,
     }
 
 
@@ -96,7 +113,7 @@ def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> Resume
     damaged: dict[Path, str] = {}
     for path in together(job, folder.complete):
         try:
-            description = together(job, partial(_check_share, path, job))
+            description = together(job, partial(check_share, path, job))
         except DamagedError as error:
             damaged[path] = str(error)
             continue
@@ -133,27 +150,42 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
 def n_repeatable(output: Path, config: ExperimentConfig) -> int:
     """Number of iterations that a run without a checkpoint may have and yet start over.
 
-    A run of the same experiment that writes checkpoints has one after at most twice
-    `checkpoint.every` iterations; one that ended earlier has nothing to continue from.
+    A run of the same experiment that writes checkpoints completes the first one before it begins
+    the second, after twice `checkpoint.every` iterations; until then it may have nothing to
+    continue from.
     """
     try:
         earlier = load_config(output / "config.toml")
     except InputError:
         return 0
-    same = facts_of(earlier) == facts_of(config) and earlier.data.dataset == config.data.dataset
+    same = facts_of(earlier) == facts_of(config) and earlier.data.paths == config.data.paths
     return 2 * earlier.checkpoint.every if same else 0
 
 
-def _samples_of(dataset: DatasetFile) -> Facts:
+def _samples_of(dataset: Dataset) -> Facts:
     """Fingerprint of a dataset: lengths and tasks of its samples, and its vocabulary."""
     found = new_checksum()
     for numbers in (dataset.input_lengths, dataset.target_lengths, dataset.task_ids):
         found.update(np.ascontiguousarray(numbers, np.int64).data)
     found.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
+    for file in dataset.files:
+        if file.start_id != file.eos_id:  # the only start token of older datasets
+            found.update(f"{file.start_id}".encode())
+    if len(dataset.spans.starts):
+        for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
+            found.update(np.ascontiguousarray(bounds, np.int64).data)
     return {"the hash of the samples of data.dataset": found.hexdigest()}
 
 
-def _check_share(path: Path, job: Job) -> Description:
+def _frozen_in(config: ExperimentConfig) -> Facts:
+    """Fingerprint of the weights beside adapters, which are in no checkpoint."""
+    if config.model.lora is None or config.model.init_from is None:
+        return {}
+    origin = find_origin(Path(config.model.init_from))
+    return {FACT: hash_of_weights(origin)}
+
+
+def check_share(path: Path, job: Job) -> Description:
     """Reads and checks this rank's share of the parts."""
     description = Description.read(path)
     for rank, checksum in enumerate(description.part_checksums):

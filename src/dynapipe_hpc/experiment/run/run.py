@@ -1,26 +1,32 @@
 """The run: every rank executes its plans and makes its share of the coming ones."""
 
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
-from dynapipe_hpc.data.dataset.long_samples import describe_long
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
+from dynapipe_hpc.experiment.run.evaluations import Evaluations
+from dynapipe_hpc.experiment.run.evaluator import Evaluator
 from dynapipe_hpc.experiment.run.locked import locked
+from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_resume_point
 from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.train import RankAtWork, train
+from dynapipe_hpc.experiment.run.warm_start import warm_start
 from dynapipe_hpc.experiment.watch.device_progress import DeviceProgress
 from dynapipe_hpc.experiment.watch.position import Position
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
@@ -29,6 +35,7 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import warn
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.schedule.outlier import Outlier
+from dynapipe_hpc.report.mixture_file import write_mixture
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlanStore
@@ -36,6 +43,7 @@ from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.read_parts import read_parts
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
 from dynapipe_hpc.training.learning_rate import describe_longer
 
 
@@ -74,11 +82,15 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     """Trains in a run folder that is locked; returns the signal that stopped the run, or 0."""
     config, dataset = experiment.config, experiment.dataset
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
-    facts = facts_of_run(config, dataset)
+    with job.agreeing():
+        facts = facts_of_run(config, dataset)
     point = find_resume_point(job, folder, facts)
     n_done = point.description.n_done if point else 0
-    if n_done >= config.training.iterations:
-        _say_complete(job, output, config.training)
+    history = _history(job, config, output, n_done)
+    if history and config.checkpoint.keep_best:
+        folder.best = history.best
+    if is_complete(n_done, config.training.n_iterations, history):
+        _say_complete(job, output, config.training, history)
         return 0
     with job.agreeing():
         on = find_device(job, config)
@@ -88,11 +100,19 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
             if job.is_first
             else None
         )
-    for line in describe_long(dataset, config.data) if job.is_first else ():
+        if job.is_first:
+            write_mixture(output, experiment.mixture)
+    told = describe_data(experiment, config.training.n_iterations)
+    for line in told if job.is_first else ():
         print(escaped(line), flush=True)
     worker = build_worker(experiment, job, on)
     if point:
         _restore(job, point, worker.state)
+    if config.model.init_from is not None:
+        warm_start(job, config, worker.state, output, resumed=point is not None)
+    with job.agreeing():
+        if job.is_first:
+            write_token_ids(output, config.model, dataset.start_id, dataset.eos_id)
     store = _open_store(job, config.store, n_done)
     watchdog = Watchdog(job, config)
     position = watchdog.position
@@ -102,6 +122,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     outliers: dict[int, Outlier] = {}
     with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
+            _closing_together(store, watchdog),
             _planning(experiment, store, job, n_done, outliers) as planning,
             closing(log) if log is not None else nullcontext(),
             _checking(job, experiment),
@@ -110,12 +131,26 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         ):
             feed = PlanFeed(store, job.rank, experiment.sampler, worker, config.store.timeout_s)
             rank = RankAtWork(job, config, worker, feed, planning, outliers, position, progress)
-            asked = train(rank, checkpoints, log, n_done)
-        # Not after an error: closing is collective, and other ranks may never reach it.
-        watchdog.close()
-        store.close()
+            evaluations = _evaluations(experiment, rank, history, log)
+            asked = train(rank, checkpoints, log, n_done, evaluations)
         worker.channels.close()
     return asked
+
+
+@contextmanager
+def _closing_together(store: PlanStore, watchdog: Watchdog) -> Iterator[None]:
+    """Closes both when all ranks leave the block together.
+
+    Not after an error: closing is collective, and other ranks may never reach it.
+    """
+    try:
+        yield
+    except SystemExit:  # of all ranks
+        watchdog.close()
+        store.close()
+        raise
+    watchdog.close()
+    store.close()
 
 
 def _restore(job: Job, point: ResumePoint, state: TrainingState) -> None:
@@ -139,13 +174,39 @@ def _progress(worker: Worker, position: Position) -> AbstractContextManager[Prog
     return DeviceProgress(position, worker.clock.has_passed)
 
 
-def _say_complete(job: Job, output: Path, config: TrainingConfig) -> None:
-    if job.is_first:
-        told = (
-            f"{output}: all {config.iterations} iterations are done; to continue, raise "
-            f"training.iterations: {describe_longer(config)}"
-        )
-        print(escaped(told), flush=True)
+def _history(job: Job, config: ExperimentConfig, output: Path, n_done: int) -> LossHistory | None:
+    """Losses of earlier evaluations, all ranks together; None if the run does not evaluate."""
+    history = None
+    with job.agreeing():
+        if job.is_first and config.evaluation is not None:
+            history = LossHistory.read(output, config.evaluation, n_done)
+    return job.broadcast(history)
+
+
+def _evaluations(
+    experiment: Experiment, rank: RankAtWork, history: LossHistory | None, log: RunLog | None
+) -> Evaluations | None:
+    """Evaluations of the run, planned by all ranks together; None if there are none."""
+    config, samples = experiment.config, experiment.evaluation
+    if config.evaluation is None or samples is None or history is None:
+        return None
+    evaluator = Evaluator(rank.job, experiment, samples, rank.worker, rank.position, rank.progress)
+    return Evaluations(evaluator, config.evaluation, config.training.n_iterations, history, log)
+
+
+def _say_complete(
+    job: Job, output: Path, config: TrainingConfig, history: LossHistory | None
+) -> None:
+    if not job.is_first:
+        return
+    told = (
+        f"{output}: training has ended early: {history.describe()}; to continue, raise "
+        "evaluation.patience"
+        if history and history.is_over
+        else f"{output}: all {config.n_iterations} iterations are done; to continue, raise "
+        f"training.iterations: {describe_longer(config)}"
+    )
+    print(escaped(told), flush=True)
 
 
 def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:
@@ -176,7 +237,7 @@ def _planning(
             outliers[iteration] = outlier
         return plans
 
-    iterations = range(n_done, config.training.iterations)
+    iterations = range(n_done, config.training.n_iterations)
     mine = [k for k in iterations if store.planner_of(k) == job.rank]
     plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
     return PlanAhead(make_plans, store, mine, plan_of_rank)

@@ -11,10 +11,11 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
 from dynapipe_hpc.experiment.rank.devices import gpu_name
-from dynapipe_hpc.experiment.run.record import Execution, line_of
+from dynapipe_hpc.experiment.run.record import Execution, line_of, line_of_evaluation
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.work_shares import PassWork
@@ -75,6 +76,18 @@ class RunLog:
         if traced:
             self._tracing.result()
             self._tracing = self._tracer.submit(self._trace, traced, samples)
+
+    def add_evaluation(self, record: EvaluationRecord, *, is_best: bool) -> None:
+        """Adds an evaluation.
+
+        Raises:
+            RunError: The file system refuses, or the lock on the run folder is gone.
+        """
+        self._lock.check()
+        self._folder.add_evaluation(record)
+        print(
+            f"{line_of_evaluation(record)}{', the lowest so far' * is_best}\n", end="", flush=True
+        )
 
     def _trace(self, traced: Sequence[Execution], samples: Sequence[Sample]) -> None:
         plans, traces = [e.plan for e in traced], [e.trace for e in traced]

@@ -39,6 +39,8 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
     placement = job.broadcast(placement)
     with job.agreeing():
         experiment = open_experiment(files, placement)
+    if job.is_first and files.config.training.iterations is None:
+        print(f"iterations: {files.describe_iterations()}", flush=True)
     _warn_of_cores(job, experiment.config.training.threads)
     with job.agreeing():
         check_torch()

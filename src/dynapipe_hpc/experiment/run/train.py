@@ -12,6 +12,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.assemble import Worker
 from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.run.evaluations import Evaluations
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.record import Execution, RankReport, record_of
@@ -64,7 +65,7 @@ class RankAtWork:
         worker = self.worker
         transport = worker.channels.transport
         launched = launch_plan(plan, worker.stage, transport, worker.clock, self.progress)
-        if plan.iteration + 1 < self.config.training.iterations:
+        if plan.iteration + 1 < self.config.training.n_iterations:
             self.feed.prepare(plan.iteration + 1, lambda: launched.is_busy)
         return launched.finish()
 
@@ -74,6 +75,7 @@ def train(
     checkpoints: Checkpoints,
     log: RunLog | None,
     n_done: int,
+    evaluations: Evaluations | None = None,
 ) -> int:
     """Executes the remaining iterations; all ranks together.
 
@@ -82,12 +84,20 @@ def train(
         checkpoints: Checkpoints, written as configured and at the end.
         log: Log of the run on the first rank, None elsewhere.
         n_done: Number of iterations that earlier runs have done.
+        evaluations: Evaluations between iterations, which may end training; None for none.
 
     Returns:
         The signal that stopped the run before its end; 0 if there was none.
     """
     checkpoint_time = CheckpointTime(rank.config.checkpoint)
-    for iteration in range(n_done, rank.config.training.iterations):
+    n_shards, n_iterations = rank.config.cluster.n_shards, rank.config.training.n_iterations
+    n_before, asked = n_done, 0
+    if evaluations is not None:  # one that an earlier run could not finish, or the first
+        if evaluations.after_iteration(n_done):
+            checkpoints.keep_as_best(n_done)
+        asked = evaluations.interrupted_by
+    while n_done < n_iterations and not asked and not (evaluations and evaluations.history.is_over):
+        iteration = n_done
         started_s = time.perf_counter()
         try:
             execution, samples = rank.run(iteration)
@@ -96,21 +106,25 @@ def train(
             checkpoints.finish()
             with rank.job.agreeing():
                 raise
-        reports = rank.job.gather(RankReport.of(execution))
+        own = RankReport.of(execution, first_shard=rank.job.rank % n_shards == 0)
+        # Ranks may receive the signal at different times, or only one of them: all stop together.
+        report, asked = own.combined(rank.job)
         measured_ms = 1e3 * (time.perf_counter() - started_s)
         is_traced = iteration < rank.config.report.trace_iterations
         traced = rank.job.gather(execution) if is_traced else []
-        n_shards = rank.config.cluster.n_shards
         if log is not None:
-            # The shards of a stage execute the same plan in step, so one represents all.
-            record = record_of(reports, n_shards, samples, measured_ms)
-            log.add(record, traced[::n_shards], samples)
-        checkpoints.after_iteration(iteration + 1)
+            log.add(record_of(report, samples, measured_ms), traced[::n_shards], samples)
+        n_done += 1
+        is_best = evaluations is not None and evaluations.after_iteration(n_done)
+        checkpoints.after_iteration(n_done, is_best=is_best)
         rank.position.enter(Phase.REPORTS, iteration)
-        # Ranks may receive the signal at different times, or only one of them: all stop together.
-        if asked := rank.job.largest(rank.job.stop.asked):
-            break
-        if log is not None:
+        if evaluations is not None:
+            asked = asked or evaluations.interrupted_by
+        if log is not None and not asked:
             checkpoint_time.check(1e-3 * measured_ms, checkpoints.took_s)
-    checkpoints.end(iteration + 1, stopped=bool(asked))
-    return asked if iteration + 1 < rank.config.training.iterations else 0
+    if n_done == n_before:  # nothing that is not in a checkpoint
+        checkpoints.finish()
+    else:
+        checkpoints.end(n_done, stopped=bool(asked))
+    lacks_evaluation = evaluations is not None and evaluations.interrupted_by
+    return asked if n_done < n_iterations or lacks_evaluation else 0

@@ -1,4 +1,4 @@
-"""Variants of an experiment: other batch rules, and other ways to divide a model over its ranks."""
+"""Variants of an experiment: other methods, and other ways to divide a model over its ranks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,20 +9,33 @@ from pydantic import ValidationError
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.config import EVERY_BATCH_RULE, BatchConfig
+from dynapipe_hpc.planner.config import EVERY_BATCH_RULE, BatchConfig, PlannerConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A batch rule and a division of the model over ranks.
+    """A method and a division of the model over ranks.
 
     Attributes:
-        batch: The [planner.batch] table.
+        method: Name of the method.
+        planner: The [planner] table.
         cluster: The [cluster] table.
     """
 
-    batch: BatchConfig
+    method: str
+    planner: PlannerConfig
     cluster: Cluster
+
+    @property
+    def batch(self) -> BatchConfig:
+        """The [planner.batch] table."""
+        return self.planner.batch
+
+    @property
+    def setting(self) -> int | None:
+        """Rows or tokens of a micro-batch, where the variant sets them; else None."""
+        setting = getattr(self.batch, "setting", None)
+        return setting if isinstance(setting, int) else None
 
     def of(self, config: ExperimentConfig) -> ExperimentConfig:
         """The experiment with these two tables.
@@ -32,8 +45,8 @@ class Variant:
         Raises:
             InputError: The model cannot be divided in this way.
         """
-        tables = config.model_dump(exclude_none=True)
-        tables["planner"]["batch"] = self.batch.model_dump()
+        tables = config.model_dump(exclude_none=True, exclude={"study"})
+        tables["planner"] = self.planner.model_dump(exclude_none=True)
         tables["cluster"] = self.cluster.model_dump()
         if self.cluster.n_stages != config.cluster.n_stages:
             tables["model"].pop("layers_per_stage", None)
@@ -47,25 +60,23 @@ class Variant:
 def variants(config: ExperimentConfig) -> Iterator[Variant]:
     """Every batch rule on every division of the model over the configured number of ranks.
 
-    The configured rule keeps its settings.
+    The configured rule keeps its settings. There is ZeRO-1 where there are replicas.
     """
     configured = config.planner.batch
     rules = [configured if rule.rule == configured.rule else rule for rule in EVERY_BATCH_RULE]
-    for cluster, batch in product(_clusters(config.cluster), rules):
-        yield Variant(batch, cluster)
+    for cluster, batch in product(divisions(config.cluster), rules):
+        planner = config.planner.model_copy(update={"batch": batch})
+        for zero_stage in (0, 1) if cluster.n_replicas > 1 else (0,):
+            each = cluster.model_copy(update={"zero_stage": zero_stage})
+            yield Variant(batch.rule, planner, each)
 
 
-def _clusters(cluster: Cluster) -> Iterator[Cluster]:
-    """Replicas x stages x shards of as many ranks; with ZeRO-1 where there are replicas."""
+def divisions(cluster: Cluster) -> Iterator[Cluster]:
+    """Replicas x stages x shards of as many ranks."""
     n_ranks = cluster.n_ranks
     divisors = [n for n in range(1, n_ranks + 1) if n_ranks % n == 0]
     for n_replicas, n_stages in product(divisors, repeat=2):
-        if n_ranks % (n_replicas * n_stages):
-            continue
-        layout = {
-            "n_replicas": n_replicas,
-            "n_stages": n_stages,
-            "n_shards": n_ranks // (n_replicas * n_stages),
-        }
-        for zero_stage in (0, 1) if n_replicas > 1 else (0,):
-            yield cluster.model_copy(update={**layout, "zero_stage": zero_stage})
+        if n_ranks % (n_replicas * n_stages) == 0:
+            n_shards = n_ranks // (n_replicas * n_stages)
+            layout = {"n_replicas": n_replicas, "n_stages": n_stages, "n_shards": n_shards}
+            yield cluster.model_copy(update=layout)

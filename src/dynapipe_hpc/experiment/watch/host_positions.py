@@ -3,9 +3,9 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Position
+from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import MPI
 
@@ -37,17 +37,20 @@ class HostPositions:
     """
 
     def __init__(self, job: Job, plan_bytes: int) -> None:
-        """Shares positions of plans of at most `plan_bytes`; all ranks of `job` together."""
+        """Shares positions of plans of at most `plan_bytes`; all ranks of `job` together.
+
+        Raises:
+            RunError: Memory that ranks share is not as this needs it; on all ranks.
+        """
         self.host = MPI.Get_processor_name()
         local = job.on_this_host()
         n_bytes = HEAD_BYTES + -(-plan_bytes // _WORD_BYTES) * _WORD_BYTES
-        self._window = MPI.Win.Allocate_shared(n_bytes, 1, comm=local.comm)
-        memories = [_memory_of(self._window, i) for i in range(local.size)]
-        memories[local.rank][:HEAD_BYTES] = bytes(HEAD_BYTES)
+        self._memory = HostMemory(local.comm, n_bytes)
+        self._memory.write(local.rank, 0, bytes(HEAD_BYTES))
         names = str(Path("/proc/self/ns/pid").readlink())
         self.neighbours = local.comm.allgather(Neighbour(job.rank, os.getpid(), names))
         ranks = [neighbour.rank for neighbour in self.neighbours]
-        positions = map(Position, memories)
+        positions = (Position(self._memory.part(place)) for place in range(local.size))
         self._positions: dict[int, Position] = dict(zip(ranks, positions, strict=True))
         self.own = self._positions[job.rank]
 
@@ -58,9 +61,4 @@ class HostPositions:
     def close(self) -> None:
         """Releases the memory; all ranks together."""
         self._positions.clear()
-        self._window.Free()
-
-
-def _memory_of(window: MPI.Win, owner: int) -> memoryview:
-    memory: Any = window.Shared_query(owner)[0]
-    return memoryview(memory)
+        self._memory.close()

@@ -13,12 +13,8 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions, Neighbour
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
 from dynapipe_hpc.experiment.watch.position import Phase, Standing
-from dynapipe_hpc.experiment.watch.whereabouts import (
-    Whereabouts,
-    suspect_of,
-    table_of,
-    whereabouts_of,
-)
+from dynapipe_hpc.experiment.watch.table import table_of
+from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts, suspect_of, whereabouts_of
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process_state import state_of
 
@@ -31,7 +27,8 @@ class Watchdog:
     """A thread beside the execution.
 
     A few times per second it reads the positions of the ranks of this host. If this rank has made
-    no progress for too long, it asks the other hosts, prints where every rank is, and ends the job.
+    no progress for too long, and no other rank has said so yet, it asks one rank of every other
+    host, prints where all ranks are, and ends the job.
     If the process of a rank of this host ends prematurely, it ends the job at once.
     """
 
@@ -81,7 +78,7 @@ class Watchdog:
             self._look()
             if gone and not self._stopped.is_set():
                 self._end_because_of(neighbours[gone[0][0]])
-            self._others.answer(self._here)
+            self._answer()
             if self._is_late():
                 self._end_because_of_time()
         for process in neighbours:
@@ -98,6 +95,9 @@ class Watchdog:
             known = self._since.get(neighbour.rank)
             if known is None or known[0] != standing:
                 self._since[neighbour.rank] = (standing, self._awake_s)
+
+    def _answer(self) -> None:
+        self._others.answer(self._here)
 
     def _here(self) -> list[Whereabouts]:
         """Whereabouts of the ranks of this host."""
@@ -118,15 +118,18 @@ class Watchdog:
         self._job.ending.end(error)
 
     def _end_because_of_time(self) -> NoReturn:
-        found = self._here() + self._others.ask(self._here, _LONGEST_ANSWER_S)
-        last = suspect_of(found)
+        end_s = time.monotonic() + _LONGEST_ANSWER_S
         limit_s, key = self._limits[self._since[self._job.rank][0].phase]
+        # After a hang, all ranks come here at once: one of them asks, the others answer it.
+        self._job.ending.wait_unless_first(meanwhile=self._answer)
+        found = self._here() + self._others.ask(self._here, end_s - time.monotonic())
+        last = suspect_of(found)
         error = RunError(
             f"no progress here for {limit_s:g} s ({key}); rank {last.rank} on {last.host} (process "
             f"{last.process}) has for {last.for_s:.0f} s been at {last.place}\n"
             f"{table_of(found, self._job.size)}"
         )
-        self._job.ending.end(error)
+        self._job.ending.end_as_first(error)
 
 
 def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:

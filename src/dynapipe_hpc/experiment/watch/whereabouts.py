@@ -1,6 +1,6 @@
-"""Whereabouts of every rank of the job, as a table."""
+"""Whereabouts of a rank, and the rank that probably blocks the others."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
@@ -38,6 +38,7 @@ class Whereabouts:
         for_s: Time since it last made progress.
         iteration: Iteration that it works on.
         doing: Instruction by number, name and symbol, or the phase it is in.
+        action: Name of the instruction alone, or the phase it is in.
         microbatch: Number and shape of the instruction's micro-batch, if it has one.
         peer: Rank at the other end, if the instruction is a transfer.
         waits: Whether it may be waiting for other ranks.
@@ -49,6 +50,7 @@ class Whereabouts:
     for_s: float
     iteration: int
     doing: str
+    action: str
     microbatch: str
     peer: str
     waits: bool
@@ -71,8 +73,11 @@ def whereabouts_of(
     index = standing.on_device
     if plan is None or index >= len(plan.instructions):
         waits = phase is not Phase.EXECUTES
-        return Whereabouts(rank, host, process, for_s, iteration, _DOING[phase], "", "", waits)
+        doing = _DOING[phase]
+        return Whereabouts(rank, host, process, for_s, iteration, doing, doing, "", "", waits)
     instruction = plan.instructions[index]
+    evaluates = "evaluation, " if plan.is_forward_only else ""
+    name = type(instruction).__name__
     launched = f", {standing.index} launched" if index < standing.index else ""
     return Whereabouts(
         rank=rank,
@@ -80,7 +85,8 @@ def whereabouts_of(
         process=process,
         for_s=for_s,
         iteration=iteration,
-        doing=f"instruction {index} ({_name(instruction)}){launched}",
+        doing=f"{evaluates}instruction {index} ({name} {symbol(instruction)}){launched}",
+        action=evaluates + name,
         microbatch=shape_of(plan, instruction),
         peer=_peer(plan, instruction, rank, cluster),
         waits=isinstance(instruction, _WAITS_FOR_OTHERS),
@@ -88,31 +94,17 @@ def whereabouts_of(
 
 
 def suspect_of(found: Iterable[Whereabouts]) -> Whereabouts:
-    """The rank that probably blocks the others.
+    """The rank that probably blocks the others."""
+    return max(found, key=suspicion_of)
+
+
+def suspicion_of(where: Whereabouts) -> tuple[bool, bool, float]:
+    """Key by which ranks are sorted; the larger it is, the more probably the rank blocks others.
 
     A rank whose process does not run; else one that does not wait for others; else the one without
     progress for longest.
     """
-    return max(found, key=lambda w: (w.process in ("stopped", "gone"), not w.waits, w.for_s))
-
-
-def table_of(found: Sequence[Whereabouts], n_ranks: int) -> str:
-    """A table with a line per rank; ranks without an answer are named below it."""
-    lines = [("rank", "host", "process", "for [s]", "iteration", "at", "micro-batch", "peer")]
-    for w in sorted(found, key=lambda w: w.rank):
-        numbers = (f"{w.for_s:.0f}", f"{w.iteration}")
-        lines.append((f"{w.rank}", w.host, w.process, *numbers, w.doing, w.microbatch, w.peer))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = "\n".join(
-        "  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-    silent = sorted(set(range(n_ranks)) - {w.rank for w in found})
-    return table + (f"\nno answer from ranks {', '.join(map(str, silent))}" if silent else "")
-
-
-def _name(instruction: Instruction) -> str:
-    return f"{type(instruction).__name__} {symbol(instruction)}"
+    return where.process in ("stopped", "gone"), not where.waits, where.for_s
 
 
 def _peer(plan: RankPlan, instruction: Instruction, rank: int, cluster: Cluster) -> str:

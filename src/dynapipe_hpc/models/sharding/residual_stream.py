@@ -10,6 +10,7 @@ Source:
 """
 
 from collections.abc import Callable
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
+from dynapipe_hpc.models.sharding.adapters import Adapters
 from dynapipe_hpc.models.sharding.shards import Shards, entered, summed
 from dynapipe_hpc.models.weight_gradients import weight_gradient
 
@@ -32,6 +34,11 @@ class Map(Protocol):
     @property
     def bias(self) -> Tensor | None:
         """Shape (outputs,); None if there is none."""
+        ...
+
+    @property
+    def adapters(self) -> Adapters:
+        """Adapters beside the weight, possibly none."""
         ...
 
     def __call__(self, values: Tensor, /) -> Tensor:
@@ -55,6 +62,16 @@ class ResidualStream(Protocol):
         """Size of that dimension."""
         ...
 
+    @property
+    def keys(self) -> Tensor | None:
+        """Keys of all tokens for dropout, shape (rows, tokens); None to drop nothing."""
+        ...
+
+    @property
+    def own_keys(self) -> Tensor | None:
+        """Keys of the tokens of a tensor of the stream, of its shape without the width."""
+        ...
+
     def end(self, hidden: Tensor) -> Tensor:
         """A tensor that all shards hold, and with which all go on alike."""
         ...
@@ -71,6 +88,10 @@ class ResidualStream(Protocol):
         """The sum over shards of what each computed of all tokens; of the stream."""
         ...
 
+    def common(self, weight: Tensor) -> Tensor:
+        """A weight that all shards hold, for use with what only one shard computes."""
+        ...
+
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         """Row i of a table for every token at position i; adds to the stream.
 
@@ -82,10 +103,13 @@ class ResidualStream(Protocol):
         ...
 
 
-def residual_stream(shards: Shards, rows: int, tokens: int) -> ResidualStream:
+def residual_stream(
+    shards: Shards, rows: int, tokens: int, keys: Tensor | None = None
+) -> ResidualStream:
     """The stream of a micro-batch of some rows, in the form that the shards have agreed on."""
-    is_spread = shards.sequence_parallel and shards.n_shards > 1
-    return SpreadStream(shards, rows, tokens) if is_spread else WholeStream(shards, tokens)
+    if shards.sequence_parallel and shards.n_shards > 1:
+        return SpreadStream(shards, rows, tokens, keys)
+    return WholeStream(shards, tokens, keys)
 
 
 class WholeStream:
@@ -93,10 +117,11 @@ class WholeStream:
 
     token_dimension = 1
 
-    def __init__(self, shards: Shards, tokens: int) -> None:
-        """Takes the shards of a stage, and the length of rows."""
+    def __init__(self, shards: Shards, tokens: int, keys: Tensor | None = None) -> None:
+        """Takes the shards of a stage, the length of rows, and keys for dropout."""
         self._shards = shards
         self.n_own = tokens
+        self.keys = self.own_keys = keys
 
     def end(self, hidden: Tensor) -> Tensor:
         """The tensor itself."""
@@ -115,6 +140,10 @@ class WholeStream:
         """The sum over shards (all-reduce)."""
         return summed(part, self._shards)
 
+    def common(self, weight: Tensor) -> Tensor:
+        """The weight; its gradient is summed over shards (all-reduce), so that all have the sum."""
+        return entered(weight, self._shards)
+
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         """The first rows of the table, which every row of tokens adds; or those of positions."""
         if positions is None:
@@ -131,11 +160,13 @@ class SpreadStream:
 
     token_dimension = 0
 
-    def __init__(self, shards: Shards, rows: int, tokens: int) -> None:
-        """Takes the shards of a stage, and the size of a micro-batch."""
+    def __init__(self, shards: Shards, rows: int, tokens: int, keys: Tensor | None = None) -> None:
+        """Takes the shards of a stage, the size of a micro-batch, and keys for dropout."""
         self._shards = shards
         self._rows, self._tokens = rows, tokens
         self.n_own = -(-rows * tokens // shards.n_shards)
+        self.keys = keys
+        self.own_keys = None if keys is None else self.own(keys.unsqueeze(-1)).squeeze(-1)
 
     def end(self, hidden: Tensor) -> Tensor:
         """All tokens (all-gather); each shard takes the gradient of its own."""
@@ -147,13 +178,25 @@ class SpreadStream:
 
     def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
         """Outputs of each map for all tokens, which are gathered again in the backward pass."""
-        weights, biases = [each.weight for each in maps], [each.bias for each in maps]
+        firsts = [each.adapters.first_weights for each in maps]
+        weights = [*(each.weight for each in maps), *chain(*firsts)]
+        biases = [*(each.bias for each in maps), *[None] * (len(weights) - len(maps))]
         mapped: tuple[Tensor, ...] = _Map.apply(hidden, self, *weights, *biases)  # type: ignore[no-untyped-call]
-        return mapped
+        outputs, lows = mapped[: len(maps)], iter(mapped[len(maps) :])
+        return tuple(
+            output + each.adapters.added(list(islice(lows, len(each.adapters))))
+            if each.adapters
+            else output
+            for each, output in zip(maps, outputs, strict=True)
+        )
 
     def sum(self, part: Tensor) -> Tensor:
         """This shard's tokens of the sum (reduce-scatter); their gradients are gathered."""
         return _passed(part, self.own_sum, self.all)
+
+    def common(self, weight: Tensor) -> Tensor:
+        """The weight itself: gradients of all that shards hold are summed before the update."""
+        return weight
 
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         """A row of the table for each of this shard's tokens."""
@@ -218,23 +261,26 @@ class _Map(Function):
         n_maps = len(parameters) // 2
         weights, biases = parameters[:n_maps], parameters[n_maps:]
         context.stream, context.weights = stream, weights
-        context.has_bias = [bias is not None for bias in biases]
-        context.save_for_backward(hidden, *weights)
+        context.trains_bias = [bias is not None and bias.requires_grad for bias in biases]
+        is_needed = any(weight.requires_grad for weight in weights)
+        context.save_for_backward(hidden if is_needed else None, *weights)
         whole = stream.all(hidden)
         return tuple(functional.linear(whole, w, b) for w, b in zip(weights, biases, strict=True))
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         hidden, *weights = context.saved_tensors
-        whole = context.stream.all(hidden).flatten(0, 1)
+        whole = None if hidden is None else context.stream.all(hidden).flatten(0, 1)
         to_maps = [gradient.flatten(0, 1) for gradient in gradients]
         to_weights = [
             weight_gradient(weight, whole, gradient)
+            if weight.requires_grad and whole is not None
+            else None
             for weight, gradient in zip(context.weights, to_maps, strict=True)
         ]
         to_biases = [
-            gradient.sum(0) if has_bias else None
-            for gradient, has_bias in zip(to_maps, context.has_bias, strict=True)
+            gradient.sum(0) if is_trained else None
+            for gradient, is_trained in zip(to_maps, context.trains_bias, strict=True)
         ]
         parts = [gradient @ weight for gradient, weight in zip(gradients, weights, strict=True)]
         to_hidden = context.stream.own_sum(sum(parts[1:], parts[0]))

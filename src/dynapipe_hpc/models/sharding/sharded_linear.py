@@ -6,10 +6,16 @@ Source:
     Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.models.deferred_weights import linear
+from dynapipe_hpc.models.dropout import Dropout
+from dynapipe_hpc.models.sharding.adapters import Adapters
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.sharding.split import Split
@@ -37,13 +43,28 @@ class ColumnLinear(nn.Module):
         whole_size = n_outputs if n_blocks == 1 else None
         split = Split(0, n_blocks, shards.shard, shards.n_shards, whole_size)
         self.splits = dict.fromkeys(("weight", "bias") if bias else ("weight",), split)
+        self.adapters = Adapters()
+
+    def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
+        """Adds adapters, without values.
+
+        Args:
+            blocks: Names of the blocks of outputs, if each may have an adapter of its own;
+                otherwise one name for all outputs.
+            lora: Rank, scale, and names of those that have adapters.
+        """
+        (n_own, n_inputs), split = self.weight.shape, self.splits["weight"]
+        if len(blocks) > 1:
+            split = replace(split, n_blocks=1)
+        sizes = dict.fromkeys(blocks, n_own // len(blocks))
+        self.adapters.add(n_inputs, sizes, split, lora)
 
     def forward(self, values: Tensor) -> Tensor:
         """Maps (..., inputs), the same on all shards, to this shard's (..., outputs / shards).
 
         The gradient of `values` is this shard's part of it.
         """
-        return linear(values, self.weight, self.bias)
+        return _mapped(values, self.weight, self.bias, self.adapters)
 
 
 class RowLinear(nn.Module):
@@ -62,11 +83,30 @@ class RowLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(n_outputs)) if bias else None
         split = Split(1, 1, shards.shard, shards.n_shards)
         self.splits = {"weight": split}
+        self.adapters = Adapters()
+        self.dropout = Dropout()
         self._n_shards = shards.n_shards
 
+    def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
+        """Adds an adapter, without values; see `ColumnLinear.adapt`, here with one name."""
+        (name,), (n_outputs, n_inputs) = blocks, self.weight.shape
+        self.adapters.add(n_inputs, {name: n_outputs}, self.splits["weight"], lora)
+
     def forward(self, values: Tensor, stream: ResidualStream) -> Tensor:
-        """Maps this shard's (..., inputs / shards) to a tensor of the stream."""
+        """Maps this shard's (..., inputs / shards) to a tensor of the stream, with dropout."""
+        dropped: Tensor = self.dropout(self._mapped(values, stream), stream.own_keys)
+        return dropped
+
+    def _mapped(self, values: Tensor, stream: ResidualStream) -> Tensor:
         if self._n_shards == 1:
-            return linear(values, self.weight, self.bias)
-        output = stream.sum(linear(values, self.weight))
+            return _mapped(values, self.weight, self.bias, self.adapters)
+        output = stream.sum(_mapped(values, self.weight, None, self.adapters))
         return output if self.bias is None else output + self.bias
+
+
+def _mapped(values: Tensor, weight: Tensor, bias: Tensor | None, adapters: Adapters) -> Tensor:
+    if not adapters:
+        return linear(values, weight, bias)
+    # First, so that a pass that computes again, for what these keep, need not go on to the weight.
+    added = adapters.added([linear(values, first) for first in adapters.first_weights])
+    return linear(values, weight, bias) + added

@@ -18,9 +18,10 @@ class TokenBatch:
     """The tokens of a micro-batch. Tensors of shape (rows, row_tokens).
 
     Attributes:
-        tokens: What the model reads: every sample one position late, after a start token.
+        tokens: What the model reads: every sample one position late, after its start token.
         labels: What it is to predict: the samples themselves.
-        weights: Weight of each prediction in the loss, float64; zero on inputs and on padding.
+        weights: Weight of each prediction in the loss, float64; zero on tokens that are not
+            trained, and on padding.
     """
 
     tokens: Tensor
@@ -46,7 +47,7 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
         lengths = [tokens.samples[i].tokens for i in microbatch.sample_ids]
         check_offsets(microbatch.sample_ids, lengths, microbatch.offsets)
     shape = (microbatch.n_rows, microbatch.row_tokens)
-    read, labels = (np.full(shape, tokens.start_id, dtype=np.int64) for _ in range(2))
+    read, labels = (np.full(shape, tokens.padding_id, dtype=np.int64) for _ in range(2))
     weights = np.zeros(shape, dtype=np.float64)
     for row, sample_ids in enumerate(microbatch.rows):
         of_row = [tokens.samples[i] for i in sample_ids]
@@ -55,8 +56,9 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
         for sample in of_row:
             end = start + sample.tokens
             labels[row, start:end] = np.concatenate(tokens.read(sample))
+            read[row, start] = tokens.start(sample)
             read[row, start + 1 : end] = labels[row, start : end - 1]
-            weights[row, start + sample.input_tokens : end] = tokens.weights[sample.sample_id]
+            weights[row, start:end] = tokens.loss_weights(sample)
             start = end
     return TokenBatch(*(torch.from_numpy(array) for array in (read, labels, weights)))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.documents import PairDocuments, check_offsets
+from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
 from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens, TokenReader
 from dynapipe_hpc.models.tokens.padding_mask import padding_mask
 from dynapipe_hpc.models.tokens.to_device import to_device
@@ -28,7 +29,9 @@ class PairBatch:
         decoder_tokens: What the decoder reads, shape (rows, target_tokens): every target one
             position late, after a start token.
         labels: What it is to predict, of the same shape: the targets themselves.
-        weights: Weight of each prediction in the loss, float64; zero on padding.
+        weights: Weight of each prediction in the loss, float64; zero on tokens that are not
+            trained, and on padding.
+        keys: Keys for dropout of `tokens` and of `decoder_tokens`, of their shapes; None without.
     """
 
     documents: PairDocuments | None
@@ -38,6 +41,7 @@ class PairBatch:
     decoder_tokens: Tensor
     labels: Tensor
     weights: Tensor
+    keys: tuple[Tensor, Tensor] | None = None
 
     def padding_mask(self, dtype: torch.dtype) -> Tensor | None:
         """What keeps attention over whole rows off padding: shape (rows, 1, 1, row_tokens).
@@ -50,9 +54,16 @@ class PairBatch:
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""
-        tensors = (self.tokens, self.lengths, self.decoder_tokens, self.labels, self.weights)
-        moved = (to_device(tensor, device) for tensor in tensors)
-        return type(self)(self.documents and self.documents.to(device), self.is_padded, *moved)
+        return type(self)(
+            self.documents and self.documents.to(device),
+            self.is_padded,
+            to_device(self.tokens, device),
+            to_device(self.lengths, device),
+            to_device(self.decoder_tokens, device),
+            to_device(self.labels, device),
+            to_device(self.weights, device),
+            self.keys and (to_device(self.keys[0], device), to_device(self.keys[1], device)),
+        )
 
 
 def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
@@ -72,7 +83,7 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
         _check_offsets(microbatch, tokens)
     shape = (microbatch.n_rows, microbatch.row_tokens)
     target_shape = (microbatch.n_rows, microbatch.target_tokens)
-    start_id = tokens.start_id
+    start_id = tokens.padding_id
     read = np.full(shape, start_id, dtype=np.int64)
     decoder_tokens, labels = (np.full(target_shape, start_id, dtype=np.int64) for _ in range(2))
     weights, lengths = np.zeros(target_shape), np.ones(microbatch.n_rows, dtype=np.int64)
@@ -87,11 +98,18 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
             read[row, start : start + len(inputs)] = inputs
             labels[row, target_start : target_start + len(targets)] = targets
             decoder_tokens[row, target_start + 1 : end] = labels[row, target_start : end - 1]
-            weights[row, target_start:end] = tokens.weights[sample.sample_id]
+            weights[row, target_start:end] = tokens.loss_weights(sample)[sample.input_tokens :]
             start, target_start = start + _input_positions(sample, microbatch), end
-    arrays = (read, lengths, decoder_tokens, labels, weights)
-    is_padded = bool((lengths < microbatch.row_tokens).any())
-    return PairBatch(documents, is_padded, *(torch.from_numpy(array) for array in arrays))
+    return PairBatch(
+        documents,
+        bool((lengths < microbatch.row_tokens).any()),
+        torch.from_numpy(read),
+        torch.from_numpy(lengths),
+        torch.from_numpy(decoder_tokens),
+        torch.from_numpy(labels),
+        torch.from_numpy(weights),
+        _keys(microbatch, tokens),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +131,23 @@ class Sides:
     ) -> tuple[IntegerArray, IntegerArray]:
         """See `TokenReader`; nothing of a side that is not read."""
         return self.reader.read(sample_id, input_tokens * self.inputs, target_tokens * self.targets)
+
+    def first_token(self, sample_id: int) -> int:
+        """See `TokenReader`."""
+        return self.reader.first_token(sample_id)
+
+
+def _keys(microbatch: MicroBatch, tokens: IterationTokens) -> tuple[Tensor, Tensor] | None:
+    rows, iteration = microbatch.rows, tokens.iteration
+    if iteration is None:
+        return None
+    of_row = [tokens.samples[i] for i in microbatch.sample_ids]
+    inputs = {s.sample_id: _input_positions(s, microbatch) for s in of_row}
+    targets = {s.sample_id: s.target_tokens for s in of_row}
+    return (
+        dropout_keys(iteration, rows, inputs, microbatch.row_tokens),
+        dropout_keys(iteration, rows, targets, microbatch.target_tokens),
+    )
 
 
 def _input_positions(sample: Sample, microbatch: MicroBatch) -> int:

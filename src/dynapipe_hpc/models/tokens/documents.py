@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.models.like_lengths import LikeLengths
+from dynapipe_hpc.models.tokens.earlier import Earlier
 from dynapipe_hpc.models.tokens.to_device import to_device
 
 
@@ -21,10 +22,12 @@ class Documents:
     Attributes:
         offsets: Position at which each begins, and the end of the last, which is the row's.
         cu_seqlens: The same on a device, int32, shape (documents + 1,).
+        earlier: Tokens before the row, which its only document continues; None in training.
     """
 
     offsets: tuple[int, ...]
     cu_seqlens: Tensor
+    earlier: Earlier | None = None
 
     @classmethod
     def of(cls, microbatch: MicroBatch) -> Self | None:
@@ -40,6 +43,11 @@ class Documents:
             offsets = (*offsets, row_tokens)
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
+    @classmethod
+    def after(cls, earlier: Earlier, n_tokens: int) -> Self:
+        """A row of tokens that continue those of earlier passes."""
+        return replace(cls.between((0, n_tokens), n_tokens), earlier=earlier)
+
     @cached_property
     def longest(self) -> int:
         """Length of the longest in tokens."""
@@ -51,7 +59,8 @@ class Documents:
         n_tokens, starts = self.offsets[-1], self.cu_seqlens[:-1]
         # With the size given, the host need not wait for the device.
         first = starts.repeat_interleave(self.cu_seqlens.diff(), output_size=n_tokens)
-        return torch.arange(n_tokens, device=first.device) - first
+        within = torch.arange(n_tokens, device=first.device) - first
+        return within if self.earlier is None else within + self.earlier.n_tokens
 
     @cached_property
     def like_lengths(self) -> LikeLengths:

@@ -26,7 +26,8 @@ def place_transfers(
         peers: Rank of each stage.
 
     Returns:
-        Instructions of each stage, which end with ReduceGradients and StepOptimizer.
+        Instructions of each stage, which end with ReduceGradients and StepOptimizer, unless the
+        schedule has forward passes only.
 
     Source:
         Paper, section "Communication Planning".

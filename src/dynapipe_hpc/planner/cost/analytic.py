@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc.architecture.amount import NOTHING
-from dynapipe_hpc.architecture.part import BACKWARD_WORK
+from dynapipe_hpc.architecture.part import BACKWARD_WORK, MOST_MASK_BYTES
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
@@ -16,6 +16,7 @@ from dynapipe_hpc.planner.cost.layer_estimates import LayerEstimate, layer_estim
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
     held_weights,
+    state_factor,
     state_factor_of_rank,
 )
 from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
@@ -50,7 +51,7 @@ class AnalyticCost:
         parameter_bytes = {
             kind: part.parameters * config.element_bytes for kind, part in parts.items()
         }
-        self._held = held_weights(parameter_bytes, shape, placement)
+        self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
         self._counts = parts_of_stages(shape, placement)
         self._estimates = {
             mode: layer_estimates(
@@ -91,9 +92,7 @@ class AnalyticCost:
     @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
-        config = self._config
-        factor = state_factor_of_rank(config.state_factor, config.element_bytes, self._cluster)
-        return self._held.own * factor + self._held.copied * factor_of_copies(config.element_bytes)
+        return self._state_bytes + self._held.frozen
 
     @property
     def reduce_ms(self) -> FloatArray:
@@ -104,7 +103,15 @@ class AnalyticCost:
     @property
     def step_ms(self) -> float:
         """One pass over the state of the largest stage."""
-        return float(self.static_bytes.max() / self._config.memory_bytes_per_ms)
+        return float(self._state_bytes.max() / self._config.memory_bytes_per_ms)
+
+    @property
+    def _state_bytes(self) -> FloatArray:
+        """Shape (n_stages,): trained weights, their gradients and optimizer state."""
+        config = self._config
+        whole = config.state_factor or state_factor(config.element_bytes)
+        factor = state_factor_of_rank(whole, config.element_bytes, self._cluster)
+        return self._held.own * factor + self._held.copied * factor_of_copies(config.element_bytes)
 
     def stage_costs(
         self,
@@ -139,24 +146,35 @@ class AnalyticCost:
         config = self._config
         linear_ms = tokens.times(estimate.work.linear) / config.flops_per_ms
         attention_ms = tokens.times(estimate.work.attention) / config.flops_per_ms
-        moved_bytes = estimate.read_weight_bytes + tokens.times(estimate.moved_bytes)
-        moved_ms = moved_bytes / config.memory_bytes_per_ms
+        spared_ms = tokens.times(estimate.work.spared) / config.flops_per_ms
+        activation_bytes = tokens.times(estimate.moved_bytes)
+        moved_ms = (estimate.read_weight_bytes + activation_bytes) / config.memory_bytes_per_ms
         summed_ms = tokens.times(estimate.summed_bytes) / config.reduction_bytes_per_ms
-        forward_ms = config.launch_ms + np.maximum(linear_ms + attention_ms, moved_ms) + summed_ms
+        computed_ms = linear_ms + attention_ms
+        forward_ms = config.launch_ms + np.maximum(computed_ms, moved_ms) + summed_ms
+        # Where nothing is spared, exactly twice the forward pass.
+        twice_ms = np.maximum(BACKWARD_WORK * computed_ms - spared_ms, BACKWARD_WORK * moved_ms)
+        backward_ms = BACKWARD_WORK * config.launch_ms + twice_ms + BACKWARD_WORK * summed_ms
         repeated_ms = tokens.times(estimate.repeated_flops) / config.flops_per_ms
         weight_ms = np.zeros_like(forward_ms)
         if estimate.deferred_flops != NOTHING:
             deferred_ms = tokens.times(estimate.deferred_flops) / config.flops_per_ms
-            weight_ms = config.launch_ms + np.maximum(deferred_ms, moved_ms)
+            trained_bytes = estimate.trained_weight_bytes + activation_bytes
+            weight_ms = config.launch_ms + np.maximum(
+                deferred_ms, trained_bytes / config.memory_bytes_per_ms
+            )
         transient = tokens.times(estimate.transient_bytes).clip(max=estimate.transient_most_bytes)
+        masks = tokens.times(estimate.mask_bytes).clip(max=MOST_MASK_BYTES)
+        passing = np.max([tokens.times(block) for block in (NOTHING, *estimate.passing_bytes)], 0)
         return _Layer(
             forward_ms=forward_ms,
-            backward_ms=BACKWARD_WORK * forward_ms + repeated_ms,
+            backward_ms=backward_ms + repeated_ms,
             weight_ms=weight_ms,
             stored_bytes=tokens.times(estimate.stored_bytes),
-            forward_transient_bytes=transient,
+            forward_transient_bytes=transient + passing + masks,
             backward_transient_bytes=(
                 BACKWARD_WORK * transient
+                + masks
                 + tokens.times(estimate.repeated_bytes)
                 + tokens.times(estimate.term_bytes)
                 + estimate.gradient_bytes

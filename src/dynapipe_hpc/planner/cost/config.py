@@ -37,7 +37,8 @@ class AnalyticConfig(ModesConfig):
         memory_bytes_per_ms: Bandwidth of a rank's memory.
         launch_ms: Least time of one layer in one direction, however small the micro-batch.
         element_bytes: Size of one number of an activation or weight.
-        state_factor: Bytes of weights, gradients and optimizer state per byte of weights.
+        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; by
+            default those of the optimizer that trains, of AdamW where there is none.
         reduction_bytes_per_ms: Rate of all-reduces over replicas or shards.
     """
 
@@ -46,7 +47,7 @@ class AnalyticConfig(ModesConfig):
     memory_bytes_per_ms: float = Field(default=1e7, ge=1)
     launch_ms: float = Field(default=0.1, gt=0, le=1e6)
     element_bytes: Bytes = Field(default=4, ge=1, le=16)
-    state_factor: float = Field(default=4, ge=1, le=1000)
+    state_factor: float | None = Field(default=None, ge=1, le=1000)
     reduction_bytes_per_ms: float = Field(default=1e6, ge=1)
 
 

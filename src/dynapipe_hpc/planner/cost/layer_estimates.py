@@ -1,5 +1,6 @@
 """Needs of the parts of a model, from their sizes alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
@@ -17,11 +18,14 @@ class LayerEstimate:
         work: Operations of its forward pass.
         deferred_flops: Operations of what W computes gradients for, see `Part.deferred_work`.
         read_weight_bytes: Weights that every pass reads.
+        trained_weight_bytes: Trained weights among them.
         moved_bytes: Activations that the forward pass writes and reads.
         summed_bytes: Tensors that each direction adds up over shards.
         stored_bytes: Activations kept for the backward pass.
         transient_bytes: Activations on top while the forward pass runs.
         transient_most_bytes: Limit of these.
+        passing_bytes: Activations on top that it makes and does not keep, of one block at a time.
+        mask_bytes: Masks of dropout on top while a pass runs, up to `MOST_MASK_BYTES`.
         gradient_bytes: Gradient of the largest weight, before it is added to those of others.
         term_bytes: Gradient that each layer computes for what its side shares.
         sum_bytes: Sum of these gradients.
@@ -33,11 +37,14 @@ class LayerEstimate:
     work: Work
     deferred_flops: Amount
     read_weight_bytes: int
+    trained_weight_bytes: int
     moved_bytes: Amount
     summed_bytes: Amount
     stored_bytes: Amount
     transient_bytes: Amount
     transient_most_bytes: float
+    passing_bytes: Sequence[Amount]
+    mask_bytes: Amount
     gradient_bytes: int
     term_bytes: Amount
     sum_bytes: Amount
@@ -65,17 +72,20 @@ def layer_estimates(
     estimates = {}
     for kind, part in shape.architecture.parts(n_shards, n_stream_shards).items():
         transient = part.transient_bytes(element_bytes)
-        is_looked_up = kind == EMBEDDING  # few rows of its weights
+        n_read = 0 if kind == EMBEDDING else part.parameters  # few rows are looked up
         estimates[kind] = LayerEstimate(
             side=part.side,
             work=part.work,
             deferred_flops=part.deferred_work(recompute),
-            read_weight_bytes=0 if is_looked_up else part.parameters * element_bytes,
+            read_weight_bytes=n_read * element_bytes,
+            trained_weight_bytes=max(0, n_read - part.frozen) * element_bytes,
             moved_bytes=total(part.kept_bytes(Recompute.NONE, element_bytes), transient),
             summed_bytes=Amount(part.n_sums * token_bytes) if n_shards > 1 else NOTHING,
             stored_bytes=part.kept_bytes(recompute, element_bytes),
             transient_bytes=transient,
             transient_most_bytes=part.transient_most_bytes(element_bytes),
+            passing_bytes=part.passing_bytes(recompute, element_bytes),
+            mask_bytes=part.mask_bytes,
             gradient_bytes=part.largest_weight * element_bytes,
             term_bytes=part.gradient_term.times(element_bytes),
             sum_bytes=part.gradient_sum.times(element_bytes),

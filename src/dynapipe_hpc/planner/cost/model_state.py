@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.architecture.part import Part
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -12,6 +13,20 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import parts_of_stages
 
 GRADIENT_BYTES = 4  # gradients are added up in float32 at least
+
+
+def state_factor(element_bytes: int, n_averages: int = 2) -> float:
+    """Bytes of weights, gradients and optimizer state per byte of weights, without ZeRO.
+
+    Numbers of less than 32 bits have gradients and averages in float32, and a copy of the weights.
+
+    Args:
+        element_bytes: Bytes per number of a weight.
+        n_averages: Averages per weight that the optimizer keeps; two for AdamW.
+    """
+    wide = max(GRADIENT_BYTES, element_bytes)
+    copy = 0 if wide == element_bytes else wide
+    return (element_bytes + copy + (1 + n_averages) * wide) / element_bytes
 
 
 def state_factor_of_rank(state_factor: float, element_bytes: int, cluster: Cluster) -> float:
@@ -45,14 +60,19 @@ class HeldWeights(NamedTuple):
     Attributes:
         own: Weights that the stage updates.
         copied: Copies of tied weights that another stage updates.
+        frozen: Weights that are not trained.
     """
 
     own: FloatArray
     copied: FloatArray
+    frozen: FloatArray
 
 
 def held_weights(
-    parameter_bytes: Mapping[str, float], shape: ModelShape, placement: Placement
+    parameter_bytes: Mapping[str, float],
+    shape: ModelShape,
+    placement: Placement,
+    n_shards: int,
 ) -> HeldWeights:
     """Weights of a model on every stage.
 
@@ -64,17 +84,36 @@ def held_weights(
             embedding.
         shape: The model.
         placement: The layers of every stage.
+        n_shards: Shards over which weights are cut.
     """
-    own, copied = untied_weights(parameter_bytes, shape, placement)
+    parts = shape.architecture.parts(n_shards)
+    frozen_bytes = {
+        kind: parameter_bytes[kind] * part.frozen / part.parameters for kind, part in parts.items()
+    }
+    trained_bytes = {kind: n - frozen_bytes.get(kind, 0) for kind, n in parameter_bytes.items()}
+    own, copied = _held_once(trained_bytes, shape, placement, parts)
+    frozen = np.sum(_held_once(frozen_bytes, shape, placement, parts), axis=0)
+    return HeldWeights(own, copied, frozen)
+
+
+def _held_once(
+    parameter_bytes: Mapping[str, float],
+    shape: ModelShape,
+    placement: Placement,
+    parts: Mapping[str, Part],
+) -> tuple[FloatArray, FloatArray]:
+    """Weights on every stage: those of which it has the first or only copy, and other copies."""
+    own, copied, _ = untied_weights(parameter_bytes, shape, placement)
     counts = parts_of_stages(shape, placement)
     for kinds in shape.architecture.tied.values():
         uses: FloatArray = np.sum([counts[kind] for kind in kinds], axis=0)
-        n_bytes, owner = parameter_bytes[kinds[0]], np.flatnonzero(uses)[0]
+        part, owner = parts[kinds[0]], np.flatnonzero(uses)[0]
+        n_bytes = parameter_bytes[kinds[0]] * part.blocks[0].parameters / part.parameters
         own -= n_bytes * uses
         own[owner] += n_bytes
         copied += n_bytes * uses.clip(max=1)
         copied[owner] -= n_bytes
-    return HeldWeights(own, copied)
+    return own, copied
 
 
 def untied_weights(
@@ -83,4 +122,4 @@ def untied_weights(
     """Weights on every stage as in `held_weights`, if every part had its own."""
     counts = parts_of_stages(shape, placement)
     own: FloatArray = np.sum([counts[kind] * n for kind, n in parameter_bytes.items()], axis=0)
-    return HeldWeights(own, np.zeros_like(own))
+    return HeldWeights(own, np.zeros_like(own), np.zeros_like(own))

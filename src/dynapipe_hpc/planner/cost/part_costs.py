@@ -44,13 +44,14 @@ class PartCosts:
         """Costs of parts from those of the stages of `probe_costs`."""
         first, middle, two, last = costs[:4]
         layer = two - middle
-        if len(shape.architecture.layer_kinds) == 1:
+        n_first_side, *n_others = shape.architecture.layer_counts.values()
+        if not n_others:
             ends = (first - middle, 0.0, last - middle)
-            return cls(shape.n_layers, layer, 0.0, middle - layer, 0.0, *ends)
+            return cls(n_first_side, layer, 0.0, middle - layer, 0.0, *ends)
         turn, after, two_after, last = costs[4:]
         second = two_after - after
         ends = (first - middle, turn - after, last - after)
-        return cls(shape.n_layers, layer, second, middle - layer, after - second, *ends)
+        return cls(n_first_side, layer, second, middle - layer, after - second, *ends)
 
     def on_stages(self, n_layers: int, n_stages: int, impossible: float = np.inf) -> FloatArray:
         """Cost of every stage, if it held the layers i to j - 1 of all `n_layers`.
@@ -79,7 +80,7 @@ def probe_costs(source: CostSource, shape: ModelShape, cluster: Cluster) -> Cost
     Raises:
         InputError: As `costs_of`.
     """
-    placement = Placement(PROBE * len(shape.architecture.layer_kinds))
-    probe = shape.model_copy(update={"n_layers": sum(PROBE)})
+    placement = Placement(PROBE * len(shape.architecture.layer_counts))
+    probe = shape.with_layers(sum(PROBE))
     stages = cluster.model_copy(update={"n_stages": placement.n_stages})
     return costs_of(source, probe, placement, stages)[0]

@@ -78,7 +78,7 @@ class ProfiledCost:
         }
         layers = next(iter(layers_of_way.values()))  # all have the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
-        self._held = held_weights(parameter_bytes, shape, placement)
+        self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
         state_factor = config.state_factor or table.state_factor
         self._state_factor = state_factor_of_rank(state_factor, table.element_bytes, cluster)
         self._copy_factor = factor_of_copies(table.element_bytes)
@@ -165,7 +165,8 @@ class ProfiledCost:
     @cached_property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
-        return self._held.own * self._state_factor + self._held.copied * self._copy_factor
+        trained = self._held.own * self._state_factor + self._held.copied * self._copy_factor
+        return trained + self._held.frozen
 
     @cached_property
     def reduce_ms(self) -> FloatArray:

@@ -7,7 +7,6 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from dynapipe_hpc.architecture.amount import NOTHING
-from dynapipe_hpc.architecture.part import BACKWARD_WORK
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
@@ -75,7 +74,9 @@ def split_times(
     attention has no weights, and its gradients cost twice its forward pass. So of a backward pass
     in the mode that recomputes nothing, what waits takes the share
 
-        FLOPs of maps that defer / (2 * (linear FLOPs + attention FLOPs) + FLOPs repeated even so).
+        FLOPs of maps that defer / (2 * (linear FLOPs + attention FLOPs) + FLOPs repeated even so),
+
+    without those of frozen weights, which have no gradients.
 
     Maps of a block that is recomputed do not defer, nor do embedding and head. Where the pass
     without recomputation was not measured, the forward pass is taken for what was recomputed.
@@ -129,8 +130,8 @@ def _share(kind: str, shape: ModelShape, axes: Axes, recompute: Recompute) -> fl
         return 0.0
     one_row = Shapes.padded(np.array(1), axes[1][:, np.newaxis], axes[2])
     tokens = Tokens.of(part.side, one_row)
-    linear, attention = (tokens.times(flops) for flops in part.work)
+    backward = tokens.times(part.work.backward)
     repeated = tokens.times(part.recomputed_work(Recompute.NONE))
     deferred = tokens.times(part.deferred_work(recompute))
-    share: FloatArray = deferred / (BACKWARD_WORK * (linear + attention) + repeated)
+    share: FloatArray = deferred / (backward + repeated)
     return share

@@ -53,9 +53,10 @@ class Pass(NamedTuple):
 class Schedule:
     """The passes of every stage, in order.
 
-    Every stage has F and B of each micro-batch. A schedule that splits backward passes also has W
-    of each: B then takes `backward_ms - weight_ms + splitting_ms` and W `weight_ms`, both need the
-    backward transient memory, and the activations stored by F are freed when W ends.
+    Every stage has F and B of each micro-batch, or only F in an evaluation. A schedule that splits
+    backward passes also has W of each: B then takes `backward_ms - weight_ms + splitting_ms` and W
+    `weight_ms`, both need the backward transient memory, and the activations stored by F are freed
+    when W ends.
 
     Attributes:
         codes: 3 * microbatch + kind of every pass, shape (n_stages, n_passes), as the kernels read

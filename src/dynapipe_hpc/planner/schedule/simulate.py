@@ -25,7 +25,8 @@ def simulate(
     not full duplex). The input of W is available when B of the same stage ends; W sends nothing.
 
     Args:
-        schedule: Schedule with F and B of each micro-batch on every stage, and W of all or none.
+        schedule: Schedule with F and B of each micro-batch on every stage, and W of all or none; or
+            with F alone.
         costs: Costs of the micro-batches.
         link: Link between neighbouring stages.
         static_bytes: Memory that is always occupied, shape (n_stages,).

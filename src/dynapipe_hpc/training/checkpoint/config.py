@@ -14,6 +14,8 @@ class CheckpointConfig(ConfigTable):
             writes one if this or `every` is set.
         keep_last: Number of newest checkpoints to keep. While one is written, there is one more.
         keep_every: Interval of iterations whose checkpoints are kept permanently; 0 for none.
+        keep_best: Whether to write a checkpoint whenever an evaluation finds a lower loss than all
+            before, and to keep the last of these.
         grace_s: Time in seconds from a signal that asks to stop to the forced end, as in Slurm's
             `--signal=USR1@GRACE_S`. A run in which an iteration and a checkpoint take longer is
             ended as soon as that is known. 0 if the time is unknown.
@@ -25,5 +27,6 @@ class CheckpointConfig(ConfigTable):
     last: bool = True
     keep_last: int = Field(default=2, ge=1)
     keep_every: int = Field(default=0, ge=0)
+    keep_best: bool = False
     grace_s: float = Field(default=0.0, ge=0)
     timeout_s: float = Field(default=3600.0, gt=0)

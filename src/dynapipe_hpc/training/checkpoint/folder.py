@@ -10,6 +10,7 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.replacing import sync_folder, writing
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Description
+from dynapipe_hpc.training.huggingface.files import CARRIED, copy_small_files
 
 COMPLETE = re.compile(r"\d{6,}")
 REMOVED = ".removed.partial"
@@ -23,12 +24,14 @@ class CheckpointFolder:
 
     Attributes:
         path: Folder that holds the checkpoints.
+        best: Number of iterations of the checkpoint that is kept as the best; None for none.
     """
 
     def __init__(self, path: Path, config: CheckpointConfig) -> None:
         """Manages the checkpoints in `path`, which need not exist yet."""
         self.path = path
         self._config = config
+        self.best: int | None = None
 
     def complete(self) -> list[Path]:
         """Complete checkpoints, newest first.
@@ -53,12 +56,16 @@ class CheckpointFolder:
     def finish(self, description: Description) -> Path:
         """Completes a checkpoint whose parts are on disk, and removes the checkpoints it replaces.
 
+        The small files of Hugging Face that the run folder holds are copied into it.
+
         Raises:
             RunError: The file system refuses, as when the disk is full.
         """
         partial = self._partial(description.n_done)
         path = self.path / f"{description.n_done:06d}"
         with writing(partial):
+            if (small_files := self.path.parent / CARRIED).is_dir():
+                copy_small_files(small_files, partial / CARRIED)
             description.write(partial)
             sync_folder(partial)
             if path.exists():
@@ -125,7 +132,8 @@ class CheckpointFolder:
         # If old ones cannot be removed, the new one is complete all the same.
         with suppress(InputError, OSError):
             for path in self.complete()[self._config.keep_last :]:
-                if not every or int(path.name) % every:
+                n_done = int(path.name)
+                if n_done != self.best and (not every or n_done % every):
                     # Renamed first, so that a partly removed one does not count as complete.
                     doomed = path.with_name(f".{path.name}{REMOVED}")
                     path.rename(doomed)

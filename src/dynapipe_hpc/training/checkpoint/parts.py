@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
-from dynapipe_hpc.training.adamw import FlatState, Segment
 from dynapipe_hpc.training.checkpoint.boxes import boxes_of
 from dynapipe_hpc.training.checkpoint.shard_boxes import placed
 from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.update_rule import FlatState, Segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +71,22 @@ def placements(module: nn.Module, flat: FlatParameters) -> list[Placement]:
         Placement(name, int(weight.storage_offset()), weight.shape, cut.get(name, WHOLE))
         for name, weight in module.named_parameters()
         if weight in flat.gradient_of
+    ]
+
+
+def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[Part]:
+    """All parts of the weights of a module, or of those that are not trained.
+
+    The weights need not be in a flat buffer.
+    """
+    splits = splits_of(module)
+    return [
+        part
+        for name, weight in module.named_parameters()
+        if not (frozen_only and weight.requires_grad)
+        for part in Placement(name, 0, weight.shape, splits.get(name, WHOLE)).parts(
+            "weight", Segment(0, weight.detach().view(-1))
+        )
     ]
 
 

@@ -16,46 +16,74 @@ from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES, StoredBl
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
 
 
+class CheckpointReader:
+    """Reader of the numbers of a checkpoint, which have been verified before (`check_part`)."""
+
+    def __init__(self, folder: Path, n_parts: int) -> None:
+        """Reads the indices of all parts.
+
+        Args:
+            folder: The checkpoint.
+            n_parts: Number of ranks that wrote it.
+
+        Raises:
+            DamagedError: An index is damaged.
+        """
+        self._folder = folder
+        self._tensors = read_tensors(folder, n_parts)
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint holds a tensor, by its kind and name."""
+        return name in self._tensors
+
+    def fill(self, parts: Sequence[Part], *, converting: bool = False) -> None:
+        """Overwrites parts with what all ranks wrote, even if they had cut the model otherwise.
+
+        Args:
+            parts: Blocks of tensors of the unsplit model.
+            converting: Whether the checkpoint may hold them in another type.
+
+        Raises:
+            DamagedError: The checkpoint is of another model.
+        """
+        of_rank: dict[int, list[_Piece]] = {}
+        for part in parts:
+            stored = _stored(self._tensors, part, converting=converting)
+            for rank, piece in _pieces(part, stored):
+                of_rank.setdefault(rank, []).append(piece)
+        for rank, pieces in of_rank.items():
+            path = data_path(self._folder, rank)
+            size = path.stat().st_size
+            data = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+            for piece in pieces:
+                piece.copy_from(data)
+
+    def rows(self, name: str, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` of an unsplit tensor, by its kind and name.
+
+        Raises:
+            DamagedError: The checkpoint lacks the tensor.
+        """
+        if not self.has(name):
+            raise DamagedError(f"{name} is missing in the checkpoint")
+        stored = next(iter(self._tensors[name].values()))
+        shape = torch.Size(stored.shape)
+        values = torch.empty((stop - start, *shape[1:]), dtype=DTYPES[stored.dtype])
+        self.fill([Part(name, shape, torch.Size([start] + [0] * (len(shape) - 1)), values)])
+        return values
+
+    def unsplit(self, kind: str) -> dict[str, Tensor]:
+        """All tensors of a kind, by their names in the unsplit model."""
+        return {
+            name.removeprefix(f"{kind}/"): self.rows(name, 0, next(iter(found.values())).shape[0])
+            for name, found in self._tensors.items()
+            if name.startswith(f"{kind}/")
+        }
+
+
 def read_parts(folder: Path, n_parts: int, parts: Sequence[Part]) -> None:
-    """Overwrites parts with what all ranks wrote, even if they had cut the model otherwise.
-
-    The files of numbers have been verified before (`check_part`).
-
-    Args:
-        folder: The checkpoint.
-        n_parts: Number of ranks that wrote it.
-        parts: Blocks of tensors of the unsplit model.
-
-    Raises:
-        DamagedError: An index is damaged, or the checkpoint is of another model.
-    """
-    tensors = read_tensors(folder, n_parts)
-    of_rank: dict[int, list[_Piece]] = {}
-    for part in parts:
-        for rank, piece in _pieces(part, _stored(tensors, part)):
-            of_rank.setdefault(rank, []).append(piece)
-    for rank, pieces in of_rank.items():
-        path = data_path(folder, rank)
-        size = path.stat().st_size
-        data = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
-        for piece in pieces:
-            piece.copy_from(data)
-
-
-def read_unsplit(folder: Path, n_parts: int, kind: str = "weight") -> dict[str, Tensor]:
-    """All tensors of a kind, by their names in the unsplit model.
-
-    Raises:
-        DamagedError: An index is damaged.
-    """
-    parts = []
-    for name, by_rank in read_tensors(folder, n_parts).items():
-        if name.startswith(f"{kind}/"):
-            stored = next(iter(by_rank.values()))
-            values = torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
-            parts.append(Part(name, values.shape, torch.Size([0] * values.ndim), values))
-    read_parts(folder, n_parts, parts)
-    return {part.name.removeprefix(f"{kind}/"): part.values for part in parts}
+    """Overwrites parts with what all ranks wrote, see `CheckpointReader.fill`."""
+    CheckpointReader(folder, n_parts).fill(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +91,13 @@ class _Piece:
     """What a part and a stored block have in common."""
 
     part: Part
+    dtype: torch.dtype
     block: StoredBlock
     box: Box
 
     def copy_from(self, data: Tensor) -> None:
         """Copies the numbers from the bytes of the block's file."""
-        dtype, shape = self.part.values.dtype, torch.Size(self.block.box.sizes)
+        dtype, shape = self.dtype, torch.Size(self.block.box.sizes)
         n_bytes = shape.numel() * dtype.itemsize
         stored = data[self.block.start : self.block.start + n_bytes].view(dtype).view(shape)
         target = _within(self.part.values, self.part.offsets, self.box)
@@ -76,7 +105,7 @@ class _Piece:
 
 
 def _stored(
-    tensors: Mapping[str, Mapping[int, StoredTensor]], part: Part
+    tensors: Mapping[str, Mapping[int, StoredTensor]], part: Part, *, converting: bool
 ) -> Mapping[int, StoredTensor]:
     """What each rank wrote of a part's tensor."""
     if part.name not in tensors:
@@ -85,7 +114,7 @@ def _stored(
     first = next(iter(by_rank.values()))
     found = (DTYPES[first.dtype], first.shape)
     expected = (part.values.dtype, tuple(part.tensor_shape))
-    if found != expected:
+    if found[1] != expected[1] or (found[0] != expected[0] and not converting):
         raise DamagedError(
             f"the checkpoint holds {part.name} as {found[0]} of shape {list(found[1])}, "
             f"not {expected[0]} of shape {list(expected[1])}"
@@ -99,7 +128,7 @@ def _pieces(part: Part, by_rank: Mapping[int, StoredTensor]) -> Iterator[tuple[i
     for rank, stored in by_rank.items():
         for block in stored.blocks:
             if piece := common(box, block.box):
-                yield rank, _Piece(part, block, piece)
+                yield rank, _Piece(part, DTYPES[stored.dtype], block, piece)
 
 
 def _within(values: Tensor, offsets: Sequence[int], box: Box) -> Tensor:

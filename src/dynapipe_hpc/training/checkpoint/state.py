@@ -3,33 +3,42 @@
 import torch
 from torch import nn
 
-from dynapipe_hpc.training.adamw import FlatState, Segment
-from dynapipe_hpc.training.checkpoint.parts import Part, parts_of, placements
+from dynapipe_hpc.training.checkpoint.parts import (
+    Part,
+    Placement,
+    parts_of,
+    placements,
+    whole_parts,
+)
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.update_rule import FlatState, Segment
+
+Placed = tuple[list[Placement], FlatState]
+"""Weights, or one factor of the state of a weight, and their numbers."""
 
 
 class TrainingState:
     """Training state that a rank contributes to a checkpoint and restores from one.
 
     Replicas hold the same weights, so each contributes the share that it would have with ZeRO-1,
-    whether it is used or not. Weights that all shards hold are contributed by the first shard. All
-    ranks together contribute every number once.
+    whether it is used or not; factors, which are small, are contributed by the first replica. What
+    all shards hold is contributed by the first shard. All ranks together contribute every number
+    once.
     """
 
     def __init__(self, module: nn.Module, optimizer: Optimizer, collectives: Collectives) -> None:
         """Manages the weights of `module` that `optimizer` updates, and their state."""
         self._optimizer = optimizer
+        self._module = module
         self._placements = placements(module, optimizer.parameters)
-        self._contributed = [
-            weight
-            for weight in self._placements
-            if weight.split.n_shards > 1 or collectives.shard == 0
-        ]
+        self._is_first_replica, self._is_first_shard = (
+            number == 0 for number in (collectives.replica, collectives.shard)
+        )
         n = len(optimizer.parameters.weights) // collectives.n_replicas
         self._share = range(collectives.replica * n, (collectives.replica + 1) * n)
-        self._copies: FlatState = {}
+        self._copies: list[Placed] = []
         self._parts: list[Part] = []
 
     @property
@@ -40,7 +49,7 @@ class TrainingState:
     @property
     def n_bytes(self) -> int:
         """Size of this rank's contribution in bytes."""
-        parts = parts_of(self._contributed, self._contribution())
+        parts = (part for own in self._contribution() for part in parts_of(*own))
         return sum(part.values.nbytes for part in parts)
 
     def snapshot(self) -> list[Part]:
@@ -50,26 +59,42 @@ class TrainingState:
         """
         own = self._contribution()
         if not self._parts:
-            self._copies = {
-                kind: Segment(segment.start, _like(segment.values)) for kind, segment in own.items()
-            }
-            self._parts = parts_of(self._contributed, self._copies)
-        for kind, segment in own.items():
-            self._copies[kind].values.copy_(segment.values)
+            self._copies = [(placed, _like(state)) for placed, state in own]
+            self._parts = [part for copy in self._copies for part in parts_of(*copy)]
+        for (_, copy), (_, state) in zip(self._copies, own, strict=True):
+            for kind, segment in state.items():
+                copy[kind].values.copy_(segment.values)
         return self._parts
 
     def to_restore(self) -> list[Part]:
         """All parts that this rank holds, to be overwritten."""
-        return parts_of(self._placements, self._optimizer.state())
+        held = [(self._placements, self._optimizer.state()), *self._factors()]
+        return [part for placed in held for part in parts_of(*placed)]
+
+    def frozen(self) -> list[Part]:
+        """All parts of weights that are not trained; checkpoints have none of them."""
+        return whole_parts(self._module, frozen_only=True)
 
     def resume(self, counters: Counters) -> None:
         """Resumes from what `to_restore` was overwritten with; called by all ranks together."""
         self._optimizer.resume(counters)
 
-    def _contribution(self) -> FlatState:
-        return {
-            kind: _within(segment, self._share) for kind, segment in self._optimizer.state().items()
-        }
+    def _contribution(self) -> list[Placed]:
+        flat = self._optimizer.state()
+        share = {kind: _within(segment, self._share) for kind, segment in flat.items()}
+        held: list[Placed] = [(self._placements, share)]
+        held += self._factors() if self._is_first_replica else []
+        return [([each for each in placed if self._is_own(each)], state) for placed, state in held]
+
+    def _factors(self) -> list[Placed]:
+        return [
+            ([factor.placement], {factor.kind: Segment(0, factor.values)})
+            for factor in self._optimizer.factors()
+        ]
+
+    def _is_own(self, placed: Placement) -> bool:
+        """Whether this shard contributes what is placed, alone or with a part of its own."""
+        return self._is_first_shard or placed.split.n_shards > 1
 
 
 def _within(segment: Segment, share: range) -> Segment:
@@ -78,5 +103,10 @@ def _within(segment: Segment, share: range) -> Segment:
     return Segment(share.start, segment.values[start:stop])
 
 
-def _like(values: torch.Tensor) -> torch.Tensor:
+def _like(state: FlatState) -> FlatState:
+    """Room on the host for a state."""
+    return {kind: Segment(each.start, _room(each.values)) for kind, each in state.items()}
+
+
+def _room(values: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(values, device="cpu", pin_memory=values.is_cuda)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.read_parts import read_unsplit
+from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 
 
 def load_weights(checkpoint: Path) -> dict[str, Tensor]:
@@ -24,4 +24,4 @@ def load_weights(checkpoint: Path) -> dict[str, Tensor]:
     checksums = Description.read(checkpoint).part_checksums
     for rank, checksum in enumerate(checksums):
         check_part(checkpoint, rank, checksum)
-    return read_unsplit(checkpoint, len(checksums))
+    return CheckpointReader(checkpoint, len(checksums)).unsplit("weight")

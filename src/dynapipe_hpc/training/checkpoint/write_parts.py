@@ -1,7 +1,8 @@
 """Writing of the parts of a checkpoint that a rank holds."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from dynapipe_hpc.training.checkpoint.part_files import data_path, write_index
 from dynapipe_hpc.training.checkpoint.parts import Part
 
 
-def write_parts(folder: Path, rank: int, parts: Sequence[Part]) -> str:
+def write_parts(folder: Path, rank: int, parts: Iterable[Part]) -> str:
     """Writes a rank's numbers and their index into a folder; may be called on any thread.
+
+    Parts are taken one after the other, so that an iterator need not hold all of them. The checksum
+    of a part is computed while it is written, as it takes about as long.
 
     Returns:
         A checksum of both files, which are then on disk.
@@ -26,11 +30,12 @@ def write_parts(folder: Path, rank: int, parts: Sequence[Part]) -> str:
     of_data, start = new_checksum(), 0
     tensors: dict[str, Any] = {}
     path = data_path(folder, rank)
-    with writing(path), path.open("wb") as file:
+    with ThreadPoolExecutor(1, "checksum") as beside, writing(path), path.open("wb") as file:
         for part in parts:
             data = _bytes_of(part.values)
+            summing = beside.submit(of_data.update, data)
             file.write(data)
-            of_data.update(data)
+            summing.result()
             tensor = tensors.setdefault(part.name, _without_blocks(part))
             tensor["blocks"].append([list(part.offsets), list(part.values.shape), start])
             start += len(data)

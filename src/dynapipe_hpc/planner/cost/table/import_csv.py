@@ -65,7 +65,7 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
     measured = _read(profiles, _measurement)
     sizes = dict(_read(parameters, _weight_bytes))
     is_t5 = any(m.key.kind == "decoder" for m in measured)
-    if is_t5 != (DECODER in shape.architecture.layer_kinds):
+    if is_t5 != (DECODER in shape.architecture.layer_counts):
         raise InputError(
             f"{profiles}: holds measurements of a {'t5' if is_t5 else 'gpt'}, but model.family is "
             f"'{shape.family}'; name the measurements of the configured model"

@@ -31,9 +31,15 @@ ModelFingerprint = Mapping[str, str | int]
 
 
 def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
-    """What a table must have been measured with to be used for a model."""
-    sizes = {name: getattr(shape, name) for name in shape.architecture.fingerprint}
-    return {"family": shape.family, **sizes}
+    """What a table must have been measured with to be used for a model.
+
+    Keys that the [model] table leaves out have the family's value; those that are false are absent.
+    """
+    model = shape.architecture
+    sizes = {name: getattr(model, name, getattr(shape, name, None)) for name in model.fingerprint}
+    lora = {"lora": str(shape.lora)} if shape.lora else {}
+    known = {name: value for name, value in sizes.items() if value}
+    return {"family": shape.family, **known, **lora}
 
 
 def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> None:
@@ -44,9 +50,9 @@ def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> No
     """
     wanted = fingerprint_of(shape)
     differing = [
-        f"{name} is {measured.get(name)} there and {value} in [model]"
-        for name, value in wanted.items()
-        if measured.get(name) != value
+        f"{name} is {measured.get(name)} there and {wanted.get(name)} in [model]"
+        for name in ("family", *shape.architecture.fingerprint, "lora")
+        if measured.get(name) != wanted.get(name)
     ]
     if differing:
         raise InputError(

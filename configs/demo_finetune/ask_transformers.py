@@ -1,0 +1,31 @@
+"""Asks a model with transformers, if that is installed: what it exports must be what others load.
+
+python configs/demo_finetune/ask_transformers.py FOLDER QUESTION
+"""
+
+import sys
+from importlib.util import find_spec
+
+
+def main(folder: str, question: str) -> None:
+    """Prints the answer that the model finds most likely."""
+    if find_spec("transformers") is None:
+        print("transformers is not installed; make reference installs it")
+        return
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    asked = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}],
+        add_generation_prompt=True,
+        return_dict=True,
+        return_tensors="pt",
+    )
+    answer = model.generate(**asked, max_new_tokens=40, do_sample=False)
+    text = tokenizer.decode(answer[0, asked["input_ids"].shape[1] :], skip_special_tokens=True)
+    print(f"transformers: {question} {text}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

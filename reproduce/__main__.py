@@ -1,0 +1,43 @@
+"""Makes all figures, their page, and docs/claims.md.
+
+    mpiexec -n 2 python -m reproduce [FOLDER] [-o OUTPUT] [--claims docs/claims.md]
+
+FOLDER (default ../shared) holds profiles/ with layers that the paper's authors measured, see
+benchmarks/a100_inputs.py. Ranks share the simulations. What an earlier start has simulated is kept.
+"""
+
+import argparse
+from pathlib import Path
+
+from dynapipe_hpc.cli.open_ranks import open_ranks
+from dynapipe_hpc.report.run_folder import write_atomically
+from reproduce import ablations, packing, planning_time
+from reproduce.page import claims_text, write_page
+from reproduce.studies import Studies
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("inputs", type=Path, nargs="?", default=Path("../shared"))
+    parser.add_argument("-o", "--output", type=Path, default=Path("runs/reproduce"))
+    parser.add_argument("--claims", type=Path)
+    arguments = parser.parse_args()
+    with open_ranks() as ranks:
+        studies = Studies(ranks, arguments.inputs, arguments.output / "simulations")
+        points = packing.best_divisions(packing.simulate_all(studies))
+        ablated = ablations.simulate_all(studies)
+        if not ranks.is_first:
+            return
+        every = [
+            *packing.figures(points),
+            ablations.microbatching(ablated),
+            ablations.schedules(ablated),
+            planning_time.figure(points),
+        ]
+        print(write_page(arguments.output, every))
+        if arguments.claims:
+            write_atomically(arguments.claims, claims_text(every))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Low-rank adapters, which are trained in place of the weights of a model."""
+
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from dynapipe_hpc.data.config_table import ConfigTable
+
+
+class Lora(ConfigTable):
+    """The [model.lora] table: adapters of linear layers, beside which all weights are frozen.
+
+    A layer with an adapter maps x to W x + alpha / rank B A x, and only A and B are trained.
+
+    Attributes:
+        rank: Number of rows of A, and of columns of B.
+        alpha: Numerator of the factor by which adapters are multiplied.
+        targets: Linear layers that have adapters, by the names in docs/lora.md; None for all
+            linear layers of attention and feed-forward.
+
+    Source:
+        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022,
+        arXiv:2106.09685.
+    """
+
+    rank: int = Field(default=8, ge=1, le=2**16)
+    alpha: float = Field(default=16.0, gt=0, le=1e9)
+    targets: tuple[str, ...] | None = Field(default=None, min_length=1)
+
+    def __str__(self) -> str:
+        """What costs depend on: the rank and the layers that have adapters."""
+        layers = ", ".join(sorted(self.targets)) if self.targets else "all layers"
+        return f"rank {self.rank} of {layers}"
+
+    @property
+    def scale(self) -> float:
+        """Factor of what adapters add."""
+        return self.alpha / self.rank
+
+    def adapts(self, *names: str) -> bool:
+        """Whether any of these linear layers has an adapter."""
+        return self.targets is None or not set(names).isdisjoint(self.targets)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuses targets that a model does not have.
+
+        Args:
+            names: Names of the linear layers of the model.
+
+        Raises:
+            ValueError: A target is not among them, or is named twice.
+        """
+        known, targets = list(dict.fromkeys(names)), self.targets or ()
+        for target in targets:
+            if target not in known:
+                raise ValueError(
+                    f"model.lora.targets names {target!r}, but the linear layers of this family "
+                    f"are {', '.join(known)}; name some of these, or leave targets out for all"
+                )
+        if len(set(targets)) < len(targets):
+            raise ValueError(f"model.lora.targets names a layer twice: {', '.join(targets)}")

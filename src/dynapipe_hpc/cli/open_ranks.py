@@ -1,0 +1,26 @@
+"""The ranks of a study, as they were started."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dynapipe_hpc.job.started import read_started
+
+if TYPE_CHECKING:
+    from dynapipe_hpc.experiment.study.ranks import Ranks
+
+
+@contextmanager
+def open_ranks() -> "Iterator[Ranks]":
+    """The ranks that a launcher started; one alone needs no MPI, which login nodes often lack."""
+    started = read_started(os.environ, n_usable_cores=1)
+    if started.launcher is None and started.interface is None:
+        from dynapipe_hpc.experiment.study.ranks import Alone
+
+        yield Alone()
+        return
+    from dynapipe_hpc.job.job import open_job
+
+    with open_job() as job:
+        yield job

@@ -1,0 +1,104 @@
+"""Several datasets read as one."""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.spans import Spans
+from dynapipe_hpc.data.token_block import TokenArray
+
+
+class JoinedDatasets:
+    """Datasets of the same tokenizer, read as one: ids of samples and tasks go through all of them.
+
+    Attributes:
+        files: The datasets.
+        starts: Id of the first sample of every dataset, then the number of samples.
+        input_lengths: Number of input tokens of every sample, shape (n_samples,).
+        target_lengths: Number of target tokens of every sample, >= 1, shape (n_samples,).
+        task_ids: Task id of every sample, shape (n_samples,).
+        task_names: Task names by id: name of the dataset, a slash, name of its task.
+        spans: Spans of trained tokens of every sample, as in the files.
+        predicted_spans: The same at positions among the tokens that count in lengths.
+    """
+
+    def __init__(self, files: Mapping[str, DatasetFile]) -> None:
+        """Joins datasets by name, at least one.
+
+        Raises:
+            InputError: Their tokenizers differ; all files are closed.
+        """
+        self.files = tuple(files.values())
+        for other in self.files[1:]:
+            self._check_tokenizer(other)
+        self.starts = [0, *accumulate(file.n_samples for file in self.files)]
+        self.input_lengths = np.concatenate([file.input_lengths for file in self.files])
+        self.target_lengths = np.concatenate([file.target_lengths for file in self.files])
+        n_tasks = [0, *accumulate(len(file.task_names) for file in self.files)]
+        self.task_ids: npt.NDArray[np.int32] = np.concatenate(
+            [file.task_ids + n for file, n in zip(self.files, n_tasks, strict=False)]
+        )
+        self.task_names = tuple(
+            f"{name}/{task}" for name, file in files.items() for task in file.task_names
+        )
+        self.spans = Spans.join([file.spans for file in self.files])
+        self.predicted_spans = Spans.join([file.predicted_spans for file in self.files])
+
+    def close(self) -> None:
+        """Closes the files; lengths and tasks stay usable."""
+        for file in self.files:
+            file.close()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return self.files[0].vocab_size
+
+    @property
+    def eos_id(self) -> int:
+        """Id of the token that ends every target."""
+        return self.files[0].eos_id
+
+    @property
+    def start_id(self) -> int | None:
+        """Id of the token that is read before every sample; None if samples differ in it."""
+        ids = {file.start_id for file in self.files}
+        return ids.pop() if len(ids) == 1 else None
+
+    def first_token(self, sample_id: int) -> int:
+        """The token that is read before those of a sample: of its dataset, or its own."""
+        file, local_id = self._find(sample_id)
+        return file.first_token(local_id) if file.start_id is None else file.start_id
+
+    def read(
+        self, sample_id: int, input_tokens: int, target_tokens: int
+    ) -> tuple[TokenArray, TokenArray]:
+        """Reads tokens as `DatasetFile.read`."""
+        file, local_id = self._find(sample_id)
+        return file.read(local_id, input_tokens, target_tokens)
+
+    def _find(self, sample_id: int) -> tuple[DatasetFile, int]:
+        """The dataset of a sample, and the sample's id in it."""
+        index = bisect_right(self.starts, sample_id) - 1
+        return self.files[index], sample_id - self.starts[index]
+
+    def _check_tokenizer(self, other: DatasetFile) -> None:
+        """Refuses a dataset whose tokens mean something else than those of the first."""
+        ours, its = self.files[0].header, other.header
+        for what in ("tokenizer_sha256", "vocab_size", "eos_id"):
+            if getattr(ours, what) != getattr(its, what):
+                self.close()
+                raise InputError(
+                    f"data.mixture: {other.path} has {what} = {getattr(its, what)} (tokenizer "
+                    f"{its.tokenizer_name}), but {self.files[0].path} has {getattr(ours, what)} "
+                    f"(tokenizer {ours.tokenizer_name}); preprocess both with the same tokenizer"
+                )
+
+
+Dataset = DatasetFile | JoinedDatasets
+"""A dataset, or several read as one."""

@@ -1,0 +1,170 @@
+"""Lines of any source: plain or compressed text, standard input, rows of a table as JSON."""
+
+import io
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.extras import optional_packages
+
+STDIN = Path("-")
+"""What stands for standard input."""
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+_TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
+_GZIP_BITS = 31
+"""How zlib calls the format of gzip."""
+_PEEKED = 8
+_PACKED_BYTES = 1 << 14
+_ROWS_AT_A_TIME = 256
+"""A row takes much more memory as Python's objects than in a table."""
+
+
+class LineFile(Protocol):
+    """Lines as bytes, each with its end but perhaps the last."""
+
+    def readline(self, limit: int = -1, /) -> bytes:
+        """The next line, or its first `limit` bytes; nothing at the end."""
+        ...
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[LineFile]:
+    """Opens a source, whose kind its first bytes say.
+
+    Raises:
+        OSError: The source cannot be read.
+        InputError: It is compressed or a table, and damaged; or reading it needs another package.
+    """
+    if path == STDIN:
+        yield from _lines_of(path, sys.stdin.buffer)
+        return
+    with path.open("rb") as file:
+        yield from _lines_of(path, file)
+
+
+def can_be_cut(path: Path) -> bool:
+    """Whether a regular file is plain text, of which several processes can each read a part.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        return not file.read(_PEEKED).startswith((_GZIP, _ZSTD, *_TABLES))
+
+
+def first_line(path: Path) -> bytes:
+    """The first line of a regular file, or the start of a long one.
+
+    Raises:
+        InputError: As for `open_lines`, or the file cannot be read.
+    """
+    try:
+        with open_lines(path) as lines:
+            return lines.readline(1 << 24)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _lines_of(path: Path, file: Any) -> Iterator[LineFile]:
+    start = file.peek(_PEEKED)[:_PEEKED]
+    if start.startswith(_GZIP):
+        yield _Unpacked(path, _Frames(file, lambda: zlib.decompressobj(_GZIP_BITS)), zlib.error)
+    elif start.startswith(_ZSTD):
+        with optional_packages():
+            import zstandard
+        frames = _Frames(file, zstandard.ZstdDecompressor().decompressobj)
+        yield _Unpacked(path, frames, zstandard.ZstdError)
+    elif start.startswith(_TABLES):
+        yield _Rows(_rows(path, file, start))
+    else:
+        yield file
+
+
+class _Unpacked:
+    """Lines of compressed text, whose damage is an `InputError`."""
+
+    def __init__(self, path: Path, frames: "_Frames", damage: type[Exception]) -> None:
+        self._path, self._text = path, io.BufferedReader(frames)
+        self._errors = (OSError, EOFError, damage)
+
+    def readline(self, limit: int = -1, /) -> bytes:
+        try:
+            return self._text.readline(limit)
+        except self._errors as error:
+            raise InputError(f"{self._path}: cannot be unpacked: {error}") from None
+
+
+class _Frames(io.RawIOBase):
+    """Text of all frames of zstd, or members of gzip, one after the other.
+
+    The reader of the zstd library takes a file that was cut for a complete one.
+    """
+
+    def __init__(self, file: BinaryIO, new_frame: Callable[[], Any]) -> None:
+        self._file, self._new_frame = file, new_frame
+        self._frame = new_frame()
+        self._is_begun = False
+        self._text = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._text:
+            packed = self._frame.unused_data if self._frame.eof else b""
+            packed = packed or self._file.read(_PACKED_BYTES)
+            if not packed:
+                if self._is_begun and not self._frame.eof:
+                    raise EOFError("the file ends within a frame")
+                return 0
+            if self._frame.eof:
+                self._frame = self._new_frame()
+            self._text, self._is_begun = self._frame.decompress(packed), True
+        n = min(len(buffer), len(self._text))
+        buffer[:n], self._text = self._text[:n], self._text[n:]
+        return n
+
+
+class _Rows:
+    """Rows as lines of JSON."""
+
+    def __init__(self, rows: Iterator[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def readline(self, limit: int = -1, /) -> bytes:
+        """The next row, whatever the limit: it is in memory anyway."""
+        del limit
+        row = next(self._rows, None)
+        return b"" if row is None else json.dumps(row, default=_no_text).encode() + b"\n"
+
+
+def _no_text(value: object) -> dict[str, str]:
+    """An object in place of a value that JSON lacks, such as a date: it is in the way of nobody."""
+    return {"type": type(value).__name__}
+
+
+def _rows(path: Path, file: BinaryIO, start: bytes) -> Iterator[dict[str, Any]]:
+    if path == STDIN:
+        raise InputError("standard input: is a Parquet or Arrow table; name its file instead")
+    with optional_packages():
+        import pyarrow as pa
+        from pyarrow import parquet
+    try:
+        if start.startswith(_PARQUET):
+            batches: Any = parquet.ParquetFile(file).iter_batches(_ROWS_AT_A_TIME)
+        elif start.startswith(_ARROW_STREAM):
+            batches = pa.ipc.open_stream(file)
+        else:
+            opened = pa.ipc.open_file(file)
+            batches = map(opened.get_batch, range(opened.num_record_batches))
+        for batch in batches:
+            for first in range(0, batch.num_rows, _ROWS_AT_A_TIME):
+                yield from batch.slice(first, _ROWS_AT_A_TIME).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: a damaged table: {error}") from None

@@ -1,0 +1,130 @@
+"""The recipe by which lines of text become samples: format, fields and tokenizer."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_text
+from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.default_ends import token_text
+from dynapipe_hpc.data.text.open_lines import STDIN, first_line
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, RecordFormat, formats_of_record
+from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How lines become samples; the same for all lines of all sources.
+
+    Attributes:
+        tokenizer: Tokenizer of inputs and targets.
+        format: Shape of the records.
+        fields: Names of the fields of pairs.
+        template: Chat template of conversations; None for pairs that are tokenized as they are.
+    """
+
+    tokenizer: Tokenizer
+    format: RecordFormat = RecordFormat.PAIRS
+    fields: PairFields = PAIR_FIELDS
+    template: ChatTemplate | None = None
+
+    @property
+    def settings(self) -> list[object]:
+        """What changes the samples that come of a text, as values of JSON."""
+        tokenizer = self.tokenizer
+        return [
+            tokenizer.sha256,
+            tokenizer.eos_id,
+            tokenizer.start_id,
+            tokenizer.input_end_id,
+            tokenizer.special_tokens,
+            self.format,
+            self.fields.inputs,
+            self.fields.targets,
+            self.template and (self.template.source, self.template.tokens),
+        ]
+
+
+def recipe_of(
+    tokenizer: Tokenizer,
+    files: TokenizerFiles | None,
+    record_format: RecordFormat,
+    fields: PairFields = PAIR_FIELDS,
+    template: Path | None = None,
+    *,
+    names_start: bool = False,
+) -> Recipe:
+    """The recipe for records of a format.
+
+    Conversations are rendered by a chat template: the one named, or else the tokenizer's. Pairs are
+    rendered, as a message of the user and one of the assistant, by a template that is named.
+    Rendered text begins with what its template writes, so no other token comes before it, unless
+    one is named, or the tokenizer is that of an encoder-decoder model.
+
+    Args:
+        tokenizer: The tokenizer.
+        files: Files of the tokenizer; None for bytes.
+        record_format: Shape of the records.
+        fields: Names of the fields of pairs.
+        template: File of a chat template.
+        names_start: Whether the start token was named rather than derived.
+
+    Raises:
+        InputError: There is no template, or it cannot be used.
+    """
+    chat = _template(files, template)
+    if record_format is RecordFormat.TEXT and template is not None:
+        raise InputError(f"--template {template}: plain text has no messages; leave it out")
+    if record_format is not RecordFormat.MESSAGES and template is None:
+        return Recipe(tokenizer, record_format, fields)
+    if chat is None:
+        raise InputError(
+            "conversations need a chat template: --tokenizer FOLDER of a model that has one, or "
+            "--template FILE"
+        )
+    chat.check()
+    if not names_start and tokenizer.input_end_id is None:
+        tokenizer = tokenizer.without_start()
+    return Recipe(tokenizer, record_format, fields, chat)
+
+
+def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
+    config = files.config if files else {}
+    texts = {name: token_text(token) for name, token in config.items() if name.endswith("_token")}
+    tokens = tuple(sorted((name, text) for name, text in texts.items() if text is not None))
+    if path is not None:
+        return ChatTemplate(str(path), read_text(path), tokens)
+    if files and files.template:
+        return ChatTemplate(f"the chat template of {files.name}", files.template, tokens)
+    return None
+
+
+def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:
+    """The format of the records of all sources, by the first line of each.
+
+    Pipes cannot be looked into without losing what is read; they are taken to be as the others are,
+    or as pairs.
+
+    Raises:
+        InputError: A source cannot be read, or two sources have different formats.
+    """
+    found: dict[RecordFormat, Path] = {}
+    for source in sources:
+        if source == STDIN or not source.is_file():
+            continue
+        try:
+            record = json.loads(first_line(source))
+        except (ValueError, RecursionError):
+            continue  # refused with its number when the lines are read
+        for shown in formats_of_record(record, fields)[:1]:
+            found.setdefault(shown, source)
+    if len(found) > 1:
+        (one, path), (other, other_path), *_ = found.items()
+        raise InputError(
+            f"{path} holds {one} and {other_path} {other}; make a dataset of each, and mix them in "
+            "the configuration (data.mixture), or say which it is: --format"
+        )
+    return next(iter(found), RecordFormat.PAIRS)

@@ -1,0 +1,60 @@
+"""Samples of conversations: tokens of the text, cut where the last turn of the assistant begins."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.spans import Span
+from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
+from dynapipe_hpc.data.text.records import Conversation, texts_in
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
+
+
+class ChatSample(NamedTuple):
+    """Tokens of a conversation; the target begins with the last turn of the assistant."""
+
+    inputs: Sequence[int]
+    targets: Sequence[int]
+    spans: list[Span]
+
+
+def render(conversation: Conversation, template: ChatTemplate, tokenizer: Tokenizer) -> Rendered:
+    """Text of a conversation.
+
+    Raises:
+        InputError: The template refuses it, or a message spells a special token, which would be
+            that token, but `--special-tokens` is not set.
+    """
+    if not tokenizer.special_tokens:
+        for text in texts_in([conversation.messages, conversation.tools]):
+            if (found := tokenizer.special_in(text)) is not None:
+                raise InputError(
+                    f"a message spells the special token {found}; --special-tokens accepts it"
+                )
+    return template.render(conversation)
+
+
+def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer) -> ChatSample:
+    """Cuts the tokens of a conversation into input and target.
+
+    Raises:
+        InputError: The assistant's text has no token, or only the first, which is not predicted.
+    """
+    merged: list[Span] = []
+    for start, end in spans:
+        if start == end:  # text of which the tokenizer makes no token
+            continue
+        if merged and start < merged[-1][1]:  # a token of both
+            merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((start, end))
+    if not merged:
+        raise InputError("no token of the assistant, so there is nothing to learn")
+    cut, end = merged[-1]
+    if tokenizer.start_id is None and cut == 0 and end == 1:
+        raise InputError("only the first token is of the assistant, and nothing predicts it")
+    inputs, targets = list(ids[:cut]), ids[cut:]
+    if tokenizer.input_end_id is not None:
+        inputs.append(tokenizer.input_end_id)
+        merged[-1] = (cut + 1, end + 1)
+    return ChatSample(inputs, targets, merged)

@@ -1,0 +1,149 @@
+"""Files of a tokenizer, read and checked."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_input, read_text
+
+MODEL_FILE, CONFIG_FILE, TEMPLATE_FILE = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFiles:
+    """A tokenizer as its files define it.
+
+    Attributes:
+        name: Name of the folder, or of the files.
+        sha256: SHA-256 of the bytes of the files that determine token ids.
+        model: Tokenizer of the library, which neither truncates nor pads.
+        config: Content of `tokenizer_config.json`; empty without one.
+        template: The folder's chat template; empty if it has none.
+    """
+
+    name: str
+    sha256: str
+    model: tokenizers.Tokenizer
+    config: Mapping[str, Any] = field(default_factory=dict)
+    template: str = ""
+
+
+def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
+    """Reads a tokenizer.
+
+    Args:
+        paths: The folder of a Hugging Face model; a file of the `tokenizers` library; the
+            vocabulary (JSON) and the merges (text) of a byte-level BPE like that of GPT-2; or none.
+
+    Returns:
+        The files, or None if there are no paths.
+
+    Raises:
+        InputError: A file is missing or of another kind.
+    """
+    match paths:
+        case []:
+            return None
+        case [folder] if folder.is_dir():
+            return _read_folder(folder)
+        case [path]:
+            return TokenizerFiles(path.name, _sha256(paths), _load_single_file(path))
+        case [vocabulary, merges]:
+            model = _load_byte_level_bpe(vocabulary, merges)
+            return TokenizerFiles(f"{vocabulary.name} {merges.name}", _sha256(paths), model)
+        case _:
+            raise InputError(f"--tokenizer takes one file or two, got {len(paths)}")
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turns whatever the library raises, even a Rust panic, into an `InputError`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise InputError(f"{what}: {error}") from None
+
+
+def _read_folder(folder: Path) -> TokenizerFiles:
+    path = folder / MODEL_FILE
+    if not path.exists():
+        raise InputError(
+            f"{folder}: is a folder without {MODEL_FILE}; let transformers write it: "
+            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        )
+    config: Mapping[str, Any] = {}
+    if (folder / CONFIG_FILE).exists():
+        config = _read_json(folder / CONFIG_FILE)
+        if not isinstance(config, dict):
+            raise InputError(f"{folder / CONFIG_FILE}: not a JSON object")
+    template = _template_of(config)
+    if (folder / TEMPLATE_FILE).exists():
+        template = read_text(folder / TEMPLATE_FILE)
+    name = folder.resolve().name
+    return TokenizerFiles(name, _sha256([path]), _load_single_file(path), config, template)
+
+
+def _template_of(config: Mapping[str, Any]) -> str:
+    """The chat template in `tokenizer_config.json`; of several, the one named `default`."""
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else ""
+
+
+def _sha256(paths: Sequence[Path]) -> str:
+    return hashlib.sha256(b"".join(read_input(path) for path in paths)).hexdigest()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(read_input(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a tokenizer file, which is JSON: {error}") from None
+
+
+def _load_single_file(path: Path) -> tokenizers.Tokenizer:
+    content = _read_json(path)
+    # A vocabulary may have a token of this name.
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise InputError(
+            f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, give its "
+            "merges.txt too: --tokenizer VOCAB.json --tokenizer MERGES.txt"
+        )
+    with explained(f"{path}: cannot be loaded as a tokenizer"):
+        return _plain(tokenizers.Tokenizer.from_file(str(path)))
+
+
+def _load_byte_level_bpe(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
+    for path in (vocabulary, merges):
+        read_input(path)
+    files = f"{vocabulary}, {merges}"
+    with explained(
+        f"{files}: not the vocabulary and the merges of a byte-level BPE, in this order"
+    ):
+        model = tokenizers.Tokenizer(BPE.from_file(str(vocabulary), str(merges)))
+    model.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    return _plain(model)
+
+
+def _plain(model: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """A tokenizer without settings that it was saved with for one model."""
+    model.no_truncation()
+    model.no_padding()
+    return model

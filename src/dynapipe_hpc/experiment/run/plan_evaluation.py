@@ -1,0 +1,39 @@
+"""Plans of the evaluations of a run, made once before training starts."""
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.same_plans import check_same_plans
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.codec import encode_plans, plans_hash
+
+
+def plan_evaluation(job: Job, experiment: Experiment, samples: EvaluationSamples) -> list[bytes]:
+    """This rank's encoded plans of the batches of an evaluation; all ranks together.
+
+    All evaluations of a run have the same samples, so they have the same plans. The ranks take
+    turns to plan batches, and then exchange the plans.
+
+    Args:
+        job: The ranks.
+        experiment: The experiment.
+        samples: The samples that are evaluated.
+
+    Raises:
+        SystemExit: A batch cannot be planned; the first rank has said why.
+    """
+    cluster = experiment.config.cluster
+    planner = experiment.planner.of_evaluation(experiment.config.planner.batch)
+    made = []
+    with job.agreeing():
+        for k in range(job.rank, len(samples.batches), job.size):
+            try:
+                made.append(encode_plans(planner.make_plans(k, samples.batches[k])))
+            except InputError as error:
+                raise InputError(f"evaluation: {error}") from error
+    shares = [[plans[cluster.plan_of(rank)] for plans in made] for rank in range(job.size)]
+    received = job.exchange(shares)
+    plans = [received[k % job.size][k // job.size] for k in range(len(samples.batches))]
+    for k, plan in enumerate(plans):
+        check_same_plans(job, k, plans_hash(plan))
+    return plans

@@ -1,0 +1,76 @@
+"""The start of a run with the weights of another model."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.run.resume import check_share, together
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
+from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.huggingface.files import CARRIED, copy_small_files
+from dynapipe_hpc.training.huggingface.folder import open_tensors
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.read_rows import check_copies
+from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, read_weights
+
+
+def warm_start(
+    job: Job, config: ExperimentConfig, state: TrainingState, output: Path, *, resumed: bool
+) -> None:
+    """Overwrites weights with those of `model.init_from`; all ranks together.
+
+    Every rank reads its own part only. The small files of Hugging Face that belong to the model
+    are copied into the run folder, from where checkpoints take them.
+
+    Args:
+        job: The ranks.
+        config: The configuration, whose [model] table names a model.
+        state: State of training on this rank.
+        output: The run folder.
+        resumed: Whether the run has been resumed from a checkpoint of its own, which lacks only
+            weights that are not trained.
+
+    Raises:
+        SystemExit: The model cannot be used; the first rank has said why.
+    """
+    with_optimizer = config.training.init_optimizer and not resumed
+    parts = state.frozen()
+    if not resumed:
+        parts += [p for p in state.to_restore() if with_optimizer or p.name.startswith(WEIGHT)]
+    if resumed and not parts:
+        return
+    with job.agreeing():
+        origin = find_origin(Path(str(config.model.init_from)))
+    with job.agreeing():
+        _check(job, origin, config, parts)
+    with job.agreeing():
+        read_weights(origin, config.model, parts)
+        if job.is_first and origin.small_files is not None:
+            copy_small_files(origin.small_files, output / CARRIED)
+    counters = state.counters
+    if with_optimizer and origin.description is not None:
+        counters = replace(counters, n_updates=origin.description.counters.n_updates)
+    state.resume(counters)
+    if job.is_first and not resumed:
+        also = " and the state of the optimizer" if with_optimizer else ""
+        print(escaped(f"{output}: begins with the weights{also} of {origin}"), flush=True)
+
+
+def _check(job: Job, origin: Origin, config: ExperimentConfig, parts: Sequence[Part]) -> None:
+    """Verifies the model, whose reading all ranks share, and that it has all that is wanted."""
+    if origin.description is None:
+        if job.is_first:
+            check_copies(open_tensors(origin.folder, origin.page, config.model))
+        return
+    together(job, partial(check_share, origin.folder, job))
+    reader = CheckpointReader(origin.folder, len(origin.description.part_checksums))
+    if any(not part.name.startswith(WEIGHT) and not reader.has(part.name) for part in parts):
+        raise InputError(
+            f"{origin.folder}: has no state of this optimizer, as no import has, nor a run with "
+            "another training.optimizer; leave training.init_optimizer out"
+        )

@@ -1,0 +1,55 @@
+"""Sizes of the model that `model.init_from` names, where the [model] table leaves them out."""
+
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.experiment.config_error import Source
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+
+
+def sizes_of_origin(model: Any) -> Source | None:
+    """The values that a [model] table may leave out; None if it names no model to begin with.
+
+    Args:
+        model: The table, not validated yet. If it names a run, the run's newest checkpoint takes
+            its place, as the run may have others later.
+
+    Raises:
+        InputError: The model cannot be used, or its sizes differ from those of the table.
+    """
+    if not isinstance(model, dict):
+        return None
+    path = model.get("init_from")
+    if not isinstance(path, str) or not path:
+        return None
+    origin = find_origin(Path(path))
+    if origin.shape.lora is not None:
+        raise InputError(f"{path}: has adapters beside another model; export it, and name that")
+    if told := _differences(model, origin):
+        raise InputError(
+            f"{path}: is another model: {'; '.join(told)}; leave these keys of [model] out, and "
+            "they are taken from there"
+        )
+    model["init_from"] = str(origin.folder)
+    return Source(f"{origin.folder}:", {"model": origin.values})
+
+
+def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
+    told = []
+    for key in model.keys() & ModelShape.model_fields.keys() - {"lora", "dropout"}:
+        given, found = model[key], _value(origin, key)
+        if key == "max_tokens" and origin.longest is not None:
+            if isinstance(given, int) and given > origin.longest:
+                window = f"{origin.longest}, the window of its attention"
+                told.append(f"{key} may be at most {window}, not {given}")
+        elif given != found:
+            told.append(f"{key} is {quoted(found)} there, not {quoted(given)}")
+    return sorted(told)
+
+
+def _value(origin: Origin, key: str) -> Any:
+    """A value of the [model] table, or the family's default."""
+    found = origin.values.get(key)
+    return getattr(origin.shape.architecture, key, None) if found is None else found

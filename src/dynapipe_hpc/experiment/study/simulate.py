@@ -1,0 +1,140 @@
+"""Whole runs of several methods, planned but not executed."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.place_layers import place_layers
+from dynapipe_hpc.experiment.study.methods import methods_of
+from dynapipe_hpc.experiment.study.ranks import Ranks
+from dynapipe_hpc.plan.codec import encode_plans
+from dynapipe_hpc.planner.choose.choice import Candidate
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.report.planned_iteration import PlannedIteration
+from dynapipe_hpc.report.simulation_folder import Planned, SimulationFolder
+
+
+@dataclass(frozen=True, slots=True)
+class MethodPlanner:
+    """The planner of one method.
+
+    Attributes:
+        name: Name of the method.
+        planner: Planner of the method, for layers that were placed for it.
+    """
+
+    name: str
+    planner: Planner
+
+    def plan(self, iteration: int, samples: Sequence[Sample]) -> Planned:
+        """Plans one iteration as a run does, as far as the bytes of all plans.
+
+        Args:
+            iteration: Number of the iteration.
+            samples: Global batch, in order of arrival.
+
+        Returns:
+            What is predicted; without a plan, the reason.
+        """
+        started_s = time.thread_time()
+        try:
+            choice = self.planner.choose(samples)
+            encode_plans(self.planner.write(iteration, choice))
+            record = self._record(iteration, samples, choice.best)
+        except InputError as error:
+            record = self._record(iteration, samples, " ".join(str(error).split()))
+        return Planned(record, 1e3 * (time.thread_time() - started_s))
+
+    def _record(
+        self, iteration: int, samples: Sequence[Sample], found: Candidate | str
+    ) -> PlannedIteration:
+        pipelines = [] if isinstance(found, str) else found.pipelines
+        microbatches = [m for pipeline in pipelines for m in pipeline.microbatches]
+        peaks = (float(pipeline.timeline.peak_bytes.max()) for pipeline in pipelines)
+        return PlannedIteration(
+            method=self.name,
+            iteration=iteration,
+            samples=len(samples),
+            input_tokens=sum(sample.input_tokens for sample in samples),
+            target_tokens=sum(sample.target_tokens for sample in samples),
+            row_tokens=sum(m.n_rows * m.row_tokens for m in microbatches),
+            target_row_tokens=sum(m.n_rows * m.target_tokens for m in microbatches),
+            microbatches=len(microbatches),
+            makespan_ms=0.0 if isinstance(found, str) else float(found.makespan_ms),
+            iteration_ms=0.0 if isinstance(found, str) else float(found.iteration_ms),
+            peak_bytes=max(peaks, default=0.0),
+            reason=found if isinstance(found, str) else "",
+        )
+
+
+def simulate(
+    ranks: Ranks,
+    files: ExperimentFiles,
+    output: Path,
+    on_share: Callable[[float], None] = lambda _: None,
+) -> list[Planned]:
+    """Plans all iterations of a run by every method; the ranks share them.
+
+    What is predicted does not depend on the number of ranks. Iterations that an earlier start in
+    the same folder planned are not planned again.
+
+    Args:
+        ranks: The processes; all together.
+        files: Files of the experiment.
+        output: Folder of the simulation, see docs/formats.md.
+        on_share: Callback that takes the finished share of this rank's iterations.
+
+    Returns:
+        All iterations, by method, on the first rank; an empty list elsewhere.
+
+    Raises:
+        InputError: A file or a method cannot be used, or the folder holds something else.
+        RunError: The folder cannot be written.
+    """
+    folder = SimulationFolder(output)
+    done: dict[tuple[str, int], Planned] = {}
+    with ranks.agreeing():
+        methods = methods_of(files.config)
+        n_iterations = files.training.n_iterations
+        if ranks.is_first:
+            folder.begin(to_toml(files.config))
+            done = folder.planned()
+            folder.gather(list(done.values()))
+    every = list(product([method.name for method in methods], range(n_iterations)))
+    missing = ranks.broadcast([key for key in every if key not in done])
+    variants = {method.name: files.variant(method.config) for method in methods}
+    with ranks.agreeing():
+        placements = {
+            name: place_layers(variants[name]) for name in list(variants)[ranks.rank :: ranks.size]
+        }
+    placed = ranks.broadcast(_union(ranks.gather(placements)))
+    planners: dict[str, MethodPlanner] = {}
+    with ranks.agreeing():
+        own: list[Planned] = []
+        mine = missing[ranks.rank :: ranks.size]
+        for name, iteration in mine:
+            samples = files.sampler.iteration(iteration)
+            if name not in planners:
+                planners[name] = MethodPlanner(name, variants[name].planner(placed[name]))
+                # The first plan also makes tables of costs, which runs do once, not every time.
+                planners[name].plan(iteration, samples)
+            own.append(planners[name].plan(iteration, samples))
+            folder.add(ranks.rank, own[-1])
+            on_share(len(own) / len(mine))
+    done |= {each.record.key: each for of_rank in ranks.gather(own) for each in of_rank}
+    found = [done[key] for key in every] if ranks.is_first else []
+    with ranks.agreeing():
+        if ranks.is_first:
+            folder.end(found)
+    return found
+
+
+def _union(of_ranks: Sequence[dict[str, Placement]]) -> dict[str, Placement]:
+    return {name: placement for each in of_ranks for name, placement in each.items()}

@@ -1,0 +1,196 @@
+"""Decoder-only models as torch modules: the layers of one pipeline stage."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.dropout import Dropout
+from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.models.head import Head
+from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
+from dynapipe_hpc.models.places import Places
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
+from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.tokens.collate import TokenBatch, collate
+from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.to_device import to_device
+from dynapipe_hpc.models.transformer import TransformerLayer
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoderBatch:
+    """What a stage of a decoder-only model knows of a micro-batch.
+
+    Attributes:
+        size: Numbers of rows and of tokens per row.
+        documents: Documents of a packed row; None in other layouts.
+        tokens: Tokens; None on a stage that neither embeds nor predicts them.
+        keys: Keys for dropout, shape (rows, tokens); None without.
+    """
+
+    size: tuple[int, int]
+    documents: Documents | None
+    tokens: TokenBatch | None
+    keys: Tensor | None = None
+
+    def to(self, device: torch.device) -> "DecoderBatch":
+        """The same on a device."""
+        documents, tokens = self.documents, self.tokens
+        keys = None if self.keys is None else to_device(self.keys, device)
+        return DecoderBatch(
+            self.size, documents and documents.to(device), tokens and tokens.to(device), keys
+        )
+
+
+class DecoderStage(StageOfFamily):
+    """Pipeline stage of a decoder-only model: layers, the embedding first, the head last."""
+
+    def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
+        """Adds the embedding on the first stage, layers, and the head on the last.
+
+        If the head is tied, the last stage holds a copy of the vectors of tokens.
+        """
+        self._shape, self._shards = shape, shards
+        self.embedding = self._embedding(shape, shards)
+        self.layers = nn.ModuleDict({str(i): self.layer_of(shape, shards) for i in layers})
+        self.head = Head(shape, shards, self.norm_of(shape)) if self.is_last else None
+
+    @abstractmethod
+    def layer_of(self, shape: ModelShape, shards: Shards) -> TransformerLayer:
+        """A layer."""
+
+    @abstractmethod
+    def norm_of(self, shape: ModelShape) -> nn.Module:
+        """A norm over the width."""
+
+    @abstractmethod
+    def n_positions(self, shape: ModelShape) -> int:
+        """Number of rows of the table of learned positions; 0 without one."""
+
+    @abstractmethod
+    def places_of(
+        self, hidden: Tensor, size: tuple[int, int], documents: Documents | None
+    ) -> Places:
+        """Places of a micro-batch's tokens.
+
+        Args:
+            hidden: Tensor of the stream, whose type and device activations have.
+            size: Numbers of rows and of tokens per row.
+            documents: Documents of a packed row; None in other layouts.
+        """
+
+    def deviation(self, shape: ModelShape) -> Deviation:
+        """Standard deviations of initial weights, as in GPT-2."""
+        return gpt_deviation(shape.n_layers)
+
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> DecoderBatch:
+        """The batch that `run` needs of a micro-batch, with tokens where they are used."""
+        reads = self.is_first or self.is_last
+        read = collate(microbatch, tokens) if reads else None
+        size = (microbatch.n_rows, microbatch.row_tokens)
+        keys = self._keys(microbatch, tokens) if self.drops else None
+        return DecoderBatch(size, Documents.of(microbatch), read, keys)
+
+    def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
+        """Runs the stage on a micro-batch, see `forward`.
+
+        Args:
+            activation: Output of the previous stage; None on the first.
+            batch: Documents and tokens.
+            recompute: Activation checkpointing mode of every layer.
+        """
+        tokens, known = batch.tokens, (recompute, batch.documents, batch.size, batch.keys)
+        if tokens is None:
+            if activation is None:
+                raise ValueError("neither an activation was received nor tokens loaded")
+            return self.forward(activation, None, None, *known)
+        inputs = tokens.tokens if activation is None else activation
+        return self.forward(inputs, tokens.labels, tokens.weights, *known)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        labels: Tensor | None = None,
+        weights: Tensor | None = None,
+        recompute: Recompute = Recompute.NONE,
+        documents: Documents | None = None,
+        size: tuple[int, int] | None = None,
+        keys: Tensor | None = None,
+    ) -> Tensor:
+        """Runs the stage.
+
+        Args:
+            inputs: Token ids (rows, tokens) on the first stage, elsewhere the activation of the
+                previous stage, in the form in which shards hold the residual stream.
+            labels: Token ids to predict, (rows, tokens); the last stage needs them.
+            weights: Weight of each prediction in the loss, (rows, tokens); needed as `labels` are.
+            recompute: Activation checkpointing mode of every layer.
+            documents: Documents of a packed row, each with positions and attention of its own;
+                None for positions of and attention over whole rows.
+            size: Numbers of rows and of tokens per row; None for those of `inputs`.
+            keys: Keys of tokens for dropout, (rows, tokens); None to drop nothing.
+
+        Returns:
+            The activation, in the same form; on the last stage the loss, a scalar: the weighted
+            sum over all positions.
+        """
+        size = size or (inputs.shape[0], inputs.shape[1])
+        stream = residual_stream(self._shards, *size, keys)
+        embed = self.embedding if self.is_first else None
+        hidden = inputs if embed is None else embed(inputs, stream, documents)
+        places = self.places_of(hidden, size, documents)
+        for layer in self.layers.values():
+            hidden = layer(hidden, stream, recompute, places)
+        if self.head is None:
+            return hidden
+        if labels is None or weights is None:
+            raise ValueError("the last stage computes the loss and needs labels and weights")
+        vectors = None if self.embedding is None else self.embedding.tokens.weight
+        loss: Tensor = self.head(hidden, stream, labels, weights, vectors)
+        return loss
+
+    def _keys(self, microbatch: MicroBatch, tokens: IterationTokens) -> Tensor | None:
+        if tokens.iteration is None:
+            return None
+        sizes = {i: tokens.samples[i].tokens for i in microbatch.sample_ids}
+        return dropout_keys(tokens.iteration, microbatch.rows, sizes, microbatch.row_tokens)
+
+    def _embedding(self, shape: ModelShape, shards: Shards) -> "Embedding | None":
+        if self.is_first:
+            return Embedding(shape, shards, self.n_positions(shape))
+        return Embedding(shape, shards) if self.is_last and shape.architecture.tied_head else None
+
+
+class Embedding(nn.Module):
+    """Embedding: learned vectors of tokens and, in some families, of their positions.
+
+    Args:
+        shape: The model.
+        shards: The shards of the stage.
+        n_positions: Number of positions in row or document that have a vector; 0 for none.
+    """
+
+    def __init__(self, shape: ModelShape, shards: Shards, n_positions: int = 0) -> None:
+        super().__init__()
+        width = shape.hidden_size
+        self.tokens = TokenEmbedding(shape.vocab_size, width, shards)
+        self.positions = nn.Embedding(n_positions, width) if n_positions else None
+        self.dropout = Dropout()
+
+    def forward(
+        self, tokens: Tensor, stream: ResidualStream, documents: Documents | None = None
+    ) -> Tensor:
+        """Maps token ids (rows, tokens) to a tensor of the stream."""
+        embedded: Tensor = self.tokens(tokens, stream)
+        if self.positions is not None:
+            positions = None if documents is None else documents.positions
+            embedded = embedded + stream.rows_of(self.positions.weight, positions)
+        dropped: Tensor = self.dropout(embedded, stream.own_keys)
+        return dropped

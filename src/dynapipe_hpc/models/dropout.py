@@ -1,0 +1,100 @@
+"""Dropout by counted random numbers: masks do not depend on how a batch is planned.
+
+A number of a token's activation is dropped or not by a hash of the seed, the iteration, the sample,
+the position in it, the place in the model and the column. So neither micro-batches nor layouts,
+stages, shards, recomputation or a resumed run change a mask, on any device.
+
+Source:
+    Srivastava et al., "Dropout", JMLR 2014; counted random numbers: Salmon et al., "Parallel random
+    numbers: as easy as 1, 2, 3", SC 2011; the mixing functions: Steele et al., "Fast splittable
+    pseudorandom number generators", OOPSLA 2014 (64 bits), and Wellons, "Prospecting for hash
+    functions", 2018 (32 bits).
+"""
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from dynapipe_hpc.architecture.part import MASKED_AT_ONCE
+
+POSITIVE = 2**31 - 1
+
+
+class Dropout(nn.Module):
+    """Dropout at a place of a model; without a rate, or without keys of tokens, it does nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rate, self._place = 0.0, 0
+
+    def set(self, rate: float, seed: int, name: str) -> None:
+        """Sets the share of numbers that become zero, and the place, by its name in the model."""
+        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+        self._rate, self._place = rate, int.from_bytes(digest[:8], "little", signed=True)
+
+    def forward(self, values: Tensor, keys: Tensor | None, first_column: int = 0) -> Tensor:
+        """Values with some of them zero, and the others divided by the share of those that stay.
+
+        Backward makes the mask again; nothing is kept for it.
+
+        Args:
+            values: Shape (..., columns).
+            keys: Keys of the tokens, shape (...); None to drop nothing.
+            first_column: Number of the first column, where shards divide columns.
+        """
+        if keys is None or not self._rate:
+            return values
+        dropped: Tensor = _Drop.apply(values, keys, self._place, self._rate, first_column)  # type: ignore[no-untyped-call]
+        return dropped
+
+
+def set_dropout(module: nn.Module, rate: float, seed: int) -> None:
+    """Sets every dropout of a module, whose submodules are named as in the unsplit model."""
+    for name, each in module.named_modules():
+        if isinstance(each, Dropout):
+            each.set(rate, seed, name)
+
+
+class _Drop(Function):
+    @staticmethod
+    def forward(
+        context: Any, values: Tensor, keys: Tensor, place: int, rate: float, first_column: int
+    ) -> Tensor:
+        context.mask = keys, place, rate, first_column
+        return _masked(values, *context.mask)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return _masked(gradients[0], *context.mask), None, None, None, None
+
+
+def _masked(values: Tensor, keys: Tensor, place: int, rate: float, first_column: int) -> Tensor:
+    n_columns, limit = values.shape[-1], round(rate * 2**31)
+    columns = torch.arange(n_columns, dtype=torch.int32, device=values.device)
+    of_columns = _mix_32(columns + first_column)
+    of_tokens = ((_mixed_64(keys ^ place) >> 33) & POSITIVE).to(torch.int32).flatten()
+    output = values.contiguous() / (1 - rate)
+    n_at_once = max(1, MASKED_AT_ONCE // n_columns)
+    rows = output.view(-1, n_columns)
+    for start in range(0, len(rows), n_at_once):
+        part = slice(start, start + n_at_once)
+        numbers = _mix_32(of_tokens[part].unsqueeze(-1) ^ of_columns)
+        rows[part].masked_fill_(numbers.bitwise_and_(POSITIVE) < limit, 0)
+    return output
+
+
+def _mixed_64(numbers: Tensor) -> Tensor:
+    """Finalizer of SplitMix64, of int64 numbers."""
+    numbers = (numbers ^ ((numbers >> 30) & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
+    numbers = (numbers ^ ((numbers >> 27) & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
+    return numbers ^ ((numbers >> 31) & (2**33 - 1))
+
+
+def _mix_32(numbers: Tensor) -> Tensor:
+    """Hash "lowbias32" of int32 numbers, in place."""
+    numbers.bitwise_xor_((numbers >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
+    numbers.bitwise_xor_((numbers >> 15).bitwise_and_(0x1FFFF)).mul_(0x846CA68B - 2**32)
+    return numbers.bitwise_xor_((numbers >> 16).bitwise_and_(0xFFFF))

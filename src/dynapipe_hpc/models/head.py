@@ -1,0 +1,59 @@
+"""Head of a model: logits and loss."""
+
+from torch import Tensor, nn
+
+from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
+from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.plan.model_shape import ModelShape
+
+
+class Head(nn.Module):
+    """Logits, and their loss.
+
+    Args:
+        shape: The model; a tied head has no weights of its own.
+        shards: The shards of the stage.
+        norm: The final norm; None if what comes in is normalised.
+        tied_divisor: Number by which a tied head divides what comes in.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        shards: Shards,
+        norm: nn.Module | None = None,
+        tied_divisor: float = 1.0,
+    ) -> None:
+        super().__init__()
+        width, is_tied = shape.hidden_size, shape.architecture.tied_head
+        self.norm = norm
+        self.logits = None if is_tied else ColumnLinear(width, shape.vocab_size, shards, bias=False)
+        self._vocabulary = Vocabulary(shape.vocab_size, shards)
+        self._divisor = tied_divisor if is_tied else 1.0
+
+    def forward(
+        self,
+        hidden: Tensor,
+        stream: ResidualStream,
+        labels: Tensor,
+        weights: Tensor,
+        vectors: Tensor | None = None,
+    ) -> Tensor:
+        """Weighted sum of cross entropies, a scalar; see `linear_cross_entropy`.
+
+        Args:
+            hidden: A tensor of the stream.
+            stream: The stream of what is predicted.
+            labels: Ids to predict, shape (rows, tokens).
+            weights: Weight of each prediction, of the same shape.
+            vectors: Vectors of the embedding; a tied head needs them.
+        """
+        normed = stream.gather(hidden if self.norm is None else self.norm(hidden))
+        own = vectors if self.logits is None else self.logits.weight
+        if own is None:
+            raise ValueError("a tied head needs the vectors of the embedding")
+        if self._divisor != 1:
+            normed = normed / self._divisor
+        return linear_cross_entropy(normed, own, labels, weights, self._vocabulary)

@@ -1,0 +1,76 @@
+"""Rotary positions: queries and keys are turned by angles that grow with their positions.
+
+Pairs of numbers of a head are turned: number i and number i + half of the head's width, as in
+Llama of `transformers`.
+
+Source:
+    Su et al., "RoFormer", arXiv:2104.09864, section 3.2.
+"""
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.rope_scaling import LinearScaling, Llama3Scaling, RopeScaling
+
+
+class Angles(NamedTuple):
+    """Angles of rotary positions, each of shape (tokens, 1, half of the head size)."""
+
+    cosines: Tensor
+    sines: Tensor
+
+    @classmethod
+    def of(cls, model: Llama, positions: Tensor, dtype: torch.dtype) -> "Angles":
+        """Angles of tokens at positions, shape (tokens,), computed in float32 at least."""
+        wide = torch.promote_types(dtype, torch.float32)
+        speeds = _speeds(
+            model.head_size, model.rope_theta, model.rope_scaling, wide, positions.device
+        )
+        angles = (positions.to(wide).unsqueeze(-1) * speeds).unsqueeze(1)
+        return cls(angles.cos().to(dtype), angles.sin().to(dtype))
+
+    def turn(self, vectors: Tensor) -> Tensor:
+        """Vectors of shape (rows, tokens, heads, head size), turned; of the same shape."""
+        first, second = vectors.chunk(2, -1)
+        cosines, sines = self
+        turned = (first * cosines - second * sines, second * cosines + first * sines)
+        return torch.cat(turned, -1)
+
+
+@cache
+def _speeds(
+    head_size: int,
+    theta: float,
+    scaling: RopeScaling | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """Angle per position of every pair of numbers, shape (head_size / 2,)."""
+    speeds = 1 / theta ** (torch.arange(0, head_size, 2).to(dtype) / head_size)
+    return _scaled(speeds, scaling).to(device)
+
+
+def _scaled(speeds: Tensor, scaling: RopeScaling | None) -> Tensor:
+    match scaling:
+        case None:
+            return speeds
+        case LinearScaling(factor=factor):
+            return speeds / factor
+        case Llama3Scaling():
+            return _scaled_by_turns(speeds, scaling)
+
+
+def _scaled_by_turns(speeds: Tensor, scaling: Llama3Scaling) -> Tensor:
+    """Speeds divided by the factor where few full turns fit into the original rows.
+
+    Where many fit they stay; between the two limits they change gradually.
+    """
+    turns = scaling.original_max_tokens * speeds / (2 * math.pi)
+    limits = scaling.high_freq_factor - scaling.low_freq_factor
+    kept = ((turns - scaling.low_freq_factor) / limits).clamp(0, 1)
+    return (1 - kept) * speeds / scaling.factor + kept * speeds

@@ -1,0 +1,48 @@
+"""What cost models that change another one leave as it is."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, KnownRows
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedCost:
+    """The part of a `CostModel` in which it is another one.
+
+    Attributes:
+        cost: The other cost model.
+    """
+
+    cost: CostModel
+
+    @property
+    def description(self) -> str:
+        """Human-readable origin of the costs."""
+        return self.cost.description
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether rows have a target side of their own."""
+        return self.cost.is_encoder_decoder
+
+    @property
+    def monotone(self) -> Self:
+        """The costs without noise, never above these."""
+        return replace(self, cost=self.cost.monotone)
+
+    def of_layout(self, layout: Layout) -> Self:
+        """The costs of rows whose samples lie in a layout, see `CostModel`."""
+        cost = self.cost.of_layout(layout)
+        return self if cost is self.cost else replace(self, cost=cost)
+
+    @property
+    def known_rows(self) -> KnownRows:
+        """Rows whose costs are known, in all modes."""
+        return self.cost.known_rows
+
+    @property
+    def static_bytes(self) -> FloatArray:
+        """Weights, gradients and optimizer state of every stage, which stay, shape (n_stages,)."""
+        return self.cost.static_bytes

@@ -1,0 +1,48 @@
+"""The file mixture.json of a run folder: the mixture of datasets that the run trains on."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from dynapipe_hpc.data.dataset.mixture import Mixture
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_input
+from dynapipe_hpc.data.replacing import replacing
+
+MIXTURE = "mixture.json"
+
+
+def write_mixture(folder: Path, mixture: Mixture | None) -> None:
+    """Writes the mixture of a run; without one, removes what an earlier start has left.
+
+    Raises:
+        RunError: The file system refuses, as when the disk is full.
+    """
+    path = folder / MIXTURE
+    if mixture is None:
+        path.unlink(missing_ok=True)
+        return
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(asdict(mixture), indent=2) + "\n", encoding="utf-8")
+
+
+def read_mixture(folder: Path) -> Mixture | None:
+    """Reads the mixture of a run; None if it trains on a single dataset.
+
+    Raises:
+        InputError: The file cannot be read, or is damaged.
+    """
+    path = folder / MIXTURE
+    if not path.exists():
+        return None
+    try:
+        mixture = TypeAdapter(Mixture).validate_json(read_input(path))
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = ".".join(map(str, detail["loc"])) or "content"
+        raise InputError(f"{path}: {where}: {detail['msg']}; restore it from a copy") from None
+    if not mixture.is_sound:
+        raise InputError(f"{path}: its lists do not describe datasets; restore it from a copy")
+    return mixture

@@ -1,0 +1,158 @@
+"""The folder of a simulation: written while iterations are planned, read for its table."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import read_input, read_text
+from dynapipe_hpc.data.replacing import remove_unfinished, writing
+from dynapipe_hpc.report.planned_iteration import (
+    COLUMNS,
+    PlannedIteration,
+    cells_of,
+    line_of,
+)
+from dynapipe_hpc.report.run_folder import write_atomically
+
+CONFIG, PLANNED, PLANNING = "config.toml", "planned.csv", "planning.csv"
+_PARTS = "parts"
+_OF_PLANNING = ("method", "iteration", "planning_ms")
+
+
+class Planned(NamedTuple):
+    """A planned iteration, and how long planning took.
+
+    Attributes:
+        record: Predicted numbers, the same on every machine.
+        planning_ms: Measured processor time from lengths to the checked bytes of all plans.
+    """
+
+    record: PlannedIteration
+    planning_ms: float
+
+
+class SimulationFolder:
+    """A simulation on disk; docs/formats.md describes the files.
+
+    Ranks add complete lines to parts of their own, which become two files at the end. So a
+    simulation that is killed loses no iteration whose line is complete.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens nothing yet."""
+        self.path = path
+
+    def begin(self, config_toml: str) -> None:
+        """Creates the folder, or checks that it holds a part of this simulation.
+
+        Args:
+            config_toml: Text of the configuration, which the folder keeps.
+
+        Raises:
+            InputError: It holds another simulation or other files, or cannot be written.
+            RunError: The file system refuses, as when the disk is full.
+        """
+        config, parts = self.path / CONFIG, self.path / _PARTS
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            others = {each.name for each in self.path.iterdir() if each.name[0] != "."}
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be written: {error.strerror}; choose another folder"
+            ) from None
+        if others and not others <= {CONFIG, PLANNED, PLANNING, _PARTS}:
+            raise InputError(f"{self.path} holds files that no simulation wrote; name a new folder")
+        if CONFIG in others and read_text(config) != config_toml:
+            raise InputError(
+                f"{self.path} holds a simulation of another configuration (its {CONFIG}); name "
+                "another folder, or remove this one"
+            )
+        remove_unfinished(self.path, CONFIG, PLANNED, PLANNING)
+        write_atomically(config, config_toml)
+        with writing(parts):
+            parts.mkdir(exist_ok=True)
+
+    def planned(self) -> dict[tuple[str, int], Planned]:
+        """The iterations that are planned, by method and number.
+
+        Raises:
+            InputError: A file is damaged; names file and line.
+        """
+        found = list(self._finished()) if (self.path / PLANNED).exists() else []
+        for part in sorted((self.path / _PARTS).glob("*.csv")):
+            # A line without its end was being written when the simulation was killed.
+            complete, _, _ = read_input(part).decode(errors="replace").rpartition("\n")
+            found += (
+                _planned(cells, f"{part}:{number}")
+                for number, cells in enumerate(csv.reader(complete.splitlines()), start=1)
+            )
+        return {each.record.key: each for each in found}
+
+    def add(self, rank: int, planned: Planned) -> None:
+        """Adds an iteration to the part of a rank.
+
+        Raises:
+            RunError: The file system refuses, as when the disk is full.
+        """
+        path = self._part(rank)
+        with writing(path), path.open("a", encoding="utf-8") as part:
+            part.write(line_of((*cells_of(planned.record), planned.planning_ms)))
+
+    def gather(self, planned: Sequence[Planned]) -> None:
+        """Writes planned iterations into one part in place of all others.
+
+        Raises:
+            RunError: The file system refuses, as when the disk is full.
+        """
+        others = set((self.path / _PARTS).glob("*.csv")) - {self._part(0)}
+        lines = (line_of((*cells_of(each.record), each.planning_ms)) for each in planned)
+        write_atomically(self._part(0), "".join(lines))
+        for other in others:
+            with writing(other):
+                other.unlink()
+
+    def end(self, planned: Sequence[Planned]) -> None:
+        """Writes both files from all planned iterations, and removes the parts.
+
+        Raises:
+            RunError: The file system refuses, as when the disk is full.
+        """
+        times = (line_of((*each.record.key, each.planning_ms)) for each in planned)
+        write_atomically(self.path / PLANNING, line_of(_OF_PLANNING) + "".join(times))
+        records = (line_of(cells_of(each.record)) for each in planned)
+        write_atomically(self.path / PLANNED, line_of(COLUMNS) + "".join(records))
+        with writing(self.path / _PARTS):
+            for part in (self.path / _PARTS).glob("*.csv"):
+                part.unlink()
+            (self.path / _PARTS).rmdir()
+
+    def _part(self, rank: int) -> Path:
+        return self.path / _PARTS / f"{rank:05d}.csv"
+
+    def _finished(self) -> Iterator[Planned]:
+        records, times = self.path / PLANNED, self.path / PLANNING
+        lines = zip(_lines(records, COLUMNS), _lines(times, _OF_PLANNING), strict=True)
+        for number, (record, time) in enumerate(lines, start=2):
+            yield _planned([*record, time[-1]], f"{records}:{number}")
+
+
+def _lines(path: Path, columns: Sequence[str]) -> list[list[str]]:
+    lines = list(csv.reader(read_text(path).splitlines()))
+    if lines[:1] != [list(columns)]:
+        raise InputError(f"{path}:1: the columns must be {','.join(columns)}")
+    return lines[1:]
+
+
+def _planned(cells: Sequence[str], where: str) -> Planned:
+    *of_record, planning_ms = cells or [""]
+    try:
+        return Planned(PlannedIteration.of_line(of_record, where), float(planning_ms))
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: planning_ms is {quoted(planning_ms)}; remove it") from None

@@ -1,0 +1,239 @@
+"""Adafactor: second moments of matrices are kept as averages of their rows and columns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.sharding.split import Split
+from dynapipe_hpc.training.checkpoint.parts import Placement
+from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.update_rule import Factor, FlatState, Segment
+
+ROWS, COLUMNS, WHOLE = "row_average", "column_average", "second_moment"
+LEAST_SQUARE = 1e-30
+LEAST_SCALE = 1e-3
+
+
+@dataclass(eq=False, slots=True)
+class _Weight:
+    """A weight of this rank; what fills up a shard of it is zero, as are the gradients of that.
+
+    Attributes:
+        placement: Location in the flat buffers.
+        weight: Values, a view.
+        gradient: Gradient, a view.
+        decays: Whether it decays.
+        averages: Averages of squared gradients by kind: of rows and columns, or of every number.
+        sums: Sums of this update that shards add up, by what they are of.
+    """
+
+    placement: Placement
+    weight: Tensor
+    gradient: Tensor
+    decays: bool
+    averages: dict[str, Tensor]
+    sums: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def cut(self) -> int | None:
+        """The dimension that is cut over shards; None if the weight is whole."""
+        split = self.placement.split
+        return split.dimension if split.n_shards > 1 else None
+
+    @property
+    def whole_shape(self) -> torch.Size:
+        """Shape of the weight on all shards."""
+        return self.placement.split.whole_shape(self.placement.shape)
+
+    @property
+    def is_factored(self) -> bool:
+        """Whether averages of rows and columns stand for those of all numbers."""
+        return self.weight.ndim == 2
+
+    def square_sum(self, values: Tensor) -> Tensor:
+        """Sum of squares of this shard's part of something, shape (1,)."""
+        return values.square().sum().view(1)
+
+    def rms(self, name: str) -> Tensor:
+        """Root mean square over all shards, from the sum of squares of that name."""
+        return (self.sums[name] / self.whole_shape.numel()).sqrt()
+
+
+class Adafactor:
+    """Adafactor without first moments, on weights in flat buffers; see `UpdateRule`.
+
+    Averages of rows and columns are those of the whole matrix: shards add up the sums of what is
+    cut between them, so that an update is the same on any number of shards, to rounding.
+
+    Source:
+        Shazeer and Stern, "Adafactor", ICML 2018, arXiv:1804.04235, algorithms 4 to 6. Constants,
+        and the order of decay and update, are those of `transformers`.
+    """
+
+    def __init__(
+        self,
+        weights: Tensor,
+        gradients: Tensor,
+        placements: Sequence[Placement],
+        n_matrices: int,
+        config: TrainingConfig,
+        shards: Shards,
+    ) -> None:
+        """Takes over `weights` and reads `gradients`, both of shape (n,) and at least 32 bits."""
+        self._config, self._shards = config, shards
+        self._flat = weights
+        self._n_updates = torch.zeros((), dtype=torch.float64, device=weights.device)
+        self._weights = [
+            _weight(each, weights, gradients, n_matrices, config) for each in placements
+        ]
+
+    @property
+    def n_updates(self) -> int:
+        """Number of updates so far, without skipped ones; the host waits for the device."""
+        return int(self._n_updates.item())
+
+    @n_updates.setter
+    def n_updates(self, value: int) -> None:
+        self._n_updates.fill_(value)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Weights and averages."""
+        return [self._flat, *(a for w in self._weights for a in w.averages.values())]
+
+    def state(self, first: int) -> FlatState:
+        """Weights, of which `first` is the index of the first in the flat buffer."""
+        return {"weight": Segment(first, self._flat)}
+
+    def factors(self) -> list[Factor]:
+        """Averages of rows and columns, or of every number of a vector."""
+        return [
+            Factor(kind, _placement_of(w, kind), average)
+            for w in self._weights
+            for kind, average in w.averages.items()
+        ]
+
+    def update(self, learning_rate: float, skips: Tensor) -> None:
+        """Updates weights and averages; see `UpdateRule`."""
+        keeps = skips.bool()
+        self._n_updates += 1 - skips
+        forgets = (self._n_updates.clamp(min=1) ** self._config.adafactor.decay_rate).to(
+            self._flat.dtype
+        )
+        for w in self._weights:
+            w.sums = dict(_first_sums(w))
+        self._add_over_shards()
+        for w in self._weights:
+            _average(w, forgets, keeps)
+            if w.is_factored:
+                w.sums["rows"] = w.averages[ROWS].sum().view(1)
+        self._add_over_shards("rows")
+        for w in self._weights:
+            w.sums["update"] = w.square_sum(_direction(w))
+        self._add_over_shards("update")
+        for w in self._weights:
+            self._apply(w, learning_rate, keeps)
+            w.sums = {}
+
+    def _apply(self, w: _Weight, learning_rate: float, keeps: Tensor) -> None:
+        settings = self._config.adafactor
+        rate = torch.full_like(w.sums["update"], learning_rate)
+        if settings.scale_parameter:
+            rate *= w.rms("weight").clamp(min=LEAST_SCALE)
+        step = _direction(w) * (rate / (w.rms("update") / settings.clip_threshold).clamp(min=1))
+        decay = self._config.weight_decay if w.decays else 0.0
+        w.weight.copy_(torch.where(keeps, w.weight, w.weight * (1 - decay * rate) - step))
+
+    def _add_over_shards(self, *names: str) -> None:
+        """Adds sums of cut weights over shards, of some names or of all."""
+        if self._shards.n_shards == 1:
+            return
+        found = [
+            (w, name)
+            for w in self._weights
+            if w.cut is not None
+            for name in w.sums
+            if name in (names or w.sums) and not _is_complete(w, name)
+        ]
+        if not found:
+            return
+        flat = torch.cat([w.sums[name] for w, name in found])
+        sizes = [len(w.sums[name]) for w, name in found]
+        parts = torch.split(self._shards.sum_over_shards(flat), sizes)
+        for (w, name), part in zip(found, parts, strict=True):
+            w.sums[name] = part
+
+
+def _weight(
+    placement: Placement,
+    weights: Tensor,
+    gradients: Tensor,
+    n_matrices: int,
+    config: TrainingConfig,
+) -> _Weight:
+    def view(flat: Tensor) -> Tensor:
+        numbers = flat[placement.start : placement.start + placement.shape.numel()]
+        return numbers.view(placement.shape)
+
+    weight = view(weights)
+    shapes = (
+        {ROWS: weight.shape[:1], COLUMNS: weight.shape[1:]}
+        if weight.ndim == 2
+        else {WHOLE: weight.shape}
+    )
+    averages = {kind: weight.new_zeros(shape) for kind, shape in shapes.items()}
+    decays = config.decay == "all" or placement.start < n_matrices
+    return _Weight(placement, weight, view(gradients), decays, averages)
+
+
+def _first_sums(w: _Weight) -> Iterator[tuple[str, Tensor]]:
+    """Sums of squares of the weight, and of the rows and columns of its gradient."""
+    yield "weight", w.square_sum(w.weight)
+    if w.is_factored:
+        squares = w.gradient.square() + LEAST_SQUARE
+        yield ROWS, squares.sum(1)
+        yield COLUMNS, squares.sum(0)
+
+
+def _is_complete(w: _Weight, name: str) -> bool:
+    """Whether a sum of a cut weight does not go over the cut."""
+    along: dict[str, int] = {ROWS: 0, COLUMNS: 1, "rows": 1}
+    return along.get(name) == w.cut
+
+
+def _average(w: _Weight, forgets: Tensor, keeps: Tensor) -> None:
+    """Moves the averages towards the squares of the gradient."""
+    if w.is_factored:
+        n_rows, n_columns = w.whole_shape
+        means = {ROWS: w.sums[ROWS] / n_columns, COLUMNS: w.sums[COLUMNS] / n_rows}
+    else:
+        means = {WHOLE: w.gradient.square() + LEAST_SQUARE}
+    for kind, average in w.averages.items():
+        moved = average * (1 - forgets) + means[kind] * forgets
+        average.copy_(torch.where(keeps, average, moved))
+
+
+def _direction(w: _Weight) -> Tensor:
+    """The gradient over the root of its mean squares; not a number if the update is skipped."""
+    if not w.is_factored:
+        return w.averages[WHOLE].rsqrt() * w.gradient
+    mean = w.sums["rows"] / w.whole_shape[0]
+    rows = (w.averages[ROWS] / mean).rsqrt()
+    return rows[:, None] * w.averages[COLUMNS].rsqrt() * w.gradient
+
+
+def _placement_of(w: _Weight, kind: str) -> Placement:
+    """Where averages of a kind are in those of the whole weight."""
+    placement, split = w.placement, w.placement.split
+    if kind == WHOLE:
+        return Placement(placement.name, 0, placement.shape, split)
+    dimension = 0 if kind == ROWS else 1
+    shape = torch.Size([placement.shape[dimension]])
+    if w.cut == dimension:
+        own = Split(0, split.n_blocks, split.shard, split.n_shards, split.whole_size)
+    else:
+        own = Split(0, 1, 0, 1)
+    return Placement(placement.name, 0, shape, own)

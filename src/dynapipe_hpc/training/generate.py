@@ -1,0 +1,134 @@
+"""Generation of text by a whole model in one process, for a look at what it has learned."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.prompt import prompt_tokens
+from dynapipe_hpc.data.text.tokenizer_files import MODEL_FILE
+from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.models.predict import logits_of
+from dynapipe_hpc.models.tokens.earlier import Earlier
+from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.read_weights import load_model
+
+_OLDER = ("vocab.json", "merges.txt")
+
+Choose = Callable[[Tensor], int]
+"""Function that chooses an id by the logits of all ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Choice of the next token.
+
+    Attributes:
+        temperature: Divisor of logits; 0 for the likeliest token.
+        top_p: Share of the probability that the tokens to choose from have together, the likeliest
+            first (nucleus sampling).
+        seed: Seed of the random numbers.
+
+    Source:
+        Holtzman et al., "The Curious Case of Neural Text Degeneration", arXiv:1904.09751.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def chooser(self) -> Choose:
+        """Function that chooses one token after another."""
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def choose(logits: Tensor) -> int:
+            if self.temperature == 0:
+                return int(logits.argmax())
+            shares, ids = (logits.double() / self.temperature).softmax(-1).sort(descending=True)
+            shares[shares.cumsum(-1) - shares >= self.top_p] = 0  # never the likeliest
+            return int(ids[torch.multinomial(shares, 1, generator=generator)])
+
+        return choose
+
+
+def generate(
+    path: Path,
+    prompt: str,
+    n_tokens: int,
+    sampling: Sampling,
+    tokenizer_files: Sequence[Path] = (),
+    *,
+    chat: bool = False,
+) -> str:
+    """Text that a model writes after a prompt.
+
+    Args:
+        path: A checkpoint, a run (its newest checkpoint) or a Hugging Face model.
+        prompt: Text before; what the encoder reads if there is one.
+        n_tokens: Most tokens to write.
+        sampling: Choice of tokens.
+        tokenizer_files: Files of the tokenizer; none for those that belong to the model.
+        chat: Whether the prompt is a message that the assistant is to answer.
+
+    Raises:
+        InputError: The model or its tokenizer cannot be used, or the prompt is too long.
+    """
+    origin = find_origin(path)
+    if origin.shape.lora is not None:
+        raise InputError(
+            f"{path}: has adapters beside another model; export it with --base, and name that"
+        )
+    files = tokenizer_files or _tokenizer_files(path, origin.small_files)
+    tokenizer, tokens = prompt_tokens(prompt, files, chat=chat)
+    if origin.shape.architecture.has_target_rows:
+        ends = [] if tokenizer.input_end_id is None else [tokenizer.input_end_id]
+        source, tokens = [*tokens, *ends], []
+    else:
+        source = None
+    if tokenizer.start_id is not None:
+        tokens = [tokenizer.start_id, *tokens]
+    if not tokens:
+        raise InputError("--prompt is empty, and the tokenizer has no start token; write some text")
+    longest = origin.shape.max_tokens
+    if max(len(tokens), len(source or ())) > longest:
+        raise InputError(f"--prompt has more than {longest} tokens, model.max_tokens; shorten it")
+    stage = load_model(origin)
+    n_tokens = min(n_tokens, longest + 1 - len(tokens))
+    written = continued(stage, tokens, source, sampling.chooser(), tokenizer.eos_id)
+    return tokenizer.decode([token for _, token in zip(range(n_tokens), written, strict=False)])
+
+
+def continued(
+    stage: StageOfFamily,
+    tokens: Sequence[int],
+    source: Sequence[int] | None,
+    choose: Choose,
+    end_id: int,
+) -> Iterator[int]:
+    """Tokens that a model writes, one after another, up to the token that ends.
+
+    Without an encoder, keys and values of earlier tokens are kept; otherwise every token takes a
+    pass over all before it.
+
+    Args:
+        stage: The whole model.
+        tokens: Tokens before, the start token included.
+        source: Tokens that an encoder reads; None for a model without one.
+        choose: Choice of the next token.
+        end_id: Token after which nothing follows; it is not among those that are written.
+    """
+    read, earlier = list(tokens), Earlier() if source is None else None
+    while (token := choose(logits_of(stage, read, source, earlier)[-1])) != end_id:
+        yield token
+        read = [*read, token] if earlier is None else [token]
+
+
+def _tokenizer_files(path: Path, folder: Path | None) -> list[Path]:
+    if folder and (folder / MODEL_FILE).exists():
+        return [folder]
+    if folder and all((folder / name).exists() for name in _OLDER):
+        return [folder / name for name in _OLDER]
+    raise InputError(f"{path}: has no tokenizer files; name them: --tokenizer FILE")

@@ -1,0 +1,143 @@
+"""Export of a model to a folder that `transformers` loads."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.replacing import new_folder, writing
+from dynapipe_hpc.training.checkpoint.description import Description
+from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
+from dynapipe_hpc.training.huggingface.adapters import merging, write_adapters
+from dynapipe_hpc.training.huggingface.files import CONFIG, copy_small_files
+from dynapipe_hpc.training.huggingface.folder import DTYPES, open_tensors
+from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.read_rows import read_part
+from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, write_tensors
+
+_DTYPE_KEYS = ("dtype", "torch_dtype")  # of newer and older versions of `transformers`
+
+
+def export_model(
+    source: Path, output: Path, dtype: str | None = None, base: Path | None = None
+) -> Origin:
+    """Writes the weights of a checkpoint as a Hugging Face folder, one tensor at a time.
+
+    Of a model with adapters, a checkpoint holds these only. They are written as `peft` does, or
+    added to the weights beside which they were trained.
+
+    Args:
+        source: A checkpoint, or a run, whose newest checkpoint is taken.
+        output: The folder, which must not exist.
+        dtype: Type of the weights there; None for that in the model's `config.json`, or float32.
+        base: Model with the weights that adapters are added to; None to write adapters alone.
+
+    Returns:
+        The exported model.
+
+    Raises:
+        InputError: The checkpoint cannot be used, or the output exists.
+        RunError: The file system refuses, as when the disk is full.
+    """
+    origin = find_origin(source)
+    if origin.description is None:
+        raise InputError(f"{source}: is a Hugging Face model already; name a run or a checkpoint")
+    if origin.shape.lora is None and base is not None:
+        raise InputError(f"{source}: has no adapters to add to {base}; leave --base out")
+    read = _reader(origin)
+    with ThreadPoolExecutor(1, "checksums") as beside:
+        # All of the checkpoint is compared with its checksums while it is copied.
+        checking = beside.submit(_check, origin.folder, origin.description)
+        with new_folder(output) as partial:
+            if origin.shape.lora is None:
+                write_model(partial, origin, read, dtype)
+            elif base is None:
+                write_adapters(partial, origin, origin.shape.lora, read, dtype or "float32")
+            else:
+                beside_adapters = _same_model(find_origin(base), origin)
+                read_base = _reader(beside_adapters)
+                merged = merging(origin, origin.shape.lora, read_base, read)
+                write_model(partial, beside_adapters, merged, dtype)
+            checking.result()
+    return origin
+
+
+def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None = None) -> None:
+    """Writes a model with any weights into an existing folder.
+
+    Args:
+        folder: The folder.
+        origin: The model, with the small files that travel along.
+        read: Reader of its unsplit weights.
+        dtype: Type of the weights in the folder; None for that in the model's `config.json`.
+    """
+    stored = next((origin.settings.get(k) for k in _DTYPE_KEYS if origin.settings.get(k)), None)
+    dtype = dtype or stored or "float32"
+    if dtype not in DTYPES.values():
+        raise InputError(
+            f"{origin.settings.path}: the type of weights is {quoted(dtype)}, not "
+            f"{', '.join(DTYPES.values())}; name one with --dtype"
+        )
+    write_tensors(folder, origin.page.tensors(origin.shape), read, getattr(torch, dtype))
+    if origin.small_files is not None:
+        copy_small_files(origin.small_files, folder)
+    values = {
+        "architectures": [origin.page.architecture],
+        **origin.settings.values,
+        **origin.page.dropout(origin.shape),
+        _DTYPE_KEYS["torch_dtype" in origin.settings.values]: dtype,
+    }
+    if values != origin.settings.values:
+        with writing(folder / CONFIG):
+            (folder / CONFIG).write_text(f"{json.dumps(values, indent=2)}\n")
+
+
+def _reader(origin: Origin) -> ReadRows:
+    """Reader of the weights of a checkpoint, or of a folder of Hugging Face."""
+    if origin.description is not None:
+        reader = CheckpointReader(origin.folder, len(origin.description.part_checksums))
+        return lambda name, start, stop: reader.rows(f"weight/{name}", start, stop)
+    tensors = open_tensors(origin.folder, origin.page, origin.shape)
+
+    def read(name: str, start: int, stop: int) -> Tensor:
+        shape = torch.Size(tensors.maps[name].shape)
+        values = torch.empty(stop - start, *shape[1:])
+        read_part(tensors, Part(name, shape, torch.Size([start, *[0] * (len(shape) - 1)]), values))
+        return values
+
+    return read
+
+
+def _same_model(base: Origin, adapted: Origin) -> Origin:
+    """The model with the frozen weights, trained as the one with adapters, if it has all of it."""
+    shapes, expected = (
+        {each.name: each.shape for each in origin.page.tensors(origin.shape)}
+        for origin in (base, adapted)
+    )
+    for name, shape in expected.items():
+        if shapes.get(name) != shape:
+            raise InputError(
+                f"{base.folder}: is not the model of {adapted.folder}: {name} has the shape "
+                f"{shapes.get(name)}, not {shape}; name the one beside which adapters were trained"
+            )
+    facts = adapted.description.facts if adapted.description else {}
+    if FACT in facts and hash_of_weights(base) != facts[FACT]:
+        raise InputError(
+            f"{base.folder}: its weights are not those beside which the adapters of "
+            f"{adapted.folder} were trained, or are in other files; name the model with which that "
+            "run began (model.init_from)"
+        )
+    dropout = {"dropout": adapted.shape.dropout}
+    return replace(base, shape=base.shape.model_copy(update=dropout))
+
+
+def _check(checkpoint: Path, description: Description) -> None:
+    for rank, checksum in enumerate(description.part_checksums):
+        check_part(checkpoint, rank, checksum)

@@ -1,0 +1,66 @@
+"""Small files of a Hugging Face model that travel along with its weights, unchanged."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_text
+from dynapipe_hpc.data.replacing import writing
+
+CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
+CARRIED = "huggingface"
+"""Folder of a checkpoint or a run that holds them."""
+NAMES = (
+    CONFIG,
+    GENERATION_CONFIG,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "chat_template.json",
+    "LICENSE",
+    "LICENSE.txt",
+    "NOTICE",
+    "USE_POLICY.md",
+)
+
+
+def copy_small_files(source: Path, target: Path) -> None:
+    """Copies those that there are into a folder, which is made.
+
+    Raises:
+        InputError: One cannot be read.
+        RunError: The file system refuses.
+    """
+    with writing(target):
+        target.mkdir(exist_ok=True)
+    for name in NAMES:
+        if (source / name).is_file():
+            with writing(target / name):
+                shutil.copyfile(source / name, target / name)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        InputError: The file cannot be read or is something else.
+    """
+    try:
+        found = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: is not a JSON object")
+    return found

@@ -1,0 +1,77 @@
+"""Folder of a Hugging Face model: its sizes, its tensors and which weights they make."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.huggingface.page import Page
+from dynapipe_hpc.training.huggingface.stored import StoredTensor, read_headers
+from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
+
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Types of numbers that are read, as safetensors and torch call them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTensors:
+    """Tensors of a folder, of which each weight of a model is there with its shape.
+
+    Attributes:
+        folder: The folder.
+        maps: Weights of the model, by name.
+        tensors: Tensors, by the name that the page gives them.
+        copies: Tensors that are there twice: the second by the name of the first.
+    """
+
+    folder: Path
+    maps: Mapping[str, TensorMap]
+    tensors: Mapping[str, StoredTensor]
+    copies: Mapping[str, str]
+
+
+def open_tensors(folder: Path, page: Page, shape: ModelShape) -> ModelTensors:
+    """Compares the tensors of a folder with the weights of a model.
+
+    Raises:
+        InputError: Tensors are missing, superfluous or misshapen; names all of them.
+    """
+    tensors = _with_prefix(read_headers(folder), page)
+    maps = {each.name: each for each in page.tensors(shape)}
+    wanted = {n: size for each in maps.values() for n, size in each.stored_shapes.items()}
+    copies = {copy: name for copy, name in page.copies(shape).items() if copy in tensors}
+    wanted |= {copy: wanted[name] for copy, name in copies.items()}
+    told = [
+        *_listed("lacks", wanted.keys() - tensors.keys()),
+        *_listed(
+            f"has, though no {page.model_type} of these sizes has them,",
+            {n for n in tensors.keys() - wanted.keys() if not page.ignored.fullmatch(n)},
+        ),
+        *_misshapen({n: tensors[n] for n in wanted if n in tensors}, wanted),
+    ]
+    if told:
+        raise InputError(f"{folder}: {'; '.join(told)}")
+    return ModelTensors(folder, maps, tensors, copies)
+
+
+def _with_prefix(tensors: Mapping[str, StoredTensor], page: Page) -> dict[str, StoredTensor]:
+    """Tensors by their names in a model with a head, as files without one leave a prefix out."""
+    if any(name.startswith(page.prefix) for name in tensors):
+        return dict(tensors)
+    return {n if n.startswith("lm_head.") else page.prefix + n: t for n, t in tensors.items()}
+
+
+def _listed(verb: str, names: set[str]) -> Iterator[str]:
+    if names:
+        yield f"{verb} {', '.join(sorted(names))}"
+
+
+def _misshapen(
+    tensors: Mapping[str, StoredTensor], wanted: Mapping[str, tuple[int, ...]]
+) -> Iterator[str]:
+    for name, tensor in tensors.items():
+        if tensor.shape != wanted[name]:
+            yield f"{name} has the shape {list(tensor.shape)}, not {list(wanted[name])}"
+        elif tensor.dtype not in DTYPES:
+            yield f"{name} has numbers of type {tensor.dtype}, not {', '.join(DTYPES)}"

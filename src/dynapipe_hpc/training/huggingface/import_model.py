@@ -1,0 +1,69 @@
+"""Import of a Hugging Face model: its weights as a checkpoint after no iterations."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.replacing import new_folder, writing
+from dynapipe_hpc.training.checkpoint.description import Description
+from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.write_parts import write_parts
+from dynapipe_hpc.training.counters import Counters
+from dynapipe_hpc.training.huggingface.files import CARRIED, copy_small_files
+from dynapipe_hpc.training.huggingface.folder import ModelTensors, open_tensors
+from dynapipe_hpc.training.huggingface.origin import FACT, Origin, find_origin
+from dynapipe_hpc.training.huggingface.read_rows import check_copies, read_rows, row_blocks
+
+NOTHING_DONE = Counters(n_steps=0, n_updates=0, loss_scale=1.0, n_scaled_steps=0, n_skipped_steps=0)
+
+
+def import_model(source: Path, output: Path) -> Origin:
+    """Writes the weights of a Hugging Face folder as a checkpoint, one tensor at a time.
+
+    Weights keep the type that they have there, so that nothing is rounded.
+
+    Args:
+        source: The folder.
+        output: The checkpoint, which must not exist.
+
+    Returns:
+        The imported model.
+
+    Raises:
+        InputError: The folder cannot be used, or the output exists.
+        RunError: The file system refuses, as when the disk is full.
+    """
+    origin = find_origin(source)
+    if origin.description is not None:
+        raise InputError(f"{source}: is no Hugging Face model, but has checkpoints already")
+    tensors = open_tensors(source, origin.page, origin.shape)
+    check_copies(tensors)
+    facts = {f"{FACT}{k}": v for k, v in origin.shape.model_dump(mode="json").items()}
+    with new_folder(output) as partial:
+        _check_room(partial, tensors)
+        checksum = write_parts(partial, 0, _parts(tensors))
+        copy_small_files(source, partial / CARRIED)
+        Description(0, NOTHING_DONE, facts, (checksum,)).write(partial)
+    return origin
+
+
+def _parts(tensors: ModelTensors) -> Iterator[Part]:
+    for name, found in tensors.maps.items():
+        shape, others = torch.Size(found.shape), [0] * (len(found.shape) - 1)
+        for start, stop in row_blocks(found, 0, found.shape[0]):
+            values = read_rows(tensors, name, start, stop)
+            yield Part(f"weight/{name}", shape, torch.Size([start, *others]), values)
+
+
+def _check_room(folder: Path, tensors: ModelTensors) -> None:
+    n_bytes = sum(file.stat().st_size for file in {t.file for t in tensors.tensors.values()})
+    with writing(folder):
+        n_free = shutil.disk_usage(folder).free
+    if n_bytes > n_free:
+        raise RunError(
+            f"{folder}: needs {n_bytes:,} bytes, but only {n_free:,} are free; free some space or "
+            "name another output"
+        )

@@ -1,0 +1,115 @@
+"""Llama of Hugging Face, and Mistral, Qwen2 and Qwen3, which are settings of it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.huggingface.page import Page, Values
+from dynapipe_hpc.training.huggingface.rope import longest_seen, rope_config, rope_values
+from dynapipe_hpc.training.huggingface.settings import Settings
+from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
+
+
+def _model(settings: Settings, *, qkv_bias: bool, qk_norm: bool) -> Values:
+    settings.require("hidden_act", "silu", "swish")
+    settings.require("attention_bias", False)
+    settings.require("mlp_bias", False)
+    width, n_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
+    max_tokens = settings.integer("max_position_embeddings")
+    return {
+        "family": "llama",
+        "n_layers": settings.integer("num_hidden_layers"),
+        "hidden_size": width,
+        "n_heads": n_heads,
+        "n_kv_heads": settings.integer("num_key_value_heads", n_heads),
+        "head_size": settings.integer("head_dim", max(1, width // n_heads)),
+        "ffn_size": settings.integer("intermediate_size"),
+        "vocab_size": settings.integer("vocab_size"),
+        "max_tokens": min(max_tokens, longest_seen(settings)),
+        "norm_epsilon": settings.number("rms_norm_eps", 1e-6),
+        "tied_head": settings.flag("tie_word_embeddings", default=False),
+        "qkv_bias": qkv_bias,
+        "qk_norm": qk_norm,
+        **rope_values(settings),
+    }
+
+
+def _config(shape: ModelShape) -> Values:
+    return {
+        "num_hidden_layers": shape.n_layers,
+        "hidden_size": shape.hidden_size,
+        "num_attention_heads": shape.n_heads,
+        "num_key_value_heads": Llama(shape).n_kv_heads,
+        "head_dim": Llama(shape).head_size,
+        "intermediate_size": shape.ffn_size,
+        "vocab_size": shape.vocab_size,
+        "max_position_embeddings": shape.max_tokens,
+        "rms_norm_eps": shape.architecture.norm_epsilon,
+        "tie_word_embeddings": shape.architecture.tied_head,
+        "hidden_act": "silu",
+        **rope_config(shape),
+    }
+
+
+def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
+    width, inner, vocabulary = shape.hidden_size, shape.ffn_size, shape.vocab_size
+    yield same("embedding.tokens.weight", (vocabulary, width), "model.embed_tokens.weight")
+    for i in range(shape.n_layers):
+        ours, theirs = f"layers.{i}", f"model.layers.{i}"
+        norm = f"{theirs}.input_layernorm.weight"
+        yield same(f"{ours}.attention_norm.weight", (width,), norm)
+        yield from _attention(shape, f"{ours}.attention", f"{theirs}.self_attn")
+        norm = f"{theirs}.post_attention_layernorm.weight"
+        yield same(f"{ours}.feed_forward_norm.weight", (width,), norm)
+        sources = {f"{theirs}.mlp.{name}_proj.weight": inner for name in ("gate", "up")}
+        yield TensorMap(f"{ours}.feed_forward.inner.weight", (2 * inner, width), sources)
+        down = f"{theirs}.mlp.down_proj.weight"
+        yield same(f"{ours}.feed_forward.output.weight", (width, inner), down)
+    yield same("head.norm.weight", (width,), "model.norm.weight")
+    if not shape.architecture.tied_head:
+        yield same("head.logits.weight", (vocabulary, width), "lm_head.weight")
+
+
+def _attention(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]:
+    model, width, heads = Llama(shape), shape.hidden_size, shape.attention_size
+    shared = model.n_kv_heads * model.head_size
+    for name, n_outputs in (("query", heads), ("key", shared), ("value", shared)):
+        source = f"{theirs}.{name[0]}_proj"
+        yield same(f"{ours}.{name}.weight", (n_outputs, width), f"{source}.weight")
+        if model.qkv_bias:
+            yield same(f"{ours}.{name}.bias", (n_outputs,), f"{source}.bias")
+    for name in ("query", "key") if model.qk_norm else ():
+        norm = f"{theirs}.{name[0]}_norm.weight"
+        yield same(f"{ours}.{name}_norm.weight", (model.head_size,), norm)
+    yield same(f"{ours}.output.weight", (width, heads), f"{theirs}.o_proj.weight")
+
+
+def _copies(shape: ModelShape) -> Mapping[str, str]:
+    return {"lm_head.weight": "model.embed_tokens.weight"} if shape.architecture.tied_head else {}
+
+
+def _page(name: str, *, qkv_bias: bool = False, qk_norm: bool = False) -> Page:
+    def fits(shape: ModelShape) -> bool:
+        model = Llama(shape)
+        return (model.qkv_bias, model.qk_norm) == (qkv_bias, qk_norm)
+
+    return Page(
+        model_type=name.lower(),
+        architecture=f"{name}ForCausalLM",
+        family="llama",
+        prefix="model.",
+        model=partial(_model, qkv_bias=qkv_bias, qk_norm=qk_norm),
+        config=_config,
+        dropout=lambda _: {},
+        fits=fits,
+        tensors=_tensors,
+        copies=_copies,
+        ignored=re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),
+        longest=longest_seen,
+    )
+
+
+LLAMA, MISTRAL = _page("Llama"), _page("Mistral")
+QWEN2, QWEN3 = _page("Qwen2", qkv_bias=True), _page("Qwen3", qk_norm=True)

@@ -1,0 +1,119 @@
+"""The model that a path names: its sizes, without its weights and without torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.checkpoint.description import Description, Facts
+from dynapipe_hpc.training.checkpoint.find_checkpoint import CHECKPOINTS, find_checkpoint
+from dynapipe_hpc.training.huggingface.files import (
+    CARRIED,
+    CONFIG,
+    GENERATION_CONFIG,
+    read_object,
+)
+from dynapipe_hpc.training.huggingface.page import Page, Values
+from dynapipe_hpc.training.huggingface.pages import page_for, page_of
+from dynapipe_hpc.training.huggingface.settings import Settings
+
+FACT = "model."
+"""Prefix of the keys of the [model] table among the facts of a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A model on disk.
+
+    Attributes:
+        folder: Folder of Hugging Face files, or a checkpoint.
+        description: Description of the checkpoint; None for a folder of Hugging Face files.
+        small_files: Folder with the small files of Hugging Face that belong to it; None if there
+            are none.
+        page: Page of the model's type.
+        settings: Settings of Hugging Face; if the model has no `config.json`, those that it would
+            be exported with.
+        shape: The model.
+    """
+
+    folder: Path
+    description: Description | None
+    small_files: Path | None
+    page: Page
+    settings: Settings
+    shape: ModelShape
+
+    @property
+    def values(self) -> Values:
+        """Values of the [model] table."""
+        return self.shape.model_dump(mode="json", exclude_none=True)
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that `max_tokens` may be set to; None where it must be as it is."""
+        return self.page.longest(self.settings)
+
+    def __str__(self) -> str:
+        """Path and kind."""
+        if self.description is None:
+            return f"{self.folder} ({self.page.model_type} of Hugging Face)"
+        return f"{self.folder} (checkpoint after {self.description.n_done} iterations)"
+
+
+def find_origin(path: Path) -> Origin:
+    """The model of a Hugging Face folder, a checkpoint, or a run's newest checkpoint.
+
+    Raises:
+        InputError: The path is none of them, or the model is not supported.
+    """
+    if not path.is_dir():
+        raise InputError(f"{path}: is no folder; name one of a model, a checkpoint or a run")
+    if (checkpoint := find_checkpoint(path)) is not None:
+        return _of_checkpoint(checkpoint)
+    if not (path / CONFIG).exists():
+        raise InputError(
+            f"{path}: has neither {CONFIG} (a Hugging Face model) nor checkpoint.json (a "
+            f"checkpoint) nor {CHECKPOINTS} (a run); name one that has"
+        )
+    settings = Settings(path / CONFIG, read_object(path / CONFIG))
+    page = page_of(settings)
+    return Origin(path, None, path, page, settings, _shape(path / CONFIG, page.model(settings)))
+
+
+def shape_of(checkpoint: Path, facts: Facts) -> ModelShape:
+    """The model of a checkpoint.
+
+    Raises:
+        InputError: The facts describe none.
+    """
+    found = {key.removeprefix(FACT): value for key, value in facts.items() if key.startswith(FACT)}
+    return _shape(checkpoint, {key: value for key, value in found.items() if value is not None})
+
+
+def _of_checkpoint(checkpoint: Path) -> Origin:
+    description = Description.read(checkpoint)
+    shape = shape_of(checkpoint, description.facts)
+    small_files = checkpoint / CARRIED
+    config = small_files / CONFIG
+    if not config.exists():
+        page, tokens = page_for(shape), small_files / GENERATION_CONFIG
+        values = {"model_type": page.model_type, **page.config(shape)}
+        if not tokens.exists():
+            return Origin(checkpoint, description, None, page, Settings(checkpoint, values), shape)
+        settings = Settings(checkpoint, {**values, **read_object(tokens)})
+        return Origin(checkpoint, description, small_files, page, settings, shape)
+    settings = Settings(config, read_object(config))
+    page = page_of(settings)
+    return Origin(checkpoint, description, small_files, page, settings, shape)
+
+
+def _shape(path: Path, values: dict[str, Any]) -> ModelShape:
+    try:
+        return ModelShape.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "sizes"
+        raise InputError(f"{path}: {key}: {first['msg']}") from None

@@ -1,0 +1,49 @@
+"""The pages of all model types, and the one that describes a model."""
+
+from collections.abc import Mapping
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.huggingface.gpt2 import GPT2
+from dynapipe_hpc.training.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from dynapipe_hpc.training.huggingface.page import Page
+from dynapipe_hpc.training.huggingface.settings import Settings
+from dynapipe_hpc.training.huggingface.t5 import T5
+
+_ALL = (GPT2, T5, LLAMA, MISTRAL, QWEN2, QWEN3)
+PAGES: Mapping[str, Page] = {page.model_type: page for page in _ALL}
+
+
+def page_of(settings: Settings) -> Page:
+    """The page of a model's type.
+
+    Raises:
+        InputError: No family computes models of this type, or not as these settings want it.
+    """
+    model_type = settings.get("model_type", "")
+    if not isinstance(model_type, str) or model_type not in PAGES:
+        raise InputError(
+            f"{settings.path}: 'model_type' is {quoted(model_type)}, which is not supported, only "
+            f"{', '.join(PAGES)}; choose another model"
+        )
+    if settings.get("quantization_config") is not None:
+        raise InputError(
+            f"{settings.path}: has a 'quantization_config': its tensors are no weights that can "
+            "be trained; take the model that was quantized"
+        )
+    return PAGES[model_type]
+
+
+def page_for(shape: ModelShape) -> Page:
+    """The first page that describes a model.
+
+    Raises:
+        InputError: No type of models has all of its settings.
+    """
+    for page in PAGES.values():
+        if page.family == shape.family and page.fits(shape):
+            return page
+    raise InputError(
+        f"no type of models in Hugging Face is a {shape.family} with both qkv_bias and qk_norm; "
+        "leave either out"
+    )

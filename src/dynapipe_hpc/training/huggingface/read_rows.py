@@ -1,0 +1,89 @@
+"""Reading of weights from the tensors of a folder, piece by piece."""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from math import prod
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.huggingface.folder import DTYPES, ModelTensors
+from dynapipe_hpc.training.huggingface.stored import StoredTensor
+from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
+
+ROWS_BYTES = 1 << 24
+"""Size in float32 up to which rows of a large tensor are held at a time; it stays on the heap."""
+
+
+def read_part(tensors: ModelTensors, part: Part) -> None:
+    """Overwrites a block of a weight with what the tensors of a folder hold.
+
+    Args:
+        tensors: The tensors.
+        part: The block, whose name is that of its weight.
+    """
+    found = tensors.maps[part.name]
+    (start, *others), (n_rows, *sizes) = part.offsets, part.values.shape
+    rest = [slice(o, o + n) for o, n in zip(others, sizes, strict=True)]
+    for piece in found.pieces(start, start + n_rows):
+        index = [slice(piece.start, piece.start + piece.n_rows), *rest]
+        values = _read(tensors.tensors[piece.source], index[::-1] if found.transposed else index)
+        target = part.values.narrow(0, piece.at - start, piece.n_rows)
+        target.copy_(values.T if found.transposed else values)
+
+
+def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor:
+    """Rows `start` to `stop` of an unsplit weight, in a type that holds those of its tensors."""
+    found = tensors.maps[name]
+    stored = {DTYPES[tensors.tensors[source].dtype] for source in found.sources}
+    dtype = reduce(torch.promote_types, (getattr(torch, each) for each in stored))
+    pieces = list(found.pieces(start, stop))
+    if len(pieces) == 1 and not found.transposed:
+        (piece,) = pieces
+        rows = slice(piece.start, piece.start + piece.n_rows)
+        return _read(tensors.tensors[piece.source], [rows]).to(dtype)
+    values = torch.empty((stop - start, *found.shape[1:]), dtype=dtype)
+    offsets = torch.Size([start] + [0] * (values.ndim - 1))
+    read_part(tensors, Part(name, torch.Size(found.shape), offsets, values))
+    return values
+
+
+def row_blocks(found: TensorMap, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """First and last rows of blocks of a weight that are held at a time.
+
+    Weights that are stored as columns are not cut, as their rows would be read number by number.
+    """
+    step = max(1, ROWS_BYTES // (4 * prod(found.shape[1:])))
+    if found.transposed:
+        step = stop - start
+    for first in range(start, stop, step):
+        yield first, min(first + step, stop)
+
+
+def check_copies(tensors: ModelTensors) -> None:
+    """Compares tensors that are in the folder twice.
+
+    Raises:
+        InputError: Two differ; names them.
+    """
+    for copy, name in tensors.copies.items():
+        one, other = tensors.tensors[copy], tensors.tensors[name]
+        n_rows = max(1, ROWS_BYTES // (4 * prod(one.shape[1:])))
+        for start in range(0, one.shape[0], n_rows):
+            index = [slice(start, start + n_rows)]
+            if not torch.equal(_read(one, index), _read(other, index)):
+                raise InputError(
+                    f"{tensors.folder}: {copy} differs from {name}, although config.json ties "
+                    "them; if the head has weights of its own, set tie_word_embeddings to false "
+                    "there"
+                )
+
+
+def _read(tensor: StoredTensor, index: Sequence[slice]) -> Tensor:
+    # Opened anew each time: what has been read of a mapped file counts as memory in use.
+    with safe_open(str(tensor.file), framework="pt") as file:
+        values: Tensor = file.get_slice(tensor.name)[tuple(index)]
+    return values

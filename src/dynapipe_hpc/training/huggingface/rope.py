@@ -1,0 +1,60 @@
+"""Rotary positions and windows of attention in `config.json`, as old and new files have them."""
+
+from typing import Any
+
+from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.huggingface.page import LONGEST, Values
+from dynapipe_hpc.training.huggingface.settings import Settings
+
+_PLAIN, _LINEAR, _LLAMA3 = "default", "linear", "llama3"
+
+
+def rope_values(settings: Settings) -> Values:
+    """Values of the [model] table: base and scaling of rotary positions."""
+    given: dict[str, Any] = {"rope_theta": settings.get("rope_theta")}
+    for name in ("rope_scaling", "rope_parameters"):  # in files of version 4, and 5
+        given |= settings.get(name, {})
+    own = Settings(settings.path, {"rope_type": given.get("type"), **given})
+    own.require("rope_type", _PLAIN, _LINEAR, _LLAMA3)
+    own.require("partial_rotary_factor", 1.0)
+    settings.require("partial_rotary_factor", 1.0)
+    theta = {"rope_theta": own.number("rope_theta", 10_000.0)}
+    match own.get("rope_type", _PLAIN):
+        case "linear":
+            return {**theta, "rope_scaling": {"kind": _LINEAR, "factor": _number(own, "factor")}}
+        case "llama3":
+            factors = {
+                name: _number(own, name)
+                for name in ("factor", "low_freq_factor", "high_freq_factor")
+            }
+            longest = own.integer("original_max_position_embeddings")
+            scaling = {"kind": _LLAMA3, **factors, "original_max_tokens": longest}
+            return {**theta, "rope_scaling": scaling}
+    return theta
+
+
+def rope_config(shape: ModelShape) -> Values:
+    """Values of `config.json`: base and scaling of rotary positions."""
+    model = Llama(shape)
+    values: Values = {"rope_theta": model.rope_theta}
+    if model.rope_scaling is not None:
+        scaling = model.rope_scaling.model_dump(exclude={"kind", "original_max_tokens"})
+        if isinstance(model.rope_scaling, Llama3Scaling):
+            longest = model.rope_scaling.original_max_tokens
+            scaling["original_max_position_embeddings"] = longest
+        values["rope_scaling"] = {"rope_type": model.rope_scaling.kind, **scaling}
+    return values
+
+
+def longest_seen(settings: Settings) -> int:
+    """Most tokens of a row in which every position sees all before it: the window, if it slides."""
+    slides = settings.get("use_sliding_window", settings.get("model_type") == "mistral")
+    if not slides or settings.get("sliding_window") is None:
+        return LONGEST
+    return settings.integer("sliding_window")
+
+
+def _number(settings: Settings, name: str) -> float:
+    return settings.number(name, 0.0)

@@ -1,0 +1,86 @@
+"""Settings of a Hugging Face model: the values of its `config.json`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError, quoted
+
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a model, as `config.json` names them.
+
+    Attributes:
+        path: The file, for messages.
+        values: Values by name; a value of null counts as absent.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Value of a setting; the default if it is absent."""
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Number that must be a positive integer.
+
+        Raises:
+            InputError: It is absent and has no default, or it is something else.
+        """
+        value = self.get(name, default)
+        if type(value) is not int or value < 1:
+            raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a positive integer")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """Number that must be positive.
+
+        Raises:
+            InputError: It is something else.
+        """
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a positive number")
+        return float(value)
+
+    def share(self, name: str, default: float) -> float:
+        """Number from 0 up to 1, which is excluded.
+
+        Raises:
+            InputError: It is something else.
+        """
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a number below 1")
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Truth value.
+
+        Raises:
+            InputError: It is something else.
+        """
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not true or false")
+        return value
+
+    def require(self, name: str, *allowed: object) -> None:
+        """Checks that a setting is absent or has a value that our models compute.
+
+        Raises:
+            InputError: It has another value.
+        """
+        value = self.get(name, _MISSING)
+        if value is not _MISSING and value not in allowed:
+            shown = " or ".join(quoted(each) for each in allowed)
+            raise InputError(
+                f"{self.path}: '{name}' is {quoted(value)}, which is not supported, only {shown}; "
+                "choose another model"
+            )

@@ -1,0 +1,136 @@
+"""T5 of Hugging Face: its settings and tensors."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.huggingface.page import LONGEST, Page, Values
+from dynapipe_hpc.training.huggingface.settings import Settings
+from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
+
+MAX_TOKENS = 512  # with which T5 was pretrained; positions are relative
+
+
+def _model(settings: Settings) -> Values:
+    n_layers = settings.integer("num_layers", 6)
+    settings.require("feed_forward_proj", "relu", "gated-gelu")
+    return {
+        "family": "t5",
+        "n_layers": n_layers,
+        "n_decoder_layers": settings.integer("num_decoder_layers", n_layers),
+        "hidden_size": settings.integer("d_model", 512),
+        "n_heads": settings.integer("num_heads", 8),
+        "head_size": settings.integer("d_kv", 64),
+        "ffn_size": settings.integer("d_ff", 2048),
+        "vocab_size": settings.integer("vocab_size", 32128),
+        "max_tokens": settings.integer("n_positions", MAX_TOKENS),
+        "norm_epsilon": settings.number("layer_norm_epsilon", 1e-6),
+        "gated": settings.get("feed_forward_proj", "relu") == "gated-gelu",
+        "tied_head": _is_tied(settings),
+        "n_buckets": settings.integer("relative_attention_num_buckets", 32),
+        "max_distance": settings.integer("relative_attention_max_distance", 128),
+        "dropout": settings.share("dropout_rate", 0.1),
+    }
+
+
+def _is_tied(settings: Settings) -> bool:
+    """Whether logits are scaled products with the embedding.
+
+    Newer versions of `transformers` write both settings, of which the first says it.
+    """
+    tied = settings.flag("tie_word_embeddings", default=True)
+    return settings.flag("scale_decoder_outputs", default=tied)
+
+
+def _config(shape: ModelShape) -> Values:
+    gated = bool(shape.gated)
+    return {
+        "num_layers": shape.n_layers,
+        "num_decoder_layers": shape.n_decoder_layers or shape.n_layers,
+        "d_model": shape.hidden_size,
+        "num_heads": shape.n_heads,
+        "d_kv": shape.head_size,
+        "d_ff": shape.ffn_size,
+        "vocab_size": shape.vocab_size,
+        "n_positions": shape.max_tokens,
+        "layer_norm_epsilon": shape.architecture.norm_epsilon,
+        "feed_forward_proj": "gated-gelu" if gated else "relu",
+        "tie_word_embeddings": shape.architecture.tied_head,
+        "relative_attention_num_buckets": shape.n_buckets or 32,
+        "relative_attention_max_distance": shape.max_distance or 128,
+        "is_encoder_decoder": True,
+        **_dropout(shape),
+    }
+
+
+def _dropout(shape: ModelShape) -> Values:
+    return {"dropout_rate": shape.dropout or 0.0}
+
+
+def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
+    width, vocabulary = shape.hidden_size, (shape.vocab_size, shape.hidden_size)
+    buckets = (shape.n_buckets or 32, shape.n_heads)
+    n_layers = {"encoder": shape.n_layers, "decoder": shape.n_decoder_layers or shape.n_layers}
+    yield same("embedding.weight", vocabulary, "shared.weight")
+    for side, n in n_layers.items():
+        bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        yield same(f"{side}_bias.weight", buckets, bias)
+        for i in range(n):
+            yield from _layer(shape, f"{side}.{i}", f"{side}.block.{i}.layer")
+        yield same(f"{side}_norm.weight", (width,), f"{side}.final_layer_norm.weight")
+    if not shape.architecture.tied_head:
+        yield same("head.logits.weight", vocabulary, "lm_head.weight")
+
+
+def _layer(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]:
+    """Weights of a layer, whose blocks Hugging Face numbers."""
+    width, inner = shape.hidden_size, shape.ffn_size
+    blocks = [("attention", "SelfAttention")]
+    if ours.startswith("decoder"):
+        blocks.append(("cross_attention", "EncDecAttention"))
+    for number, (name, source) in enumerate(blocks):
+        norm = f"{theirs}.{number}.layer_norm.weight"
+        yield same(f"{ours}.{name}_norm.weight", (width,), norm)
+        yield from _attention(shape, f"{ours}.{name}", f"{theirs}.{number}.{source}")
+    last = f"{theirs}.{len(blocks)}"
+    yield same(f"{ours}.feed_forward_norm.weight", (width,), f"{last}.layer_norm.weight")
+    name, dense = f"{ours}.feed_forward", f"{last}.DenseReluDense"
+    if shape.gated:
+        sources = {f"{dense}.wi_0.weight": inner, f"{dense}.wi_1.weight": inner}
+        yield TensorMap(f"{name}.inner.weight", (2 * inner, width), sources)
+    else:
+        yield same(f"{name}.inner.weight", (inner, width), f"{dense}.wi.weight")
+    yield same(f"{name}.output.weight", (width, inner), f"{dense}.wo.weight")
+
+
+def _attention(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]:
+    width, heads = shape.hidden_size, shape.attention_size
+    yield same(f"{ours}.query.weight", (heads, width), f"{theirs}.q.weight")
+    sources = {f"{theirs}.k.weight": heads, f"{theirs}.v.weight": heads}
+    yield TensorMap(f"{ours}.key_value.weight", (2 * heads, width), sources)
+    yield same(f"{ours}.output.weight", (width, heads), f"{theirs}.o.weight")
+
+
+def _copies(shape: ModelShape) -> Mapping[str, str]:
+    names = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+    if shape.architecture.tied_head:
+        names.append("lm_head.weight")
+    return dict.fromkeys(names, "shared.weight")
+
+
+T5 = Page(
+    model_type="t5",
+    architecture="T5ForConditionalGeneration",
+    family="t5",
+    prefix="",
+    model=_model,
+    config=_config,
+    dropout=_dropout,
+    fits=lambda _: True,
+    tensors=_tensors,
+    copies=_copies,
+    ignored=re.compile(
+        r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    ),
+    longest=lambda _: LONGEST,
+)

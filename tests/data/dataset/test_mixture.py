@@ -1,0 +1,102 @@
+"""Draws from mixtures: rates, and what they add up to."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracles.mixed_batches import Mixed, mixed_draws
+
+from dynapipe_hpc.data.config import DataConfig
+from dynapipe_hpc.data.dataset.mixture import RATE_STEPS, Mixture
+
+SIZES = st.lists(st.integers(1, 40), min_size=2, max_size=5)
+EPOCHS = st.none() | st.integers(1, 4)
+
+
+def mixture_of(
+    sizes: list[int],
+    weights: list[float] | None = None,
+    epochs: list[int | None] | None = None,
+    **settings: float,
+) -> Mixture:
+    mixed = [
+        {
+            "dataset": f"{i}.h5",
+            "weight": weights[i] if weights else None,
+            "epochs": epochs[i] if epochs else None,
+        }
+        for i in range(len(sizes))
+    ]
+    tables = {"mixture": mixed, "max_tokens": 8, "tokens_per_batch": 8, **settings}
+    return Mixture.of(DataConfig.model_validate(tables), sizes, [3 * n for n in sizes])
+
+
+def as_mixed(mixture: Mixture) -> list[Mixed]:
+    parts = zip(mixture.n_samples, mixture.rates, mixture.epochs, strict=True)
+    return [Mixed([1] * n, rate, epochs) for n, rate, epochs in parts]
+
+
+@given(st.data(), SIZES, st.integers(0, 100), st.integers(1, 100))
+def test_draws_are_those_that_have_been_due_the_longest(
+    data: st.DataObject, sizes: list[int], n_before: int, n_draws: int
+) -> None:
+    weights = data.draw(st.lists(st.sampled_from([0.1, 1, 2, 3, 7]), min_size=5, max_size=5))
+    epochs = data.draw(st.lists(EPOCHS, min_size=5, max_size=5))
+    mixture = mixture_of(sizes, weights, epochs)
+    expected = mixed_draws(as_mixed(mixture), n_before + 10 * n_draws)
+    counts = mixture.counts_after(n_before)
+    assert counts == np.bincount(expected[:n_before], minlength=len(sizes)).tolist()
+    found = mixture.draws_after(counts, n_draws).tolist()
+    assert found == expected[n_before : n_before + len(found)]
+    assert found or len(expected) <= n_before
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=6), st.integers(0, 10**12))
+def test_every_dataset_has_its_share_of_the_draws(weights: list[float], n_draws: int) -> None:
+    mixture = mixture_of([1000] * len(weights), weights)
+    counts = mixture.counts_after(n_draws)
+    assert sum(counts) == n_draws
+    for count, weight in zip(counts, weights, strict=True):
+        share = weight / sum(weights)
+        rounding = n_draws * len(weights) / RATE_STEPS
+        assert abs(count - share * n_draws) <= 0.5 + share * len(weights) / 2 + rounding
+
+
+def test_rates_follow_weights() -> None:
+    assert mixture_of([7, 1000, 3], [1, 2, 5]).rates == (0.125, 0.25, 0.625)
+
+
+def test_rates_follow_sizes() -> None:
+    assert mixture_of([10, 30]).rates == (0.25, 0.75)
+
+
+def test_large_datasets_count_as_the_cap() -> None:
+    assert mixture_of([10, 30, 10**6], mixture_cap=20).rates == pytest.approx([0.2, 0.4, 0.4])
+
+
+def test_a_temperature_flattens_rates_after_the_cap() -> None:
+    sizes = [100, 2**40]
+    hot = mixture_of(sizes, mixture_temperature=2)
+    assert hot.rates[0] == pytest.approx(10 / (10 + 2**20), rel=1e-4)
+    capped = mixture_of(sizes, mixture_temperature=2, mixture_cap=10_000)
+    assert capped.rates == pytest.approx([1 / 11, 10 / 11])
+
+
+def test_no_dataset_is_too_small_to_be_drawn_from() -> None:
+    rates = mixture_of([1, 10**12]).rates
+    assert rates[0] == 1 / RATE_STEPS
+
+
+def test_others_take_the_place_of_a_dataset_that_is_through() -> None:
+    mixture = mixture_of([4, 1000, 1000], [2, 1, 1], [2, None, None])
+    assert mixture.counts_after(16) == [8, 4, 4]
+    assert mixture.counts_after(216) == [8, 104, 104]
+
+
+def test_draws_end_when_all_datasets_are_through() -> None:
+    mixture = mixture_of([4, 3], epochs=[2, 1])
+    assert mixture.counts_after(10**9) == [8, 3]
+    assert mixture.draws_after([8, 3], 100).size == 0
+    assert math.inf not in mixture.ends

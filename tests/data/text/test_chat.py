@@ -1,0 +1,369 @@
+"""Conversations: text, tokens and marks as `transformers` makes them of the same templates."""
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.spans import Span
+from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
+from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
+from dynapipe_hpc.data.text.records import Conversation, RecordFormat
+from dynapipe_hpc.data.text.text_part import Lines, TextPart
+from dynapipe_hpc.data.text.tokenize_chat import chat_sample
+from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
+from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, load_tokenizer
+
+Message = dict[str, Any]
+
+TEMPLATES = {
+    "chatml": """\
+{%- if messages[0].role != 'system' %}
+    {{- '<|im_start|>system\\nHelp.<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- if message.role == 'assistant' %}
+        {%- generation %}
+            {{- message.content + '<|im_end|>' }}
+        {%- endgeneration %}
+        {{- '\\n' }}
+    {%- else %}
+        {{- message.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+""",
+    "llama": """\
+{{ bos_token }}{% for message in messages %}
+    {% set head = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' %}
+{{ head }}{% if message['role'] == 'assistant' %}
+{% generation %}{{ message['content'] | trim }}<|eot_id|>{% endgeneration %}
+{% else %}{{ message['content'] | trim + '<|eot_id|>' }}{% endif %}
+{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}
+""",
+    "mistral": """\
+{{- bos_token }}
+{%- set system = '' %}
+{%- for message in messages %}
+    {%- if message.role == 'system' %}
+        {%- set system = message.content + '\\n\\n' %}
+        {%- continue %}
+    {%- endif %}
+    {%- if message.role == 'user' %}
+        {{- '[INST] ' + message.content + ' [/INST]' }}
+    {%- elif message.role == 'assistant' %}
+        {%- generation %} {{ message.content }}{{ eos_token }}{% endgeneration %}
+    {%- else %}
+        {{- raise_exception('Only user and assistant roles are known, not ' + message.role) }}
+    {%- endif %}
+{%- endfor %}
+""",
+}
+SPECIAL = [
+    *("<s>", "</s>", "<|im_start|>", "<|im_end|>"),
+    *("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+]
+WORDS = [
+    "Hello",
+    " world",
+    "\n",
+    "\n\n",
+    "  ",
+    "é",
+    "日本",
+    "🙂",
+    "x" * 9,
+    ".",
+    " [INST]",
+    "{{ a }}",
+]
+
+
+def folder_of(folder: Path, template: str) -> Path:
+    """A tokenizer as people get it: a byte-level BPE with special tokens and a template."""
+    folder.mkdir()
+    model = tokenizers.Tokenizer(BPE())
+    model.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    trainer = BpeTrainer(
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    model.train_from_iterator([*WORDS, "user assistant system Hello world"] * 9, trainer)
+    model.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<s>",
+        "eos_token": {"__type": "AddedToken", "content": "</s>", "special": True},
+        "chat_template": template,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def conversations(n: int) -> list[list[Message]]:
+    draw = random.Random(0)  # noqa: S311 (not for secrets)
+
+    def text() -> str:
+        return "".join(draw.choices(WORDS, k=draw.randint(1, 12)))
+
+    found = []
+    for _ in range(n):
+        system = [{"role": "system", "content": text()}] if draw.random() < 0.5 else []
+        turns = [
+            {"role": role, "content": text()}
+            for _ in range(draw.randint(1, 4))
+            for role in ("user", "assistant")
+        ]
+        found.append([*system, *turns, *([turns[0]] if draw.random() < 0.2 else [])])
+    return found
+
+
+def recipe_in(folder: Path) -> Recipe:
+    files = read_tokenizer([folder])
+    return recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
+
+
+def marks(length: int, spans: Sequence[Span]) -> list[int]:
+    return [int(any(start <= i < end for start, end in spans)) for i in range(length)]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_tokens_and_marks_are_those_of_transformers(tmp_path: Path, name: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: make reference")
+    folder = folder_of(tmp_path / "model", TEMPLATES[name])
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    chats = conversations(1000)
+    source = tmp_path / "chats.jsonl"
+    source.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
+    preprocess([source], tmp_path / "x.h5", recipe_in(folder), PreprocessOptions(n_workers=1))
+    with DatasetFile(tmp_path / "x.h5") as dataset:
+        assert dataset.start_id is None
+        assert dataset.n_samples == len(chats)
+        [block] = dataset.blocks(dataset.parts[0], len(chats))
+    inputs = block.inputs.lengths.cumsum().tolist()
+    targets = block.targets.lengths.cumsum().tolist()
+    for i, chat in enumerate(chats):
+        expected = theirs.apply_chat_template(
+            chat, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        )
+        own = block.inputs.tokens[inputs[i] - block.inputs.lengths[i] : inputs[i]].tolist()
+        n_inputs = len(own)
+        own += block.targets.tokens[targets[i] - block.targets.lengths[i] : targets[i]].tolist()
+        spans = block.spans.of_sample(i)
+        assert own == expected["input_ids"]
+        assert marks(len(own), spans) == expected["assistant_masks"]
+        assert spans[-1][0] == n_inputs
+        assert len(spans) == sum(message["role"] == "assistant" for message in chat)
+
+
+WITHOUT_MARKS = {
+    name: template.replace("endgeneration", "endif").replace("generation %}", "if true %}")
+    for name, template in TEMPLATES.items()
+    if name != "chatml"
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_MARKS)
+def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> None:
+    tokens = (("bos_token", "<s>"), ("eos_token", "</s>"))
+    marked, plain = (
+        ChatTemplate(name, source, tokens) for source in (TEMPLATES[name], WITHOUT_MARKS[name])
+    )
+    for messages in conversations(50):
+        conversation = Conversation(messages)
+        expected = marked.render(conversation)
+        assert plain.render(conversation) == expected
+
+
+def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
+    source = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>|{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    chat = [{"role": r, "content": c} for r, c in zip("uaua", "abcd", strict=True)]
+    names = {"u": "user", "a": "assistant"}
+    chat = [{**message, "role": names[message["role"]]} for message in chat]
+    text, spans = ChatTemplate("t", source).render(Conversation(chat))
+    assert [text[start:end] for start, end in spans] == ["b</>|", "d</>|"]
+
+
+def test_a_template_that_changes_earlier_turns_is_refused_with_the_way_out() -> None:
+    source = "{% for m in messages %}{{ m.content if loop.last else '-' }};{% endfor %}"
+    chat = [{"role": role, "content": "abc"} for role in ("user", "assistant") * 2]
+    with pytest.raises(
+        InputError, match=r"t renders messages before and after messages\[1\] other"
+    ):
+        ChatTemplate("t", source).render(Conversation(chat))
+
+
+SHAREGPT = {
+    "conversations": [
+        {"from": "system", "value": "S"},
+        {"from": "human", "value": "q"},
+        {"from": "gpt", "value": "a"},
+    ]
+}
+
+
+def test_sharegpt_messages_are_the_same_conversation(tmp_path: Path) -> None:
+    chat = [("system", "S"), ("user", "q"), ("assistant", "a")]
+    openai = {"messages": [{"role": role, "content": text} for role, text in chat]}
+    recipe = recipe_in(folder_of(tmp_path / "model", TEMPLATES["chatml"]))
+    blocks = [tokenize_lines(line_of(record), recipe).block for record in (SHAREGPT, openai)]
+    assert blocks[0].inputs.tokens.tolist() == blocks[1].inputs.tokens.tolist()
+    assert blocks[0].targets.tokens.tolist() == blocks[1].targets.tokens.tolist()
+
+
+def test_rows_of_a_table_are_conversations(
+    tmp_path: Path,
+) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: make reference")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "name": "x"}]
+    parquet.write_table(arrow.Table.from_pylist([{"messages": chat}]), tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text(json.dumps({"messages": chat}))
+    (tmp_path / "t.jinja").write_text("{{ messages | tojson }}{% generation %}.{% endgeneration %}")
+    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+    options = PreprocessOptions(n_workers=1)
+    for name in ("in.parquet", "in.jsonl"):
+        preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, options)
+    found = verify_dataset(tmp_path / "in.parquet.h5")
+    assert found == verify_dataset(tmp_path / "in.jsonl.h5")
+
+
+def line_of(record: object) -> Lines:
+    return Lines(TextPart(Path("in.jsonl")), 7, [json.dumps(record).encode()])
+
+
+def test_pairs_become_messages_by_a_template_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_text(
+        "{% for m in messages %}[{{ m.role }}]{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% endfor %}"
+    )
+    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja")
+    assert recipe.tokenizer.start_id is None
+    block = tokenize_lines(line_of({"inputs": "é", "targets": "b"}), recipe).block
+    assert bytes(block.inputs.tokens.tolist()).decode() == "[user]é[assistant]"
+    assert bytes(block.targets.tokens.tolist()).decode() == "b"
+    assert block.spans.of_sample(0) == [(6, 8), (19, 20)]
+    named = recipe_of(
+        ByteTokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja", names_start=True
+    )
+    assert named.tokenizer.start_id == 256
+
+
+def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
+    source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    tokenizer = ByteTokenizer(start_id=0, input_end_id=1)
+    recipe = Recipe(tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", source))
+    chat = [{"role": r, "content": c} for r, c in (("user", "ab"), ("assistant", "cd"))]
+    block = tokenize_lines(line_of({"messages": chat}), recipe).block
+    assert block.inputs.tokens.tolist() == [*b"ab", 1]
+    assert block.targets.tokens.tolist() == [*b"cd"]
+    assert block.spans.of_sample(0) == [(0, 2), (3, 5)]
+
+
+BAD = [
+    ({"messages": "a"}, r"field 'messages' is a string, not a list of messages"),
+    ({"messages": []}, "field 'messages' is a list, not a list of messages"),
+    ({"messages": ["a"]}, r"field 'messages\[0\]' is a string, not a message"),
+    ({"messages": [{"content": "a"}]}, r"field 'messages\[0\]' has no 'role' \(found 'content'\)"),
+    (
+        {"messages": [{"role": "assistant", "content": {"type": "bytes"}}]},
+        r"field 'messages\[0\].content' is an object, not a string",
+    ),
+    (
+        {"messages": [{"role": "user", "content": "a"}]},
+        "'messages' has no message of the assistant",
+    ),
+    ({"conversations": [{"from": "gpt", "value": 1}]}, "field 'value' is a number, not a string"),
+    ({"inputs": "a"}, "field 'messages' is missing"),
+    (
+        {"messages": [{"role": "assistant", "content": "a</s>"}]},
+        "special token </s>; --special-tok",
+    ),
+    ({"messages": [{"role": "assistant", "content": "a\0"}]}, "a message holds a zero character"),
+    (
+        {"messages": [{"role": "assistant", "content": "a", "tool_calls": {"\0\2": 1}}]},
+        "a message holds a zero character",
+    ),
+    (
+        {"messages": [{"role": "assistant", "content": "a"}], "tools": [{"<|im_end|>": 1}]},
+        r"special token <\|im_end\|>; --special-tok",
+    ),
+    (
+        {"messages": [{"role": "assistant", "content": "a"}], "tools": [{"name": "\ud800"}]},
+        "field 'tools' holds half of a surrogate pair",
+    ),
+    ({"messages": [{"role": "assistant", "content": None}]}, "refuses the messages: .*TypeError"),
+    (
+        {"messages": [{"role": "tool", "content": ""}, {"role": "assistant", "content": "a"}]},
+        "the chat template of model refuses the messages: .*Only user and assistant roles are",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "message"), BAD, ids=[m[:30] for _, m in BAD])
+def test_a_bad_conversation_is_named_and_left_out(
+    tmp_path: Path, record: object, message: str
+) -> None:
+    source = TEMPLATES["mistral"].replace("{{ message.content }}", "{{ message.content + '' }}")
+    recipe = recipe_in(folder_of(tmp_path / "model", source))
+    found = tokenize_lines(line_of(record), recipe)
+    assert not found.block.tasks
+    assert re.match(rf"in\.jsonl:7: .*{message}", found.bad[0].describe())
+
+
+def test_a_message_may_be_nested_as_deeply_as_json(tmp_path: Path) -> None:
+    recipe = recipe_in(folder_of(tmp_path / "model", TEMPLATES["mistral"]))
+    line = b'{"messages": [{"role": "assistant", "content": "a", "x": %s}]}' % (
+        b"[" * 900 + b"]" * 900
+    )
+    found = tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, [line]), recipe)
+    assert not found.bad
+
+
+def test_a_turn_without_tokens_is_left_out() -> None:
+    tokenizer = ByteTokenizer()
+    made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0), (4, 6)], tokenizer)
+    assert (made.inputs, made.targets, made.spans) == ([*b"abcd"], [*b"ef"], [(1, 3), (4, 6)])
+    made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0)], tokenizer)
+    assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 3)])
+
+
+def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"need a chat template: --tokenizer FOLDER .* --template"):
+        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES)
+    (tmp_path / "t.jinja").write_text("{% for %}")
+    with pytest.raises(InputError, match=r"t\.jinja: not a chat template: "):
+        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+    with pytest.raises(InputError, match="plain text has no messages"):
+        recipe_of(ByteTokenizer(), None, RecordFormat.TEXT, template=tmp_path / "t.jinja")
+
+
+def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
+    chat = Conversation([{"role": "assistant", "content": "a"}])
+    for source in ("{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}"):
+        with pytest.raises(InputError, match=r"t refuses the messages: .SecurityError"):
+            ChatTemplate("t", source).render(chat)

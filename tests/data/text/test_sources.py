@@ -1,0 +1,241 @@
+"""Sources of every kind and records of every shape: the same samples as of plain pairs."""
+
+import bz2
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
+from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, RecordFormat
+from dynapipe_hpc.data.text.shard import LEAST_PART_BYTES, lay_out_shards
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+
+Record = dict[str, Any]
+ONE = PreprocessOptions(n_workers=1)
+PAIRS: list[Record] = [
+    {"inputs": f"q{i} é", "targets": "a" * (i % 5 + 1), "task": "ab"[i % 2]} for i in range(4000)
+]
+
+
+def as_text(records: Sequence[Record]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def in_two_streams(compress: Callable[[bytes], bytes], text: bytes) -> bytes:
+    """As tools write that append to compressed files."""
+    half = len(text) // 2
+    return compress(text[:half]) + compress(text[half:])
+
+
+def as_zstd(records: Sequence[Record]) -> bytes:
+    zstandard = pytest.importorskip("zstandard", reason="needs zstandard: make reference")
+    return in_two_streams(zstandard.ZstdCompressor().compress, as_text(records))
+
+
+def as_parquet(records: Sequence[Record]) -> bytes:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: make reference")
+    arrow, file = pytest.importorskip("pyarrow"), io.BytesIO()
+    parquet.write_table(arrow.Table.from_pylist(list(records)), file, row_group_size=999)
+    return file.getvalue()
+
+
+def as_arrow(records: Sequence[Record], kind: str) -> bytes:
+    arrow, file = (
+        pytest.importorskip("pyarrow", reason="needs pyarrow: make reference"),
+        io.BytesIO(),
+    )
+    table = arrow.Table.from_pylist(list(records))
+    with getattr(arrow.ipc, kind)(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=999)
+    return file.getvalue()
+
+
+KINDS: dict[str, Callable[[Sequence[Record]], bytes]] = {
+    "gzip": lambda records: in_two_streams(gzip.compress, as_text(records)),
+    "zstd": as_zstd,
+    "parquet": as_parquet,
+    "arrow file": lambda records: as_arrow(records, "new_file"),
+    "arrow stream": lambda records: as_arrow(records, "new_stream"),
+}
+
+
+def written(folder: Path, records: Sequence[Record], name: str = "plain.jsonl") -> Path:
+    (folder / name).write_bytes(as_text(records))
+    return folder / name
+
+
+def hash_of(output: Path, *sources: Path, recipe: Recipe | None = None) -> str:
+    preprocess(sources, output, recipe or Recipe(ByteTokenizer()), ONE)
+    return verify_dataset(output)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_of_any_kind_gives_the_same_dataset(tmp_path: Path, kind: str) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(KINDS[kind](PAIRS))
+    expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
+    assert hash_of(tmp_path / "x.h5", source) == expected
+    assert format_of_sources([source], PAIR_FIELDS) is RecordFormat.PAIRS
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_standard_input_gives_the_same_dataset(tmp_path: Path, packed: bool) -> None:
+    text = as_text(PAIRS)
+    called = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    made = subprocess.run(
+        [sys.executable, "-c", called, "preprocess", "-", str(tmp_path / "x.h5"), "--workers", "1"],
+        input=gzip.compress(text) if packed else text,
+        capture_output=True,
+        check=True,
+    )
+    assert b"4,000 samples" in made.stdout
+    expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
+    assert verify_dataset(tmp_path / "x.h5") == expected
+
+
+def test_a_named_pipe_may_be_compressed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    packed = gzip.compress(as_text(PAIRS))
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(packed,))
+    writer.start()
+    found = hash_of(tmp_path / "x.h5", tmp_path / "pipe")
+    writer.join()
+    assert found == hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
+
+
+SHAPES: dict[RecordFormat, tuple[list[Record], list[Record]]] = {
+    RecordFormat.ALPACA: (
+        [
+            {"instruction": "Add.", "input": "1 2", "output": "3", "text": "Below is"},
+            {"instruction": "Hi", "input": "", "output": "Hello"},
+            {"instruction": "Hi", "output": "Hello", "task": "t"},
+            {"instruction": "Hi", "input": None, "output": "Hello"},
+        ],
+        [
+            {"inputs": "Add.\n\n1 2", "targets": "3"},
+            {"inputs": "Hi", "targets": "Hello"},
+            {"inputs": "Hi", "targets": "Hello", "task": "t"},
+            {"inputs": "Hi", "targets": "Hello"},
+        ],
+    ),
+    RecordFormat.TEXT: (
+        [{"text": "One."}, {"text": "Two", "meta": {"from": "web"}}],
+        [{"inputs": "", "targets": "One."}, {"inputs": "", "targets": "Two"}],
+    ),
+}
+
+
+@pytest.mark.parametrize("record_format", SHAPES)
+def test_records_of_other_shapes_are_pairs_too(tmp_path: Path, record_format: RecordFormat) -> None:
+    records, pairs = SHAPES[record_format]
+    source = written(tmp_path, records, "other.jsonl")
+    assert format_of_sources([source], PAIR_FIELDS) is record_format
+    recipe = Recipe(ByteTokenizer(), record_format)
+    expected = hash_of(tmp_path / "plain.h5", written(tmp_path, pairs))
+    assert hash_of(tmp_path / "x.h5", source, recipe=recipe) == expected
+
+
+def test_fields_of_pairs_have_any_names(tmp_path: Path) -> None:
+    renamed = [
+        {"prompt": r["inputs"], "completion": r["targets"], "task": r["task"]} for r in PAIRS
+    ]
+    source = written(tmp_path, renamed, "renamed.jsonl")
+    with pytest.raises(InputError, match=r"renamed.jsonl:1: .*--inputs-field prompt --targets-fi"):
+        hash_of(tmp_path / "x.h5", source)
+    recipe = Recipe(ByteTokenizer(), fields=PairFields("prompt", "completion"))
+    expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
+    assert hash_of(tmp_path / "x.h5", source, recipe=recipe) == expected
+
+
+def test_sources_of_several_kinds_make_one_dataset(tmp_path: Path) -> None:
+    (tmp_path / "b.gz").write_bytes(gzip.compress(as_text(PAIRS[1000:])))
+    sources = [written(tmp_path, PAIRS[:1000], "a.jsonl"), tmp_path / "b.gz"]
+    expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
+    assert hash_of(tmp_path / "x.h5", *sources) == expected
+
+
+def test_sources_of_several_formats_are_refused(tmp_path: Path) -> None:
+    sources = [
+        written(tmp_path, PAIRS[:1], "a.jsonl"),
+        written(tmp_path, [{"text": "One."}], "b.jsonl"),
+    ]
+    with pytest.raises(InputError, match=r"a.jsonl holds pairs and .*b.jsonl text; make a dataset"):
+        format_of_sources(sources, PAIR_FIELDS)
+    with pytest.raises(InputError, match=r"b.jsonl:1: the file holds plain text .*--format text"):
+        hash_of(tmp_path / "x.h5", *sources)
+
+
+def test_ranks_read_compressed_text_as_one_part(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"x") + b"\0" * (2 * LEAST_PART_BYTES))
+    shards = lay_out_shards([tmp_path / "a.gz"], Recipe(ByteTokenizer()), skip_bad=False)
+    assert [(shard.part.start, shard.part.end) for shard in shards] == [(0, None)]
+    with pytest.raises(InputError, match="standard input: ranks cannot share it; run dynapipe-hpc"):
+        lay_out_shards([Path("-")], Recipe(ByteTokenizer()), skip_bad=False)
+
+
+DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {
+    "gzip": (
+        lambda: gzip.compress(as_text(PAIRS))[:2000],
+        "cannot be unpacked: the file ends within a frame",
+    ),
+    "gzip text": (lambda: gzip.compress(as_text(PAIRS))[:-8] + b"x" * 8, "cannot be unpacked: E"),
+    "zstd": (lambda: as_zstd(PAIRS)[:-40], "cannot be unpacked: the file ends within a frame"),
+    "zstd text": (lambda: as_zstd(PAIRS)[:4] + b"x" * 99, "cannot be unpacked: zstd"),
+    "parquet": (lambda: as_parquet(PAIRS)[:-9], "a damaged table: "),
+    "arrow": (lambda: as_arrow(PAIRS, "new_file")[:2000], "a damaged table: "),
+    "bzip2": (lambda: bz2.compress(as_text(PAIRS)), ":1: the file is compressed with bzip2"),
+    "bytes": (lambda: as_parquet([{"inputs": b"x", "targets": "a"}]), ":1: field 'inputs' is an o"),
+    "a field": (lambda: as_parquet([{"inputs": 1, "targets": "a"}]), ":1: field 'inputs' is a num"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_source_is_named(tmp_path: Path, damage: str) -> None:
+    content, message = DAMAGED[damage]
+    (tmp_path / "source").write_bytes(content())
+    with pytest.raises(InputError, match=f"source:? ?{message}"):
+        hash_of(tmp_path / "x.h5", tmp_path / "source")
+    assert not (tmp_path / "x.h5").exists()
+
+
+def test_columns_that_nobody_reads_may_hold_anything(tmp_path: Path) -> None:
+    """Tables of conversations come with times and hashes."""
+    more = {"at": datetime(2026, 1, 1), "hash": b"\0\xff", "cost": Decimal("0.5")}
+    (tmp_path / "source").write_bytes(as_parquet([{**record, **more} for record in PAIRS]))
+    expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
+    assert hash_of(tmp_path / "x.h5", tmp_path / "source") == expected
+
+
+def test_a_package_that_a_source_needs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "source").write_bytes(b"PAR1....")
+    assert main(["preprocess", str(tmp_path / "source"), str(tmp_path / "x.h5")]) == 2
+    assert "pip install 'dynapipe-hpc[parquet]'" in capsys.readouterr().err
+
+
+def test_the_size_of_text_is_known_of_plain_files_only(tmp_path: Path) -> None:
+    plain, packed = written(tmp_path, PAIRS[:9]), tmp_path / "b.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    os.mkfifo(tmp_path / "pipe")
+    assert total_bytes([plain, plain]) == 2 * plain.stat().st_size
+    for unknown in (packed, tmp_path / "pipe", Path("-")):
+        assert total_bytes([plain, unknown]) is None
+    with pytest.raises(InputError, match=r"c.jsonl: cannot be read: No such file"):
+        total_bytes([Path("-"), tmp_path / "c.jsonl"])

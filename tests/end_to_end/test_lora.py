@@ -1,0 +1,192 @@
+"""Adapters train as those of the unsplit model of `peft` do, however training is split."""
+
+import math
+import random
+from functools import cache
+from itertools import cycle, product
+from typing import Literal, NamedTuple
+
+import pytest
+import torch
+from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
+from tests.examples.training_case import (
+    CONFIG,
+    GATED_T5_SHAPE,
+    LAYOUTS,
+    PLAIN_LLAMA_SHAPE,
+    SHAPE,
+    START_ID,
+    T5_SHAPE,
+    Outcome,
+    RandomTokens,
+    make_rank,
+    random_samples,
+    random_split,
+)
+from tests.oracles.peft_models import PeftModel
+
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+
+SHAPES = {
+    "gpt": SHAPE.model_copy(update={"lora": Lora(rank=3, alpha=5.0)}),
+    "gpt, some": SHAPE.model_copy(update={"lora": Lora(rank=2, targets=("query_key_value", "up"))}),
+    "llama": PLAIN_LLAMA_SHAPE.model_copy(
+        update={"hidden_size": 16, "n_heads": 8, "n_kv_heads": 4, "lora": Lora(rank=3)}
+    ),
+    "t5": T5_SHAPE.model_copy(update={"lora": Lora(rank=3, alpha=5.0)}),
+    "gated t5": GATED_T5_SHAPE.model_copy(update={"lora": Lora(rank=2, targets=("key", "up"))}),
+    "t5, some": T5_SHAPE.model_copy(update={"lora": Lora(rank=2, targets=("query", "value"))}),
+}
+every_shape = pytest.mark.parametrize(
+    "name",
+    [
+        "gpt",
+        pytest.param("gpt, some", marks=pytest.mark.slow),
+        "llama",
+        pytest.param("t5", marks=pytest.mark.slow),
+        pytest.param("gated t5", marks=pytest.mark.slow),
+        "t5, some",
+    ],
+)
+BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
+
+
+class Way(NamedTuple):
+    """A way to train."""
+
+    stages: int = 1
+    replicas: int = 1
+    shards: int = 1
+    spread: bool = False
+    schedule: str = "1f1b"
+    mode: str = "none"
+    zero_stage: Literal[0, 1] = 0
+    layouts: str = "padded"
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(
+            n_stages=self.stages,
+            n_replicas=self.replicas,
+            n_shards=self.shards,
+            sequence_parallel=self.spread,
+            device_memory_bytes=1_000_000,
+            zero_stage=self.zero_stage,
+        )
+
+    @property
+    def of_layouts(self) -> tuple[Layout, ...]:
+        return LAYOUTS.get(self.layouts, (Layout.PADDED,))
+
+
+def peft_model(name: str) -> PeftModel:
+    """The model as training begins."""
+    alone = Cluster(device_memory_bytes=1)
+    rank = make_rank(alone, 0, SingleRankCollectives(), shape=SHAPES[name])
+    return PeftModel(SHAPES[name], rank.module.state_dict())
+
+
+def loss_and_gradients(model: PeftModel, samples: list[Sample]) -> float:
+    """The loss of a batch, sample by sample; adds to the gradients."""
+    n_targets, total = sum(s.target_tokens for s in samples), 0.0
+    for sample in samples:
+        tokens = RandomTokens().read(sample.sample_id, sample.input_tokens, sample.target_tokens)
+        inputs, targets = (each.tolist() for each in tokens)
+        loss = model.losses(inputs, targets, START_ID).sum() / n_targets
+        torch.autograd.backward(loss)
+        total += loss.item()
+    return total
+
+
+@cache
+def expected_gradients(name: str) -> Outcome:
+    model = peft_model(name)
+    loss = loss_and_gradients(model, BATCHES[0])
+    return Outcome([loss], [], model.gradients())
+
+
+def check_gradients(name: str, way: Way) -> None:
+    split = random_split(BATCHES[0], 5, 1, MODES[way.mode], SHAPES[name], way.of_layouts)
+    found = gradients(way.cluster, way.schedule, BATCHES[0], split, shape=SHAPES[name])
+    assert_equal(found, expected_gradients(name))
+
+
+@cache
+def expected_steps(name: str) -> Outcome:
+    """The adapters after a step of AdamW on each batch."""
+    model, outcome = peft_model(name), Outcome([], [], {})
+    parameters = [p for p in model.model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(
+        parameters, betas=CONFIG.betas, eps=1e-8, weight_decay=CONFIG.weight_decay
+    )
+    for samples, warmed in zip(
+        BATCHES, (0.5, 1.0, 0.1 + 0.9 * (1 + math.cos(math.pi / 6)) / 2), strict=True
+    ):
+        optimizer.param_groups[0]["lr"] = warmed * CONFIG.learning_rate
+        optimizer.zero_grad()
+        outcome.losses.append(loss_and_gradients(model, samples))
+        norm = torch.cat([p.grad.flatten() for p in parameters]).norm().item()
+        torch._foreach_mul_([p.grad for p in parameters], min(1.0, CONFIG.clip_norm / norm))
+        outcome.norms.append(norm)
+        optimizer.step()
+    outcome.tensors = model.adapters()
+    return outcome
+
+
+@every_shape
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(stages=2, schedule="adaptive"),
+        Way(stages=2, shards=2, schedule="zb_h1", layouts="packed"),
+        Way(stages=2, shards=2, spread=True, mode="full"),
+    ],
+)
+def test_gradients_are_those_of_peft(name: str, way: Way) -> None:
+    check_gradients(name, way)
+
+
+GRID = [
+    Way(stages, 1, shards, spread, schedule, mode, 0, layouts)
+    for stages, shards, spread, schedule, mode, layouts in product(
+        (2, 4),
+        (1, 2, 4),
+        (False, True),
+        ("1f1b", "zb_h1", "weights last", "adaptive"),
+        MODES,
+        ("padded", *LAYOUTS),
+    )
+    if shards > 1 or not spread
+]
+SAMPLED = random.Random(15).sample(GRID, 6)  # noqa: S311 - no secret
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), list(zip(cycle(("t5, some", "llama", "gpt, some")), SAMPLED, strict=False))
+)
+def test_gradients_in_ways_drawn_at_random_are_those_of_peft(name: str, way: Way) -> None:
+    check_gradients(name, way)
+
+
+@every_shape
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(stages=2, replicas=2, schedule="weights last", mode="selective", layouts="mixed"),
+        Way(replicas=2, shards=2, zero_stage=1),
+        Way(
+            2, 2, 2, spread=True, schedule="adaptive", mode="mixed", zero_stage=1, layouts="packed"
+        ),
+    ],
+)
+def test_three_steps_are_those_of_peft(name: str, way: Way) -> None:
+    modes = MODES[way.mode]
+    found = three_steps(
+        way.cluster, way.schedule, BATCHES, modes, shape=SHAPES[name], layouts=way.of_layouts
+    )
+    found.tensors = {k: w for k, w in found.tensors.items() if "lora" in k}
+    assert_equal(found, expected_steps(name))

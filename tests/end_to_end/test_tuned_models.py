@@ -1,0 +1,151 @@
+"""Models of `transformers`, tuned by real runs and by a plain loop of torch, and compared."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+import torch
+from tests.examples.foreign_models import N_IDS, saved_model, transformers
+from tests.examples.tokenized import write_samples
+from tests.jobs.command_line import columns, finish_program
+from tests.oracles.in_float64 import in_float64
+from tests.oracles.plain_run import PlainRun, Sample
+from torch import Tensor
+
+from dynapipe_hpc.cli.main import main
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+N_STEPS = 20
+TRAINING = {
+    "iterations": N_STEPS,
+    "dtype": "float64",
+    "learning_rate": 1e-3,
+    "min_learning_rate_ratio": 1.0,
+    "clip_norm": 0.0,
+    "weight_decay": 0.1,
+}
+TUNED = ("gpt2", "t5", "t5-1.1", "llama", "mistral", "qwen2", "qwen3")
+PROMPT = [5, 17, 3, 29]
+RUN_ALL = """
+import sys
+from dynapipe_hpc.cli.main import main
+
+for name in sys.argv[1:]:
+    if code := main(["run", f"{name}/config.toml", "-o", f"{name}/run"]):
+        sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder per model with what it was before, and a run that tuned it; one job for all."""
+    folder = tmp_path_factory.mktemp("tuned")
+    for name in TUNED:
+        (folder / name).mkdir()
+        theirs_of(name, folder)
+        write_files(folder / name, f"{name}/")
+    job = finish_program(folder, 4, RUN_ALL, *TUNED)
+    assert job.returncode == 0, job.stderr
+    for name in TUNED:
+        assert f"{name}/run: begins with the weights of {name}/theirs (" in job.stdout
+    return folder
+
+
+def theirs_of(name: str, folder: Path) -> Any:
+    """A model of `transformers` that computes in float64, as it is in its folder."""
+    with in_float64(name.partition("-")[0]):
+        return saved_model(name, folder / name / "theirs", torch.float64)
+
+
+def write_files(folder: Path, as_seen: str = "") -> None:
+    """A dataset and a configuration that names a model, not its sizes.
+
+    Args:
+        folder: The folder for both, with the model beside them.
+        as_seen: Beginning of their paths where the run starts.
+    """
+    stream = np.random.default_rng(8)
+    lengths = stream.integers(1, 24, (60, 2)).tolist()
+    sides = ([stream.integers(0, N_IDS, n).tolist() for n in pair] for pair in lengths)
+    samples = [(inputs, targets, "task") for inputs, targets in sides]
+    write_samples(folder / "corpus.h5", samples, N_IDS)
+    tables = {
+        "data": {"dataset": f"{as_seen}corpus.h5", "max_tokens": 48, "tokens_per_batch": 128},
+        "model": {"init_from": f"{as_seen}theirs"},
+        "cluster": {"n_replicas": 2, "n_stages": 2, "device_memory_bytes": 100_000_000},
+        "planner": {
+            "cost": {"kind": "analytic"},
+            "batch": {"rule": "dynamic"},
+            "search": {"effort": 0},
+        },
+        "training": TRAINING,
+    }
+    (folder / "config.toml").write_text(tomli_w.dumps(tables))
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_tuning_gives_the_losses_and_the_model_of_a_plain_loop(
+    name: str, tuned: Path, tmp_path: Path
+) -> None:
+    model, folder = theirs_of(name, tmp_path), tuned / name
+    with in_float64(model.config.model_type):
+        expected = list(plain_losses(model, PlainRun(folder / "run", folder / "corpus.h5")))
+    (found,) = columns(folder / "run", "loss")
+    assert found == pytest.approx(expected, rel=1e-9)
+
+    assert main(["export", str(folder / "run"), "-o", str(folder / "tuned")]) == 0
+    kind = transformers.AutoModelForCausalLM
+    if model.config.is_encoder_decoder:
+        kind = transformers.AutoModelForSeq2SeqLM
+    with in_float64(model.config.model_type):
+        exported = kind.from_pretrained(folder / "tuned")
+        assert exported.dtype == torch.float64
+        torch.testing.assert_close(exported.state_dict(), model.state_dict(), rtol=1e-8, atol=1e-8)
+        assert generated(exported) == generated(model)
+
+
+def plain_losses(model: Any, run: PlainRun) -> Iterator[float]:
+    """Losses of training with the optimizer of torch, one sample after the other."""
+    decaying: list[Tensor] = []
+    rest: list[Tensor] = []
+    for name, weight in model.named_parameters():
+        (rest if any(n in name for n in ("bias", "norm", "ln_")) else decaying).append(weight)
+    groups: list[dict[str, Any]] = [{"params": decaying}, {"params": rest, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    for run.n_done in range(N_STEPS):
+        batch = run.batch()
+        n_targets = sum(len(sample.targets) for sample in batch)
+        losses = [sample_loss(model, run.start_id, each) for each in batch]
+        loss = torch.stack(losses).sum() / n_targets
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        yield loss.item()
+
+
+def sample_loss(model: Any, start: int, sample: Sample) -> Tensor:
+    """The sum of the losses of all targets of a sample."""
+    if model.config.is_encoder_decoder:
+        decoded = [start, *sample.targets[:-1]]
+        sides = torch.tensor([sample.inputs]), torch.tensor([decoded])
+        logits = model(input_ids=sides[0], decoder_input_ids=sides[1]).logits[0]
+    else:
+        whole = [start, *sample.inputs, *sample.targets]
+        logits = model(input_ids=torch.tensor([whole[:-1]])).logits[0, len(sample.inputs) :]
+    labels = torch.tensor(sample.targets)
+    return torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+
+
+def generated(model: Any) -> list[int]:
+    """Ids after a prompt, the likeliest each time.
+
+    Their cache does not hold a decoder with more layers than its encoder.
+    """
+    ids = torch.tensor([PROMPT])
+    found = model.generate(ids, do_sample=False, max_new_tokens=12, use_cache=False)
+    tokens: list[int] = found[0].tolist()
+    return tokens

@@ -1,0 +1,13 @@
+"""Samplers of one dataset."""
+
+from dynapipe_hpc.data.config import DataConfig
+from dynapipe_hpc.data.dataset.batches import EpochBatches
+from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+from dynapipe_hpc.data.dataset.long_samples import used_of
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+
+
+def sampler_of(dataset: Dataset, config: DataConfig) -> TokenBudgetSampler:
+    """Of the samples of a dataset, epoch by epoch."""
+    used = used_of(dataset, config)
+    return TokenBudgetSampler(used, dataset.task_ids, EpochBatches(used, config))

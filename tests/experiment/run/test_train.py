@@ -1,0 +1,89 @@
+"""What training does at its ends: evaluations that an earlier run owes, and requests to stop."""
+
+from collections.abc import Mapping
+from signal import SIGTERM
+from typing import Any, cast
+
+import pytest
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
+from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.run.evaluations import Evaluations
+from dynapipe_hpc.experiment.run.evaluator import Evaluator
+from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
+from dynapipe_hpc.experiment.run.train import RankAtWork, train
+from dynapipe_hpc.report.evaluation_record import EvaluationRecord
+
+TABLE = EvaluationConfig(held_out=0.1, every=2, patience=1)
+
+
+class Rank:
+    """A rank that trains by failing: no test here wants an iteration."""
+
+    def __init__(self, n_iterations: int) -> None:
+        tiny = tiny_experiment()
+        training = tiny.training.model_copy(update={"iterations": n_iterations})
+        self.config = tiny.model_copy(update={"training": training})
+
+    def run(self, iteration: int) -> None:
+        pytest.fail(f"iteration {iteration} is executed")
+
+
+class Written:
+    """Checkpoints, of which it is noted what happens."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *values, **named: self.calls.append((name, *values, *named.values()))
+
+
+class Losses:
+    """An evaluator whose results are known: losses, or the signal that interrupts."""
+
+    def __init__(self, results: Mapping[int, float | int]) -> None:
+        self.results = results
+
+    def evaluate(self, n_done: int) -> EvaluationRecord | int:
+        found = self.results[n_done]
+        return found if isinstance(found, int) else EvaluationRecord(n_done, found, 1.0, {})
+
+
+def end_of(
+    n_done: int, history: LossHistory, results: Mapping[int, float | int]
+) -> tuple[int, list[tuple[Any, ...]]]:
+    """The signal that `train` returns, and what it asks of checkpoints, of 6 iterations."""
+    written = Written()
+    evaluator = cast(Evaluator, Losses(results))
+    evaluations = Evaluations(evaluator, TABLE, 6, history, None)
+    rank, checkpoints = cast(RankAtWork, Rank(6)), cast(Checkpoints, written)
+    return train(rank, checkpoints, None, n_done, evaluations), written.calls
+
+
+def test_a_last_evaluation_that_was_interrupted_is_made_up_for() -> None:
+    history = LossHistory(1, [(0, 9.0), (2, 3.0), (4, 2.0)])
+    assert not is_complete(6, 6, history)
+    assert end_of(6, history, {6: SIGTERM}) == (SIGTERM, [("finish",)])
+    assert not is_complete(6, 6, history)
+    assert end_of(6, history, {6: 1.0}) == (0, [("keep_as_best", 6), ("finish",)])
+    assert is_complete(6, 6, history)
+
+
+def test_an_evaluation_that_is_made_up_for_may_end_training() -> None:
+    """As it would have, had nothing interrupted it: without one more iteration."""
+    history = LossHistory(1, [(0, 9.0), (2, 3.0)])
+    assert end_of(4, history, {4: 3.5}) == (0, [("finish",)])
+    assert is_complete(4, 6, history)
+
+
+def test_a_run_that_is_asked_to_stop_before_its_first_iteration_makes_none() -> None:
+    assert end_of(0, LossHistory(1), {0: SIGTERM}) == (SIGTERM, [("finish",)])
+
+
+@pytest.mark.parametrize(("n_done", "expected"), [(5, False), (6, True), (7, True)])
+def test_a_run_that_does_not_evaluate_has_iterations_left_or_nothing(
+    n_done: int, expected: bool
+) -> None:
+    assert is_complete(n_done, 6, None) is expected

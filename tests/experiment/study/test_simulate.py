@@ -1,0 +1,161 @@
+"""Whole runs are planned by every method, in any number of starts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.load import ConfigError, to_toml
+from dynapipe_hpc.experiment.place_layers import place_layers
+from dynapipe_hpc.experiment.study.ranks import Alone
+from dynapipe_hpc.experiment.study.simulate import simulate
+from dynapipe_hpc.report.planned_iteration import PlannedIteration
+
+METHODS: tuple[dict[str, Any], ...] = (
+    {"name": "naive, padded", "planner": {"batch": {"rule": "naive_padding"}}},
+    {"name": "ours", "planner": {"search": {"effort": 1000}}, "cluster": {"n_stages": 2}},
+)
+N_ITERATIONS = 3
+
+
+def study(*methods: Mapping[str, object], **planner: object) -> ExperimentConfig:
+    """A small model with four layers on one stage, and drawn lengths."""
+    tables = tiny_experiment().model_dump(exclude_none=True)
+    del tables["data"]["dataset"]
+    tables["data"] |= {"lengths": {"n_samples": 100, "seed": 1}, "long_samples": "cut_targets"}
+    tables["planner"] |= planner
+    tables["model"]["layers_per_stage"] = [4]
+    tables["training"]["iterations"] = N_ITERATIONS
+    return ExperimentConfig.model_validate({**tables, "study": {"methods": methods}})
+
+
+def simulated(config: ExperimentConfig, folder: Path) -> dict[tuple[str, int], PlannedIteration]:
+    planned = simulate(Alone(), ExperimentFiles(config), folder)
+    return {each.record.key: each.record for each in planned}
+
+
+def test_every_method_plans_every_iteration_as_a_run_of_its_own_would(tmp_path: Path) -> None:
+    found = simulated(study(*METHODS), tmp_path)
+    assert list(found) == [(m["name"], k) for m in METHODS for k in range(N_ITERATIONS)]
+    alone = study()
+    naive = ExperimentConfig.model_validate(
+        {**alone.model_dump(), "planner": {**alone.planner.model_dump(), **METHODS[0]["planner"]}}
+    )
+    files = ExperimentFiles(naive)
+    plans = files.planner(place_layers(files)).make_plans(1, samples := files.sampler.iteration(1))
+    record = found["naive, padded", 1]
+    assert record.iteration_ms == plans[0].prediction.iteration_ms
+    assert record.microbatches == len(plans[0].microbatches)
+    padded = sum(m.padded_tokens for m in plans[0].microbatches)
+    assert (record.row_tokens, record.target_row_tokens) == (padded, 0)
+    assert (record.samples, record.input_tokens + record.target_tokens) == (
+        len(samples),
+        sum(sample.tokens for sample in samples),
+    )
+
+
+def test_a_method_may_change_the_cluster(tmp_path: Path) -> None:
+    """Two stages hold half of the weights each."""
+    found = simulated(study(METHODS[1], {"name": "one stage"}), tmp_path)
+    assert found["ours", 0].peak_bytes < 0.7 * found["one stage", 0].peak_bytes
+
+
+def test_a_killed_simulation_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    config = study(*METHODS)
+    simulated(config, whole)
+    (killed / "parts").mkdir(parents=True)
+    (killed / "config.toml").write_text((whole / "config.toml").read_text())
+    lines = (whole / "planned.csv").read_text().splitlines()[1:]
+    # Times that no planning takes show which lines were not planned again.
+    (killed / "parts" / "00000.csv").write_text(f"{lines[4]},111.5\n{lines[0]},222.5\n{lines[1]},3")
+    (killed / "parts" / "00003.csv").write_text(f"{lines[2]},333.5\n")
+    simulated(config, killed)
+    assert (killed / "planned.csv").read_bytes() == (whole / "planned.csv").read_bytes()
+    times = [line.split(",")[-1] for line in (killed / "planning.csv").read_text().splitlines()]
+    assert [times[1], times[3], times[5]] == ["222.5", "333.5", "111.5"]
+    assert times[2] not in ("3", "3.0")
+    assert {each.name for each in killed.iterdir()} == {
+        "config.toml",
+        "planned.csv",
+        "planning.csv",
+    }
+    before = (killed / "planning.csv").read_bytes()
+    simulated(config, killed)
+    assert (killed / "planning.csv").read_bytes() == before
+
+
+def test_an_iteration_without_a_plan_has_the_reason(tmp_path: Path) -> None:
+    large = {"name": "too large", "planner": {"batch": {"rule": "naive_padding"}},
+             "cluster": {"device_memory_bytes": 1000}}  # fmt: skip
+    record = simulated(study(large), tmp_path)["too large", 0]
+    assert "memory" in record.reason
+    assert (record.iteration_ms, record.row_tokens) == (0, 0)
+
+
+def test_the_table_compares_real_tokens_per_predicted_second(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "study.toml"
+    config.write_text(to_toml(study(*METHODS, {"name": "none", "cluster": {
+        "device_memory_bytes": 1000}})))  # fmt: skip
+    assert main(["simulate", str(config), "-o", str(tmp_path / "out")]) == 0
+    title, _, *rows, reason = capsys.readouterr().out.splitlines()
+    assert title == "simulated, 3 iterations; nothing was run:"
+    records = simulated(study(*METHODS), tmp_path / "again")
+    rates = []
+    for method in METHODS:
+        own = [record for (name, _), record in records.items() if name == method["name"]]
+        n_tokens = sum(record.input_tokens + record.target_tokens for record in own)
+        rates.append(1e3 * n_tokens / sum(record.iteration_ms for record in own))
+    for row, rate in zip(rows, rates, strict=True):
+        assert row.split()[:2] == [f"{rate:,.0f}", f"{rate / max(rates):.3f}"]
+    assert reason.startswith("none: no plan of 3 of 3 iterations, the first is iteration 0: ")
+
+
+def test_another_folder_or_configuration_is_refused(tmp_path: Path) -> None:
+    simulated(study(METHODS[0]), tmp_path)
+    with pytest.raises(InputError, match="holds a simulation of another configuration"):
+        simulated(study(METHODS[1]), tmp_path)
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(InputError, match="holds files that no simulation wrote"):
+        simulated(study(METHODS[0]), tmp_path)
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    config = study(METHODS[0])
+    simulated(config, tmp_path)
+    path = tmp_path / "planned.csv"
+    path.write_text(path.read_text().replace('",1,', '",x,'))
+    with pytest.raises(InputError, match=r"planned\.csv:3: 'naive, padded,x,.*' is damaged"):
+        simulated(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ({"planner": {"bath": {}}}, r"'a': unknown key 'planner\.bath'; did you mean 'batch'\?"),
+        ({"cluster": {"n_stages": 9}}, r"'a'.*cluster\.n_stages \(9\) exceeds model\.n_layers"),
+    ],
+)
+def test_a_method_that_cannot_be_is_named(
+    method: Mapping[str, object], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        simulated(study({"name": "a", **method}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_methods_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two have the name 'ours'; rename one"):
+        study(METHODS[1], METHODS[1])
+
+
+def test_without_a_study_the_configured_method_is_simulated(tmp_path: Path) -> None:
+    assert set(simulated(study(), tmp_path)) == {("dynamic", k) for k in range(N_ITERATIONS)}

@@ -1,0 +1,149 @@
+"""Experiments on a mixture of datasets."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples.tokenized import write_samples
+from tests.jobs.tiny_experiment import tiny_experiment
+from tests.oracles.mixed_batches import Mixed, mixed_batches
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.checks import check_run
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.describe_data import describe_data
+from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.explain.describe_file import describe_for
+from dynapipe_hpc.experiment.explain.show_plan import show_plan
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.run.resume import facts_of_run
+
+LENGTHS = {"short": [3, 4, 5, 2, 3, 4, 6, 3] * 5, "long": [20, 25, 31, 18, 40, 22] * 2}
+"""Tokens of the samples of each dataset; those of 40 tokens are left out."""
+
+
+def config_of(folder: Path, *mixed: dict[str, Any], **settings: Any) -> ExperimentConfig:
+    """A tiny experiment on datasets of these lengths; each has the table given for it, if any."""
+    tables = []
+    for i, (name, lengths) in enumerate(LENGTHS.items()):
+        path = folder / f"{name}.h5"
+        if not path.exists():
+            write_samples(path, [([1] * (n - 2), [2, 9], f"task {n % 2}") for n in lengths])
+        tables.append({"dataset": str(path), **(mixed[i] if mixed else {})})
+    config = tiny_experiment(**settings.pop("cluster", {})).model_dump()
+    del config["data"]["dataset"]
+    config["data"] |= {"mixture": tables, "long_samples": "drop", "tokens_per_batch": 64}
+    config["data"] |= settings.pop("data", {})
+    config["training"] |= {"iterations": 10} | settings
+    return ExperimentConfig.model_validate(config)
+
+
+def expected_batches(rates: tuple[float, float], n_batches: int) -> list[list[int]]:
+    """Ids of samples, those of the first dataset before those of the second."""
+    kept = [[i for i, n in enumerate(lengths) if n <= 32] for lengths in LENGTHS.values()]
+    tokens = [
+        [lengths[i] for i in ids] for lengths, ids in zip(LENGTHS.values(), kept, strict=True)
+    ]
+    mixed = [Mixed(each, rate) for each, rate in zip(tokens, rates, strict=True)]
+    first = [0, len(LENGTHS["short"])]
+    found = mixed_batches(mixed, 64, 0, n_batches)
+    return [[first[d] + kept[d][i] for d, i in batch] for batch in found]
+
+
+def ids(config: ExperimentConfig, n_batches: int) -> list[list[int]]:
+    sampler = ExperimentFiles(config).sampler
+    return [[s.sample_id for s in sampler.iteration(k)] for k in range(n_batches)]
+
+
+def test_samples_are_drawn_from_all_datasets_by_weight(tmp_path: Path) -> None:
+    config = config_of(tmp_path, {"weight": 3.0}, {"weight": 1.0})
+    assert ids(config, 40) == expected_batches((0.75, 0.25), 40)
+
+
+def test_samples_are_drawn_by_the_sizes_that_are_left_of_datasets(tmp_path: Path) -> None:
+    config = config_of(tmp_path, data={"mixture_cap": 30})
+    assert ids(config, 40) == expected_batches((0.75, 0.25), 40)
+
+
+def test_the_order_does_not_depend_on_the_cluster(tmp_path: Path) -> None:
+    one = config_of(tmp_path, cluster={"n_stages": 1})
+    other = config_of(tmp_path, cluster={"n_stages": 2, "n_replicas": 4})
+    assert ids(one, 20) == ids(other, 20)
+
+
+def test_tokens_and_tasks_of_a_sample_are_those_of_its_dataset(tmp_path: Path) -> None:
+    files = ExperimentFiles(config_of(tmp_path))
+    lengths = [*LENGTHS["short"], *LENGTHS["long"]]
+    for sample in files.sampler.iteration(0):
+        name = "short" if sample.sample_id < len(LENGTHS["short"]) else "long"
+        task = files.dataset.task_names[sample.task_id]
+        assert task == f"{name}/task {lengths[sample.sample_id] % 2}"
+        sides = files.dataset.read(sample.sample_id, sample.input_tokens, sample.target_tokens)
+        assert [len(side) for side in sides] == [lengths[sample.sample_id] - 2, 2]
+
+
+def test_what_is_mixed_is_told_with_its_epochs(tmp_path: Path) -> None:
+    config = config_of(
+        tmp_path, {"weight": 3.0}, {"weight": 1.0, "epochs": 2, "name": "big"}, iterations=16
+    )
+    experiment = open_experiment(ExperimentFiles(config))
+    # Short ones have 30 / 8 tokens, the others 116 / 5.
+    lines = list(describe_data(experiment, 16))
+    n_samples = sum(len(experiment.sampler.iteration(k)) for k in range(16))
+    assert n_samples > 4 * 20
+    assert lines[:2] == [
+        "in 16 iterations, short: 75.0 % of samples, 32.7 % of tokens; "
+        f"{(n_samples - 20) / 40:.2f} epochs of 40 samples",
+        "in 16 iterations, big: 25.0 % of samples, 67.3 % of tokens; "
+        "2.00 of at most 2 epochs of 10 samples",
+    ]
+    assert lines[2].startswith("big: 2 of 12 samples are longer than data.max_tokens (32)")
+    assert "\n".join(lines) in show_plan(experiment, 0)
+    assert "\n".join(lines) in describe_for(config, Path(config.data.paths[0]))
+    assert "\n".join(lines) not in describe_for(config, write_samples(tmp_path / "x.h5"))
+
+
+def test_a_run_that_outlasts_all_datasets_is_refused(tmp_path: Path) -> None:
+    limits = {"epochs": 1}, {"epochs": 1}
+    n = len(expected_batches((0.8, 0.2), 5))  # 5 epochs would be more than 5 batches
+    assert n == 5
+    check_run(ExperimentFiles(config_of(tmp_path, *limits, iterations=5)), 1)
+    with pytest.raises(InputError, match=r"after \d iterations all datasets have reached their"):
+        check_run(ExperimentFiles(config_of(tmp_path, *limits, iterations=50)), 1)
+
+
+def test_an_epoch_of_a_mixture_is_as_many_samples_as_it_has(tmp_path: Path) -> None:
+    files = ExperimentFiles(config_of(tmp_path, iterations=None, epochs=3))
+    drawn = [len(files.sampler.iteration(k)) for k in range(files.training.n_iterations)]
+    assert sum(drawn[:-1]) < 3 * (40 + 10) <= sum(drawn)
+
+
+def test_tokens_of_a_mixture_are_counted(tmp_path: Path) -> None:
+    files = ExperimentFiles(config_of(tmp_path, iterations=None, tokens=10_000))
+    n = files.training.n_iterations
+    drawn = [sum(s.tokens for s in files.sampler.iteration(k)) for k in range(n)]
+    assert sum(drawn[:-1]) < 10_000 <= sum(drawn)
+
+
+def test_a_mixture_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    config = config_of(tmp_path, {"weight": 3.0}, {"weight": 1.0, "epochs": 2})
+    (tmp_path / "c.toml").write_text(to_toml(config))
+    assert load_config(tmp_path / "c.toml") == config
+
+
+def test_training_continues_with_the_same_mixture_only(tmp_path: Path) -> None:
+    weights = {"weight": 3.0}, {"weight": 1.0}
+    variants = [
+        config_of(tmp_path),
+        config_of(tmp_path, data={"mixture_cap": 7}),
+        config_of(tmp_path, data={"mixture_temperature": 3}),
+        config_of(tmp_path, *weights),
+        config_of(tmp_path, *reversed(weights)),
+        config_of(tmp_path, {"epochs": 3}, {}),
+    ]
+    facts = [facts_of_run(config, ExperimentFiles(config).dataset) for config in variants]
+    assert all(one != other for one, other in pairwise([*facts, facts[0]]))
+    renamed = config_of(tmp_path, {"name": "x"}, {})
+    assert facts_of_run(renamed, ExperimentFiles(renamed).dataset) == facts[0]

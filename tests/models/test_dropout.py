@@ -1,0 +1,108 @@
+"""Masks of dropout: of what they are made, what is kept for them, and when there are none."""
+
+import numpy as np
+import pytest
+import torch
+from tests.examples.training_case import (
+    CPU,
+    GATED_T5_SHAPE,
+    SHAPE,
+    START_ID,
+    T5_SHAPE,
+    RandomTokens,
+    laid_out,
+    name_of,
+    random_samples,
+)
+from tests.oracles.plain_dropout import factors
+
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.models.dropout import Dropout
+from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.live_memory import LiveMemory
+
+RATE, SEED, ITERATION = 0.3, 5, 11
+SAMPLES = {s.sample_id: s for s in random_samples(1, 5)}
+each_shape = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE, GATED_T5_SHAPE], ids=name_of)
+
+
+def dropout(name: str = "here") -> Dropout:
+    made = Dropout()
+    made.set(RATE, SEED, name)
+    return made
+
+
+def test_a_mask_is_of_seed_place_iteration_sample_position_and_column() -> None:
+    keys = dropout_keys(ITERATION, [[7, 2**40], [3]], {7: 3, 2**40: 2, 3: 4}, 6)
+    values = torch.randn(2, 6, 9, dtype=torch.float64, generator=torch.manual_seed(1))
+    found = dropout()(values, keys)
+    first = [*((ITERATION, 7, i) for i in range(3)), *((ITERATION, 2**40, i) for i in range(2))]
+    second = [(ITERATION, 3, i) for i in range(4)]
+    for row, tokens in enumerate((first, second)):
+        expected = factors(SEED, "here", RATE, [*tokens], 9) * values[row, : len(tokens)].numpy()
+        np.testing.assert_allclose(found[row, : len(tokens)].numpy(), expected, rtol=1e-14)
+    assert torch.equal(dropout()(values[..., 4:], keys, 4), found[..., 4:])
+
+
+def test_about_as_many_are_dropped_as_the_rate_says_and_the_mean_stays() -> None:
+    keys = dropout_keys(0, [[1, 2]], {1: 300, 2: 200}, 500)
+    kept = dropout()(torch.ones(1, 500, 200), keys)[0]
+    assert kept.mean().item() == pytest.approx(1, abs=0.01)
+    assert (kept == 0).float().mean(0) == pytest.approx(RATE, abs=0.11)
+    assert (kept == 0).float().mean(1) == pytest.approx(RATE, abs=0.17)
+
+
+def test_the_gradient_has_the_same_mask() -> None:
+    keys = dropout_keys(0, [[1]], {1: 20}, 20)
+    values = torch.randn(1, 20, 8, requires_grad=True)
+    output = dropout()(values, keys)
+    (gradient,) = torch.autograd.grad(output.sum(), values)
+    torch.testing.assert_close(output, values * gradient)
+    assert sorted(set(gradient.flatten().tolist())) == pytest.approx([0, 1 / (1 - RATE)])
+
+
+def test_without_rate_or_keys_nothing_is_computed() -> None:
+    values, keys = torch.randn(1, 2, 3), dropout_keys(0, [[1]], {1: 2}, 2)
+    assert Dropout()(values, keys) is values
+    assert dropout()(values, None) is values
+
+
+def whole(shape: ModelShape, rate: float | None) -> StageOfFamily:
+    shape, layers = shape.model_copy(update={"dropout": rate}), range(shape.n_all_layers)
+    return family_of(shape)(shape, layers, first=True, last=True, device=CPU)
+
+
+def microbatch(shape: ModelShape) -> MicroBatch:
+    return laid_out(list(SAMPLES.values()), Layout.PADDED, shape)
+
+
+def tokens(iteration: int | None) -> IterationTokens:
+    weights = dict.fromkeys(SAMPLES, 0.1)
+    return IterationTokens(SAMPLES, weights, RandomTokens(), START_ID, iteration=iteration)
+
+
+@each_shape
+@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+def test_no_more_is_kept_for_the_backward_pass(shape: ModelShape, mode: Recompute) -> None:
+    kept = []
+    for rate in (None, RATE):
+        module = whole(shape, rate)
+        batch = module.collate(microbatch(shape), tokens(ITERATION))
+        with LiveMemory() as live:
+            _loss = module.run(None, batch, mode)
+        kept.append(live.live_bytes)
+    assert kept[0] == kept[1]
+
+
+@each_shape
+def test_there_is_none_outside_training(shape: ModelShape) -> None:
+    losses = {}
+    for rate, iteration in ((None, 1), (RATE, None), (RATE, 1), (RATE, 2)):
+        module = whole(shape, rate)
+        batch = module.collate(microbatch(shape), tokens(iteration))
+        losses[rate, iteration] = module.run(None, batch, Recompute.NONE).item()
+    assert losses[RATE, None] == losses[None, 1]
+    assert len(set(losses.values())) == 3

@@ -1,0 +1,64 @@
+"""Ranks combine their reports on an iteration without sending them to one of them."""
+
+from dataclasses import replace
+from signal import SIGTERM
+from typing import Any
+
+import pytest
+from mpi4py import MPI
+
+from dynapipe_hpc.experiment.run.record import RankReport
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.stop_requests import StopRequests
+
+pytestmark = pytest.mark.mpi
+
+WORLD = MPI.COMM_WORLD
+RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
+LAST = RANK == N_RANKS - 1
+OWN = RankReport(
+    iteration=3,
+    loss=0.5 + RANK,
+    gradient_norm=1.0,
+    learning_rate=1e-3,
+    n_microbatches=2,
+    padded_tokens=48 + RANK,
+    predicted_ms=65.0,
+    predicted_peak_bytes=10**12 + RANK,
+    measured_peak_bytes=10**12 - RANK,
+    waited_ms=0.25 * RANK,
+    planning_ms=5.0,
+    plans_ahead=7 - RANK,
+    outlier_sample=-1,
+    outlier_tokens=0,
+    outlier_ms=0.0,
+)
+
+
+def test_the_reports_of_all_ranks_are_known_to_all() -> None:
+    planned: dict[str, Any] = {}
+    if LAST:
+        planned = {"outlier_sample": 0, "outlier_tokens": 1600, "outlier_ms": 180.5}
+    of_all, asked = replace(OWN, **planned).combined(Job(WORLD))
+    assert asked == 0
+    assert of_all == replace(
+        OWN,
+        loss=sum(0.5 + rank for rank in range(N_RANKS)),
+        n_microbatches=2 * N_RANKS,
+        padded_tokens=sum(48 + rank for rank in range(N_RANKS)),
+        predicted_peak_bytes=10**12 + N_RANKS - 1,
+        measured_peak_bytes=10**12,
+        waited_ms=0.25 * (N_RANKS - 1),
+        planning_ms=5.0 * N_RANKS,
+        plans_ahead=8 - N_RANKS,
+        outlier_sample=0,
+        outlier_tokens=1600,
+        outlier_ms=180.5,
+    )
+
+
+def test_a_signal_to_one_rank_stops_all() -> None:
+    job = Job(WORLD, stop=StopRequests())
+    job.stop.asked = SIGTERM if LAST else 0
+    _, asked = OWN.combined(job)
+    assert asked == SIGTERM

@@ -1,0 +1,50 @@
+"""Mistakes in evaluations and in what follows from them."""
+
+from tests.mutants.mutant import Mutant
+
+DOCTOR = ("tests/experiment/doctor/test_examine.py",)
+EVALUATED = ("tests/experiment/test_evaluation_samples.py",)
+EVALUATING = ("tests/training/test_evaluating.py",)
+EVALUATOR = ("tests/experiment/run/test_evaluator.py",)
+HISTORY = ("tests/experiment/run/test_loss_history.py",)
+LOAD = ("tests/experiment/test_load.py",)
+TRAIN = ("tests/experiment/run/test_train.py",)
+
+EVALUATION = (
+    Mutant("experiment/doctor/look_at_config.py", '"evaluation", "costs")', '"costs")',
+           "doctor plans with samples that cannot be evaluated", DOCTOR),
+    Mutant("experiment/load.py", '"evaluation": ("dataset", "held_out"),', "",
+           "another dataset cannot be evaluated than a parent's held-out samples", LOAD),
+    Mutant("models/linear_cross_entropy.py", "show_token_losses(losses, weights)", "pass",
+           "losses of single tokens stay unseen", EVALUATING),
+    Mutant("training/module_stage.py", "self._load_tokens, self._evaluated = outer, None",
+           "self._evaluated = None", "training goes on with the samples of the evaluation",
+           EVALUATING),
+    Mutant("training/evaluation_loader.py", "enumerate(samples, start=1)", "enumerate(samples)",
+           "the first sample's losses count as padding", EVALUATING),
+    Mutant("data/dataset/held_out.py", "int(share * 2**64)", "int(share * 2**63)",
+           "half of the share is held out", EVALUATED),
+    Mutant("experiment/files.py", "self.config.held_out, self.dataset", "0.0, self.dataset",
+           "held-out samples are trained on", EVALUATED),
+    Mutant("experiment/evaluation_config.py", "(2 + n_between)", "2",
+           "more evaluations take more time", EVALUATED),
+    Mutant("experiment/run/evaluator.py", "(sums / counts).mean()", "sums.mean()",
+           "long targets count more in an evaluation", EVALUATOR),
+    Mutant("experiment/run/loss_history.py", "if n_done == 0:", "if False:",
+           "the best state may be the initial one", HISTORY),
+    Mutant("experiment/run/loss_history.py", "0 < self._patience <= self._n_worse",
+           "0 < self._patience < self._n_worse", "patience lasts too long", HISTORY),
+    Mutant("experiment/run/loss_history.py", "is_best = loss < lowest",
+           "is_best = not loss >= lowest", "no loss is better than one that is NaN", HISTORY),
+    Mutant("experiment/run/loss_history.py", "and not lacks_last", "",
+           "a last evaluation that was interrupted is never made", TRAIN),
+    Mutant("experiment/run/train.py", "            checkpoints.keep_as_best(n_done)\n",
+           "            pass\n", "a best state that is found late is removed", TRAIN),
+    Mutant("experiment/run/train.py", " or lacks_evaluation", "",
+           "a run that lacks an evaluation says that it is complete", TRAIN),
+    Mutant("training/checkpoint/folder.py", "n_done != self.best and ", "",
+           "the best checkpoint is removed", ("tests/training/test_checkpoint_folder.py",)),
+    Mutant("report/run_folder.py", "if n_done > n_repeatable:", "if n_done >= n_repeatable > 0:",
+           "a run killed while it waits for its first checkpoint is lost",
+           ("tests/report/test_run_folder.py",)),
+)  # fmt: skip

@@ -1,0 +1,170 @@
+"""Mistakes in what is read from, and written as, models of Hugging Face."""
+
+from tests.mutants.mutant import Mutant
+
+LOGITS = (
+    "tests/training/huggingface/test_import_export.py"
+    "::test_logits_are_those_of_transformers_before_and_after"
+)
+FOLDER = ("tests/training/huggingface/test_folder.py",)
+SIZES = ("tests/experiment/test_sizes_of_origin.py",)
+
+PREDICT = ("tests/models/test_predict.py",)
+GENERATE = ("tests/training/test_generate.py",)
+
+HUGGINGFACE = (
+    Mutant(
+        "training/huggingface/gpt2.py",
+        'settings.number("layer_norm_epsilon", 1e-5)',
+        "1e-5",
+        "the epsilon of norms is not read",
+        (f"{LOGITS}[gpt2]",),
+    ),
+    Mutant(
+        "training/huggingface/gpt2.py",
+        'settings.flag("tie_word_embeddings", default=True)',
+        "True",
+        "every head is tied",
+        (f"{LOGITS}[gpt2-untied]",),
+    ),
+    Mutant(
+        "training/huggingface/import_model.py",
+        "    check_copies(tensors)\n",
+        "",
+        "a head that differs counts as tied",
+        FOLDER,
+    ),
+    Mutant(
+        "training/huggingface/read_rows.py",
+        "piece.at - start, piece.n_rows",
+        "0, piece.n_rows",
+        "joined tensors overwrite each other",
+        (f"{LOGITS}[t5]",),
+    ),
+    Mutant(
+        "training/huggingface/t5.py",
+        'settings.number("layer_norm_epsilon", 1e-6)',
+        "1e-6",
+        "the epsilon of norms is not read",
+        (f"{LOGITS}[t5]",),
+    ),
+    Mutant(
+        "training/huggingface/llama.py",
+        'settings.number("rms_norm_eps", 1e-6)',
+        "1e-6",
+        "the epsilon of norms is not read",
+        (f"{LOGITS}[llama]",),
+    ),
+    Mutant(
+        "training/huggingface/llama.py",
+        '_page("Qwen2", qkv_bias=True)',
+        '_page("Qwen2")',
+        "biases of queries, keys and values are not read",
+        (f"{LOGITS}[qwen2]",),
+    ),
+    Mutant(
+        "training/huggingface/rope.py",
+        'own.number("rope_theta", 10_000.0)',
+        "10_000.0",
+        "the base of rotary positions is not read",
+        (f"{LOGITS}[llama]",),
+    ),
+    Mutant(
+        "training/huggingface/export_model.py",
+        "            checking.result()\n",
+        "",
+        "a damaged checkpoint is exported",
+        FOLDER,
+    ),
+    Mutant(
+        "training/huggingface/t5.py",
+        'settings.share("dropout_rate", 0.1)',
+        "0.1",
+        "the rate of dropout is not read",
+        FOLDER,
+    ),
+    Mutant(
+        "training/huggingface/export_model.py",
+        "        **origin.page.dropout(origin.shape),\n",
+        "",
+        "an export has the dropout of the model that the run began with",
+        FOLDER,
+    ),
+    Mutant(
+        "training/huggingface/export_model.py",
+        "if FACT in facts and",
+        "if False and",
+        "adapters are added to any weights of these shapes",
+        ("tests/training/huggingface/test_export_adapters.py",),
+    ),
+    Mutant(
+        "training/huggingface/token_ids.py",
+        '{"decoder_start_token_id": start_id, ',
+        "{",
+        "exports do not say with which token decoders begin",
+        (f"{LOGITS}[t5]",),
+    ),
+    Mutant(
+        "training/huggingface/origin.py",
+        "{**values, **read_object(tokens)}",
+        "values",
+        "config.json has none of the tokens that begin and end samples",
+        (f"{LOGITS}[gpt2]",),
+    ),
+    Mutant(
+        "experiment/sizes_of_origin.py",
+        "elif given != found:",
+        "elif given is None:",
+        "sizes that differ are not noticed",
+        SIZES,
+    ),
+    Mutant(
+        "models/tokens/earlier.py",
+        "torch.cat([values, value], 2)",
+        "torch.cat([value, values], 2)",
+        "what is new comes before what was kept",
+        PREDICT,
+    ),
+    Mutant(
+        "models/tokens/documents.py",
+        "within + self.earlier.n_tokens",
+        "within",
+        "a token that continues a row is at its start",
+        PREDICT,
+    ),
+    Mutant(
+        "models/attention.py",
+        "is_causal=query.shape[2] > 1",
+        "is_causal=True",
+        "a token that continues a row sees its first one only",
+        PREDICT,
+    ),
+    Mutant(
+        "training/generate.py",
+        "shares.cumsum(-1) - shares >= self.top_p",
+        "shares.cumsum(-1) >= self.top_p",
+        "a token too few is chosen from",
+        GENERATE,
+    ),
+    Mutant(
+        "training/generate.py",
+        "        tokens = [tokenizer.start_id, *tokens]\n",
+        "        pass\n",
+        "models do not read a start token",
+        GENERATE,
+    ),
+    Mutant(
+        "data/text/chat_template.py",
+        "self._text(asked, 1, add_generation_prompt=True)",
+        "self._text(asked, 1)",
+        "the assistant is not asked to answer",
+        GENERATE,
+    ),
+    Mutant(
+        "data/text/prompt.py",
+        "return recipe.tokenizer, list(tokens)",
+        "return tokenizer, list(tokens)",
+        "a start token before that of the template",
+        GENERATE,
+    ),
+)

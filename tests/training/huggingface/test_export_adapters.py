@@ -1,0 +1,133 @@
+"""Adapters of a checkpoint, exported for `peft` or into the weights of a model."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.foreign_models import (
+    LONGEST,
+    MODELS,
+    N_IDS,
+    foreign_logits,
+    saved_model,
+)
+
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.models.predict import logits_of
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.checkpoint.description import Description
+from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.weights import load_weights
+from dynapipe_hpc.training.checkpoint.write_parts import write_parts
+from dynapipe_hpc.training.generate import Sampling, generate
+from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
+from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
+from dynapipe_hpc.training.huggingface.origin import find_origin
+
+peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
+
+TOKENS = [int(i) for i in torch.randint(N_IDS, (LONGEST // 2,), generator=torch.manual_seed(3))]
+SOURCE = [int(i) for i in torch.randint(N_IDS, (LONGEST,), generator=torch.manual_seed(4))]
+
+
+def trained(shape: ModelShape, base: Path, checkpoint: Path) -> StageOfFamily:
+    """A model whose adapters have been trained, as it is in a checkpoint."""
+    layers = range(shape.n_all_layers)
+    stage = family_of(shape)(shape, layers, first=True, last=True, seed=3)
+    stage.load_state_dict(load_weights(base), strict=False)
+    parts: list[Part] = []
+    for name, weight in stage.state_dict().items():
+        if name.endswith("lora_b"):
+            weight.normal_(std=0.3, generator=torch.manual_seed(len(parts)))
+        if "lora" in name:
+            first = torch.Size([0] * weight.ndim)
+            parts.append(Part(f"weight/{name}", weight.shape, first, weight))
+    checkpoint.mkdir()
+    facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
+    checksum = write_parts(checkpoint, 0, parts)
+    Description(4, NOTHING_DONE, facts, (checksum,)).write(checkpoint)
+    return stage
+
+
+def with_adapters(model: Any, folder: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what peft reads of transformers
+        return peft.PeftModel.from_pretrained(model, folder).eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "some"),
+    [("gpt2", False), ("gpt2", True), ("t5", False), ("t5-1.1", True), ("llama", False)],
+)
+def test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model(
+    name: str, some: bool, tmp_path: Path
+) -> None:
+    model = saved_model(name, tmp_path / "theirs")
+    origin = import_model(tmp_path / "theirs", tmp_path / "base")
+    names = [each for layer in origin.shape.architecture.linear_layers.values() for each in layer]
+    lora = Lora(rank=3, alpha=5.0, targets=tuple(names[1:3]) if some else None)
+    shape = origin.shape.model_copy(update={"lora": lora})
+    stage = trained(shape, tmp_path / "base", tmp_path / "tuned")
+    source = SOURCE if shape.architecture.has_target_rows else None
+    found = logits_of(stage, TOKENS, source)
+    assert not torch.allclose(found, foreign_logits(model, TOKENS, source), atol=1e-2)
+
+    for base in ("theirs", "base"):
+        merged = tmp_path / f"merged into {base}"
+        export_model(tmp_path / "tuned", merged, base=tmp_path / base)
+        theirs = type(model).from_pretrained(merged)
+        torch.testing.assert_close(
+            foreign_logits(theirs, TOKENS, source), found, rtol=1e-4, atol=1e-4
+        )
+    export_model(tmp_path / "tuned", tmp_path / "adapters")
+    files = sorted(path.name for path in (tmp_path / "adapters").iterdir())
+    assert files == ["adapter_config.json", "adapter_model.safetensors"]
+    adapted = with_adapters(model, tmp_path / "adapters")
+    torch.testing.assert_close(foreign_logits(adapted, TOKENS, source), found, rtol=1e-4, atol=1e-4)
+    with_a = [n for n, _ in adapted.named_parameters() if "lora_A" in n]
+    assert len(with_a) == sum("lora_a" in n for n, _ in stage.named_parameters())
+
+
+def test_a_base_of_another_size_and_one_for_a_model_without_adapters_are_refused(
+    tmp_path: Path,
+) -> None:
+    name = next(iter(MODELS))
+    saved_model(name, tmp_path / "theirs")
+    origin = import_model(tmp_path / "theirs", tmp_path / "base")
+    wider = origin.shape.model_copy(update={"vocab_size": N_IDS + 1, "lora": Lora(rank=2)})
+    stage = family_of(wider)(wider, range(0), first=False, last=False)
+    assert not list(stage.parameters())
+    (tmp_path / "tuned").mkdir()
+    facts = {f"model.{key}": value for key, value in wider.model_dump(mode="json").items()}
+    adapter = torch.zeros(2, 2)
+    part = Part("weight/layers.0.lora_a", adapter.shape, torch.Size([0, 0]), adapter)
+    checksum = write_parts(tmp_path / "tuned", 0, [part])
+    Description(4, NOTHING_DONE, facts, (checksum,)).write(tmp_path / "tuned")
+    with pytest.raises(InputError, match=r"theirs: is not the model of .*tuned: embedding"):
+        export_model(tmp_path / "tuned", tmp_path / "out", base=tmp_path / "theirs")
+    with pytest.raises(InputError, match="has no adapters to add to"):
+        export_model(tmp_path / "base", tmp_path / "out", base=tmp_path / "theirs")
+    assert not (tmp_path / "out").exists()
+
+
+def test_adapters_go_with_the_weights_beside_which_they_were_trained(tmp_path: Path) -> None:
+    saved_model("gpt2", tmp_path / "theirs")
+    origin = import_model(tmp_path / "theirs", tmp_path / "base")
+    shape = origin.shape.model_copy(update={"lora": Lora(rank=1, targets=("up",))})
+    trained(shape, tmp_path / "base", tmp_path / "tuned")
+    description = Description.read(tmp_path / "tuned")
+    facts = {**description.facts, FACT: hash_of_weights(find_origin(tmp_path / "theirs"))}
+    replace(description, facts=facts).write(tmp_path / "tuned")
+    export_model(tmp_path / "tuned", tmp_path / "merged", base=tmp_path / "theirs")
+    assert (tmp_path / "merged/model.safetensors").exists()
+    with pytest.raises(InputError, match=r"base: its weights are not those beside which .*tuned"):
+        export_model(tmp_path / "tuned", tmp_path / "wrong", base=tmp_path / "base")
+    assert not (tmp_path / "wrong").exists()
+    with pytest.raises(InputError, match=r"tuned: has adapters beside another model; export it"):
+        generate(tmp_path / "tuned", "text", 1, Sampling())

@@ -1,0 +1,142 @@
+"""Evaluations in pipelines of threads give the losses of plain operations, sample by sample."""
+
+from functools import cache
+
+import pytest
+import torch
+from tests.examples.equal_shares import equal_shares
+from tests.examples.linear_cost import LinearCost
+from tests.examples.training_case import (
+    SHAPE,
+    START_ID,
+    T5_SHAPE,
+    RandomTokens,
+    Rank,
+    make_rank,
+    padded,
+    random_samples,
+    unsplit_training,
+)
+from tests.oracles.plain_autograd import gpt_losses, t5_losses
+from torch import Tensor
+
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
+from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
+from dynapipe_hpc.executor.transport.local_world import LocalWorld
+from dynapipe_hpc.executor.transport.transport import Transport
+from dynapipe_hpc.models import linear_cross_entropy
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
+from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.evaluation_loader import EvaluationLoader
+
+BATCHES = [random_samples(seed, 6) for seed in (8, 9)]
+DROPPING = SHAPE.model_copy(update={"dropout": 0.5})  # in training, not in evaluation
+SAMPLES = [sample for batch in BATCHES for sample in batch]
+ALONE = Cluster(device_memory_bytes=10**6)
+
+CLUSTERS = {
+    "one rank": ALONE,
+    "2 stages x 2 replicas": Cluster(n_stages=2, n_replicas=2, device_memory_bytes=10**6),
+    "4 stages": Cluster(n_stages=4, device_memory_bytes=10**6),
+    "2 stages x 2 shards, tokens divided": Cluster(
+        n_stages=2, n_shards=2, sequence_parallel=True, device_memory_bytes=10**6
+    ),
+}
+
+
+def planner_of(cluster: Cluster, shape: ModelShape, layout: LayoutName) -> Planner:
+    cost = LinearCost(
+        launch_ms=(0.1,) * cluster.n_stages,
+        token_ms=(0.01,) * cluster.n_stages,
+        has_targets=shape.architecture.has_target_rows,
+    )
+    boundaries = equal_shares(shape, cluster).boundaries(shape.architecture)
+    trained = Planner(
+        BestOfRules([], [], cost, cluster), cost, cluster, shape.hidden_size, boundaries
+    )
+    return trained.of_evaluation(DynamicConfig(layouts=(layout,)))
+
+
+def evaluate(rank: Rank, plans: list[RankPlan], transport: Transport[Tensor]) -> Tensor:
+    loader = EvaluationLoader(RandomTokens(), START_ID, rank.module.collate, SAMPLES)
+    with rank.stage.evaluating(loader, len(SAMPLES)) as losses:
+        for plan in plans:
+            run_plan(plan, rank.stage, transport)
+    return losses.table
+
+
+@cache
+def expected(shape: ModelShape) -> Tensor:
+    """Sums of losses and numbers of target tokens, by plain operations."""
+    weights = make_rank(ALONE, 0, SingleRankCollectives(), shape=shape).weights()
+    losses_of = t5_losses if shape.family == "t5" else gpt_losses
+    model, read = shape.model_dump(), RandomTokens().read
+    sums = []
+    for sample in SAMPLES:
+        tokens = read(sample.sample_id, sample.input_tokens, sample.target_tokens)
+        inputs, targets = (side.tolist() for side in tokens)
+        sums.append(float(losses_of(weights, model, inputs, targets, START_ID).sum()))
+    counts = [float(sample.target_tokens) for sample in SAMPLES]
+    return torch.tensor([sums, counts], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+@pytest.mark.parametrize("shape", [SHAPE, DROPPING, T5_SHAPE], ids=["gpt", "dropout", "t5"])
+@pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS.keys())
+def test_losses_of_samples_are_those_of_plain_operations(
+    cluster: Cluster, shape: ModelShape, layout: LayoutName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_cross_entropy, "LOGITS_AT_ONCE", 100)  # several chunks of ids
+    planner = planner_of(cluster, shape, layout)
+    plans = [planner.make_plans(k, batch) for k, batch in enumerate(BATCHES)]
+    world = LocalWorld(cluster.n_ranks)
+    networks = [
+        LocalNetwork(
+            world,
+            lambda shape: torch.empty(shape, dtype=torch.float64),
+            [rank for rank in range(cluster.n_ranks) if cluster.shard_of(rank) == shard],
+        )
+        for shard in range(cluster.n_shards)
+    ]
+    sums = LocalSums(world, cluster)
+
+    def work(rank: int) -> Tensor:
+        stage, own = cluster.stage_of(rank), cluster.plan_of(rank)
+        part = make_rank(cluster, stage, LocalCollectives(sums, rank), shape=shape)
+        transport = networks[cluster.shard_of(rank)].transport(own)
+        return evaluate(part, [of_batch[own] for of_batch in plans], transport)
+
+    tables = world.run(work)
+    found = torch.zeros(2, len(SAMPLES), dtype=torch.float64)
+    for rank, table in enumerate(tables):
+        if cluster.stage_of(rank) < cluster.n_stages - 1:
+            assert not table.any()
+        elif cluster.shard_of(rank) == 0:
+            found += table[:, 1:]
+    torch.testing.assert_close(found, expected(shape), rtol=1e-11, atol=0)
+
+
+def test_training_does_not_notice_an_evaluation() -> None:
+    planner = planner_of(ALONE, SHAPE, "padded")
+    plans = [planner.make_plans(k, batch)[0] for k, batch in enumerate(BATCHES)]
+    network = LocalNetwork(LocalWorld(1), torch.empty, [0])
+    rank = make_rank(ALONE, 0, SingleRankCollectives())
+    losses, evaluated = [], []
+    for batch in BATCHES:
+        rank.tokens.start_iteration(batch)  # as the host does before the evaluation, too
+        evaluated.append(evaluate(rank, plans, network.transport(0)))
+        rank.stage.load(0, padded(batch))
+        rank.stage.forward(0, None)
+        rank.stage.backward(0, None)
+        rank.stage.step_optimizer()
+        losses.append(rank.stage.finish_iteration().loss)
+    undisturbed = unsplit_training(BATCHES)
+    assert losses == undisturbed.losses
+    assert all(torch.equal(weight, undisturbed.tensors[n]) for n, weight in rank.weights().items())
+    assert not torch.equal(*evaluated)  # it has learnt

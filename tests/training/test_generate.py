@@ -1,0 +1,109 @@
+"""Text that small models write."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tokenizers
+import torch
+from tests.examples.foreign_models import N_IDS, saved_model, transformers
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.training.generate import Sampling
+from dynapipe_hpc.training.huggingface.import_model import import_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A GPT-2 with a tokenizer of words, imported."""
+    saved_model("gpt2", tmp_path / "theirs")
+    words = {f"w{i}": i for i in range(N_IDS - 1)} | {"</s>": N_IDS - 1}
+    model = tokenizers.Tokenizer(WordLevel(words, unk_token="w0"))  # noqa: S106
+    model.pre_tokenizer = Whitespace()
+    model.save(str(tmp_path / "theirs/tokenizer.json"))
+    import_model(tmp_path / "theirs", tmp_path / "ours")
+    return tmp_path
+
+
+def test_text_continues_as_in_transformers(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["generate", str(folder / "ours"), "--prompt", "w5 w9 w7", "--tokens", "9"]
+    assert main(arguments) == 0
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "theirs")
+    ids = torch.tensor([[N_IDS - 1, 5, 9, 7]])
+    found = model.generate(ids, do_sample=False, max_new_tokens=9, eos_token_id=N_IDS - 1)[0, 4:]
+    expected = [f"w{i}" for i in found.tolist() if i != N_IDS - 1]
+    assert capsys.readouterr().out.split() == expected
+
+
+def test_a_chat_continues_after_what_the_template_of_transformers_writes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = (
+        "{% for m in messages %}w3 {{ m.content }}{% generation %}{% endgeneration %} w4 "
+        "{% endfor %}{% if add_generation_prompt %}w6{% endif %}"
+    )
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "</s>",
+        "chat_template": template,
+    }
+    for model in ("theirs", "ours"):
+        (folder / model / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "theirs")
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "w5 w9"}], add_generation_prompt=True, return_dict=False
+    )
+    assert ids == [3, 5, 9, 4, 6]
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "theirs")
+    settings = {"do_sample": False, "max_new_tokens": 9, "eos_token_id": N_IDS - 1}
+    found = model.generate(torch.tensor([ids]), **settings)[0, len(ids) :]
+    arguments = ["generate", str(folder / "theirs"), "--prompt", "w5 w9", "--tokens", "9", "--chat"]
+    assert main(arguments) == 0
+    expected = [f"w{i}" for i in found.tolist() if i != N_IDS - 1]
+    assert capsys.readouterr().out.split() == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--tokens", "0"], "--tokens 0"),
+        (["--temperature", "-1"], "--temperature -1"),
+        (["--top-p", "0"], "--top-p 0"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--prompt", "w1 " * 70], "--prompt has more than 64 tokens"),
+    ],
+)
+def test_bad_arguments_are_named(
+    folder: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", str(folder / "ours"), "--prompt", "w5", *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_model_without_a_tokenizer_needs_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved_model("gpt2", tmp_path / "theirs")
+    assert main(["generate", str(tmp_path / "theirs"), "--prompt", "w5"]) == 2
+    assert "has no tokenizer files; name them: --tokenizer FILE" in capsys.readouterr().err
+
+
+def test_sampling_has_the_shares_of_its_tokens() -> None:
+    logits = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
+
+    def shares(sampling: Sampling) -> list[float]:
+        choose = sampling.chooser()
+        chosen = torch.tensor([choose(logits) for _ in range(4000)])
+        found: list[float] = (torch.bincount(chosen, minlength=4) / 4000).tolist()
+        return found
+
+    assert shares(Sampling(1.0, 1.0, 3)) == pytest.approx([0.1, 0.5, 0.15, 0.25], abs=0.03)
+    assert shares(Sampling(1.0, 0.7, 3)) == pytest.approx([0, 2 / 3, 0, 1 / 3], abs=0.03)
+    sharper = [0.01 / 0.345, 0.25 / 0.345, 0.0225 / 0.345, 0.0625 / 0.345]
+    assert shares(Sampling(0.5, 1.0, 3)) == pytest.approx(sharper, abs=0.03)
+    assert shares(Sampling(1.0, 1e-6, 3)) == [0, 1, 0, 0]
+    assert Sampling().chooser()(logits) == 1
