@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,12 +18,11 @@ pytestmark = [
     pytest.mark.skipif(not MPICH.exists(), reason=HOW_TO_GET_MPICH),
 ]
 
+REPOSITORY = Path(__file__).parents[2]
 LONGEST_END_S = 30
 LONGEST_JOB_S = 280
-N_ITERATIONS = 8
 SETTINGS = (*ONE_REPLICA, "--set", "checkpoint.every=2", "-o")
 ENDLESS = ("--set", "training.iterations=1000000")
-ENOUGH = ("--set", f"training.iterations={N_ITERATIONS}")
 
 
 def test_a_run_survives_what_ends_its_jobs(folder: Path, tmp_path: Path) -> None:
@@ -33,11 +33,24 @@ def test_a_run_survives_what_ends_its_jobs(folder: Path, tmp_path: Path) -> None
     interrupted = broken_off(folder, run, 5, lambda job: job.process.send_signal(signal.SIGINT))
     assert interrupted.exit_code == 130
     assert interrupted.messages[-1] == "dynapipe-hpc: ended by SIGINT"
-    with real_job(folder, 2, *RUN, *ENOUGH, *SETTINGS, str(run), mpi=MPICH) as job:
+    # The other rank may have trained until the very end.
+    n_iterations = int(re.findall(r"iteration (\d+):", interrupted.out)[-1]) + 4
+    enough = ("--set", f"training.iterations={n_iterations}")
+    with real_job(folder, 2, *RUN, *enough, *SETTINGS, str(run), mpi=MPICH) as job:
         ended = job.wait(LONGEST_JOB_S)
     assert ended.exit_code == 0, ended.err
     assert "iteration 3:" not in ended.out  # it was resumed
-    assert columns(run, "iteration")[0] == list(range(N_ITERATIONS))
+    assert columns(run, "iteration")[0] == list(range(n_iterations))
+
+
+def test_ranks_that_are_faster_do_not_silence_the_one_that_says_why(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "tests.jobs.interrupted_job")
+    with real_job(tmp_path, 4, *command, env={"PYTHONPATH": str(REPOSITORY)}, mpi=MPICH) as job:
+        job.wait_for_line("waiting")
+        job.process.send_signal(signal.SIGINT)
+        ended = job.wait(LONGEST_END_S)
+    assert ended.exit_code == 130
+    assert ended.messages == ["dynapipe-hpc: ended by SIGINT"]
 
 
 def broken_off(folder: Path, run: Path, after: int, end: Callable[[RealJob], object]) -> Ended:

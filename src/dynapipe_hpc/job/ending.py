@@ -19,6 +19,7 @@ INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 _LONGEST_WAIT_S = 10.0
 _PAUSE_S = 0.02
 _UNTIL_READ_S = 0.2
+_UNTIL_SAID_S = 2.0
 
 
 class Ending:
@@ -63,6 +64,9 @@ class Ending:
         is_first = MPI.COMM_WORLD.Get_rank() == 0
         if self.claim() if self._words else is_first:
             _say_last(f"ended by {number.name}")
+        else:
+            # The rank that says it ends the job. Ended from here first, it might not be heard.
+            time.sleep(_UNTIL_SAID_S)
         if MPI.COMM_WORLD.Get_size() > 1:
             _abort(INTERRUPTED)
         os._exit(INTERRUPTED)
