@@ -13,7 +13,7 @@ class ChangedModule(MetaPathFinder):
 
     def __init__(self, module: str, path: Path, source: str) -> None:
         """Takes the place of whatever would find the module, once it is in `sys.meta_path`."""
-        self._module = module
+        self.module = module
         self._path = path
         self._source = source
 
@@ -24,7 +24,7 @@ class ChangedModule(MetaPathFinder):
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         """The changed module; nothing for other names."""
-        if fullname != self._module:
+        if fullname != self.module:
             return None
         loader = _Loader(fullname, str(self._path), self._source)
         return spec_from_file_location(fullname, self._path, loader=loader)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.mutants.changed_module import ChangedModule
+from tests.mutants.loaded_once import load_once
 from tests.mutants.mutant import Mutant
 from tests.mutants.of_architectures import ARCHITECTURES
 from tests.mutants.of_baselines import BASELINES
@@ -39,6 +40,7 @@ def main(words: str) -> int:
     """Prints a line per mutant; returns an exit code."""
     chosen = [mutant for mutant in MUTANTS if words in str(mutant)]
     started_s = time.monotonic()
+    load_once()
     with ProcessPoolExecutor(N_PROCESSES, mp_context=FORK) as processes:
         noticing = [test for test in processes.map(noticed_by, chosen) if test]
     check_tests(noticing)

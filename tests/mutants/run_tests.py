@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +18,8 @@ import hypothesis.strategies  # noqa: F401
 import pydantic.main  # noqa: F401
 import pytest
 import torch._dynamo  # noqa: F401
+from tests.mutants.changed_module import ChangedModule
+from tests.mutants.loaded_once import forget
 
 for model_type in ("gpt2", "llama", "mistral", "qwen2", "qwen3", "t5"):
     with suppress(ImportError):  # transformers and peft are optional
@@ -53,9 +54,7 @@ class Outcome(NamedTuple):
     output: str
 
 
-def run_tests(
-    tests: Sequence[str], limit_s: float, finder: MetaPathFinder | None = None
-) -> Outcome:
+def run_tests(tests: Sequence[str], limit_s: float, finder: ChangedModule | None = None) -> Outcome:
     """Runs tests up to the first that fails, after `finder` has been put before all others."""
     gc.freeze()  # pytest collects garbage, which shall not look at all that was imported
     with TemporaryDirectory() as folder:
@@ -80,26 +79,16 @@ def _received(
     return found
 
 
-def _run(
-    tests: Sequence[str], finder: MetaPathFinder | None, log: Path, sender: Connection
-) -> None:
+def _run(tests: Sequence[str], finder: ChangedModule | None, log: Path, sender: Connection) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
     if finder is not None:
         sys.meta_path.insert(0, finder)
-        _forget_python_modules("dynapipe_hpc", "tests")
+        forget(finder.module)
     failures = _Failures()
     code = pytest.main([*OPTIONS, *CHOICE, *tests], plugins=[failures])
     sender.send((int(code), failures.first))
-
-
-def _forget_python_modules(*packages: str) -> None:
-    """Lets everything be imported anew; compiled modules can be imported only once."""
-    for name, module in list(sys.modules.items()):
-        is_compiled = str(getattr(module, "__file__", "")).endswith(".so")
-        if name.partition(".")[0] in packages and not is_compiled:
-            del sys.modules[name]
 
 
 class _Failures:
