@@ -13,7 +13,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1)
-LONGEST_S = 20.0
+LONGEST_S = 5.0
 
 
 class Device:
