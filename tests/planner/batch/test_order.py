@@ -1,9 +1,11 @@
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.planner.batch.order import order_samples, orders
+from dynapipe_hpc.planner.batch.order import mixed, order_samples, orders
 from dynapipe_hpc.planner.batch.order_in_plane import banded, hilbert, tour
 
 
@@ -21,6 +23,19 @@ def test_an_encoder_decoder_is_ordered_by_input_then_target() -> None:
 def test_a_decoder_has_one_order() -> None:
     samples = [Sample(3, 2, 5), Sample(1, 6, 1)]
     assert orders(samples, is_encoder_decoder=False) == {"by length": order_samples(samples)}
+
+
+@given(st.integers(13, 300), st.randoms(use_true_random=False))
+def test_every_window_of_mixed_pairs_has_some_of_every_length(n: int, random: Random) -> None:
+    lengths = random.sample(range(1000), n)
+    order = [
+        sample.input_tokens for sample in mixed([Sample(i, k, 1) for i, k in enumerate(lengths)])
+    ]
+    assert sorted(order) == sorted(lengths)
+    thirds = np.argsort(np.argsort(order)) * 3 // n
+    for first in range(n - 12):
+        counts = np.bincount(thirds[first : first + 13], minlength=3)
+        assert counts.min() >= 3 and counts.max() <= 6
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 99), st.integers(1, 99)), min_size=1, max_size=30)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise, permutations, product
 from typing import Any
 from unittest.mock import patch
@@ -19,9 +20,10 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.batch.order import order_samples, orders
 from dynapipe_hpc.planner.batch.split import padded_microbatch
-from dynapipe_hpc.planner.batch.windows.price_windows import price_layouts
+from dynapipe_hpc.planner.batch.windows.price_windows import price_layouts, price_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
@@ -135,27 +137,49 @@ def shortest_ms(
     return found_ms
 
 
-def test_orders_in_which_other_layouts_are_better_have_as_many_spaces() -> None:
+BOTH = (Layout.PADDED, Layout.PACKED)
+
+
+def test_orders_of_pairs_that_are_alike_are_for_padded_rows_others_for_packed_ones() -> None:
     cost = AnalyticCost(T5_SHAPE, equal_shares(T5_SHAPE, TWO_STAGES), TWO_STAGES, RATES)
     samples = [Sample(i, n, 30 - n) for i, n in enumerate(range(2, 26, 3))]
-    both = (Layout.PADDED, Layout.PACKED)
-    tables: list[WindowTable] = []
 
-    def priced(ordered: list[Sample], *arguments: Any) -> list[WindowTable]:
-        packed, plain = price_layouts(ordered, *arguments)
-        is_first = not tables
-        tables.append(packed)
-        return [WindowTable.joined([plain, packed]), plain, packed] if is_first else [packed, plain]
+    def all_better(*arguments: Any) -> list[WindowTable]:
+        packed, plain = price_layouts(*arguments)
+        return [WindowTable.joined([plain, packed]), plain, packed]
 
-    with patch("dynapipe_hpc.planner.search.spaces.price_layouts", priced):
-        spaces = list(search_spaces(samples, cost, TWO_STAGES, both, split_backward=False))
-    names = list(orders(samples, is_encoder_decoder=True))
-    assert len(names) > 1
-    assert [list(each) for each in spaces[:3]] == 3 * [names]
-    ways = [[space.windows.ways for space in each.values()] for each in spaces[:3]]
-    padded, packed = ((Way(layout, Recompute.NONE),) for layout in both)
-    assert ways == [
-        [padded + packed, *[packed] * (len(names) - 1)],
-        [padded] * len(names),
-        [packed] * len(names),
+    with patch("dynapipe_hpc.planner.search.spaces.price_layouts", all_better):
+        spaces = list(search_spaces(samples, cost, TWO_STAGES, BOTH, split_backward=False))
+    found = [{order: space.windows.ways for order, space in each.items()} for each in spaces[:3]]
+    padded, packed = ((Way(layout, Recompute.NONE),) for layout in BOTH)
+    assert found == [
+        {"by input and target": padded + packed, "mixed": packed},
+        dict.fromkeys(orders(samples, is_encoder_decoder=True), padded),
+        {"by input and target": packed, "mixed": packed},
     ]
+
+
+def test_long_pairs_share_packed_rows_with_short_ones_where_memory_is_scarce() -> None:
+    ample = Cluster(n_stages=1, device_memory_bytes=10**9)
+    long, short = Sample(0, 64, 8), Sample(1, 16, 8)
+
+    def costs_on(cluster: Cluster) -> AnalyticCost:
+        return AnalyticCost(T5_SHAPE, equal_shares(T5_SHAPE, cluster), cluster, RATES)
+
+    def needed_bytes(*row: Sample) -> int:
+        cost = costs_on(ample)
+        table = price_windows(row, cost, ample, [Layout.PACKED])
+        return int(np.ceil((activation_bytes(table.costs) + cost.static_bytes).max()))
+
+    # A row has room for one long pair and three short ones, so that three rows hold all eleven.
+    memory_bytes = needed_bytes(long, *[short] * 3)
+    assert memory_bytes < needed_bytes(long, long)
+    scarce = Cluster(n_stages=1, device_memory_bytes=memory_bytes)
+    samples = [replace(long if i < 3 else short, sample_id=i) for i in range(11)]
+    cost, packed = costs_on(scarce), [Layout.PACKED]
+    spaces = next(search_spaces(samples, cost, scarce, packed, split_backward=False))
+    fewest = {
+        order: min(len(plan.replicas[0]) for plan in space.construct(1, 4, 2))
+        for order, space in spaces.items()
+    }
+    assert fewest == {"by input and target": 4, "mixed": 3}

@@ -9,6 +9,7 @@ from dynapipe_hpc.planner.batch.order_in_plane import banded, hilbert, tour
 from dynapipe_hpc.planner.batch.row_length import row_lengths, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import IntArray
 
+GOLDEN_RATIO = (1 + 5**0.5) / 2
 IN_PLANE = {"tour": tour, "hilbert": hilbert, "banded": banded}
 
 
@@ -33,6 +34,20 @@ def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> dict[str, lis
     for name, rule in IN_PLANE.items():
         found[name] = [plain[i] for i in rule(*rows).tolist()]
     return found
+
+
+def mixed(samples: Sequence[Sample]) -> list[Sample]:
+    """Pairs in an order in which every window holds long and short ones: for packed rows.
+
+    These need no padding, however different their samples are. Where memory is scarce because of
+    long rows, windows that share them are larger than those of like lengths could be.
+
+    Source:
+        The golden ratio's multiples, whose fractions are spread most evenly (Steinhaus, 1958).
+    """
+    plain = order_pairs(samples)
+    place = np.arange(len(plain)) * GOLDEN_RATIO % 1.0
+    return [plain[i] for i in np.argsort(place, kind="stable").tolist()]
 
 
 def order_samples(samples: Sequence[Sample]) -> list[Sample]:

@@ -2,16 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
-from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.order import mixed, orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
-from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_layouts
+from dynapipe_hpc.planner.batch.windows.price_windows import (
+    PADDED_ONLY,
+    price_bundled_windows,
+    price_layouts,
+)
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.search.space import SearchSpace
@@ -50,17 +55,11 @@ def search_spaces(
     if len(samples) < cluster.n_replicas:
         raise TooFewMicroBatchesError.of(len(samples), cluster.n_replicas)
     room_bytes = activation_room_bytes(cost, cluster)
-    tables = {
-        order: price_layouts(each, cost, cluster, layouts, token_multiple)
-        for order, each in orders(samples, cost.is_encoder_decoder).items()
-    }
-    spaces = [
-        {
-            order: SearchSpace(table, room_bytes, cluster.link, split_backward)
-            for order, table in zip(tables, of_orders, strict=True)
-        }
-        for of_orders in zip(*_aligned(list(tables.values())), strict=True)
-    ]
+    to_space = partial(
+        SearchSpace, room_bytes=room_bytes, link=cluster.link, split_backward=split_backward
+    )
+    tables = _tables(samples, cost, cluster, layouts, token_multiple)
+    spaces = [{order: to_space(table) for order, table in each.items()} for each in tables]
     yield from spaces
     modes = range(len(cost.recompute_modes))
     of_layouts = spaces[-len(layouts) :]
@@ -70,10 +69,34 @@ def search_spaces(
             yield alone
 
 
-def _aligned(tables: Sequence[Sequence[WindowTable]]) -> list[list[WindowTable]]:
-    """The tables, as many for every order: packed rows twice where nothing else is ever better."""
-    n_tables = max(map(len, tables))
-    return [[*each, *each[: n_tables - len(each)]] for each in tables]
+def _tables(
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    layouts: Sequence[Layout],
+    token_multiple: int,
+) -> list[dict[str, WindowTable]]:
+    """Windows by order of the samples, as `price_layouts` has them in the plainest order.
+
+    Orders in which neighbours are alike are for padded rows alone, others for packed ones.
+    """
+    (plainest, ordered), *others = orders(samples, cost.is_encoder_decoder).items()
+    found = [
+        {plainest: table}
+        for table in price_layouts(ordered, cost, cluster, layouts, token_multiple)
+    ]
+    price = partial(
+        price_bundled_windows, cost=cost, cluster=cluster, token_multiple=token_multiple
+    )
+    only_packed = [Layout.PACKED]
+    if cost.is_encoder_decoder and Layout.PACKED in layouts:
+        mixture = price(mixed(samples), layouts=only_packed)
+    for tables in found:
+        if {way.layout for way in tables[plainest].ways} == {Layout.PADDED}:
+            tables |= {order: price(each, layouts=PADDED_ONLY) for order, each in others}
+        elif cost.is_encoder_decoder:
+            tables["mixed"] = mixture
+    return found
 
 
 def _in_mode(space: SearchSpace, mode: int) -> SearchSpace:

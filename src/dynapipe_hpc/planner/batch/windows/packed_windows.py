@@ -68,7 +68,7 @@ class PackedWindows:
         tokens, *sums = (np.concatenate([[0], np.cumsum(each)])[begin] for each in summed)
         n_windows = WINDOWS_PER_STAGE * cluster.n_plans
         most = max(both.sum() / n_windows, 2 * both.max())
-        is_large = len(begin) > FEWEST_LIMITED
+        is_large = len(begin) > FEWEST_LIMITED and cluster.n_stages > 1
         most_tokens = float(most) if is_large else np.inf
         return cls(begin, tokens, tuple(sums), most_tokens, known, token_multiple)
 
