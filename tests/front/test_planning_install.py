@@ -1,11 +1,15 @@
-"""A planning install: the built wheel in an environment of its own, without extras."""
+"""The built wheel: what it holds, and a planning install in an environment of its own."""
 
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from dynapipe_hpc.job.starter_files import FOLDERS
 
 ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -34,12 +38,35 @@ def n_bytes(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ["wheel", "--no-deps", "--no-build-isolation", BUILD_FOLDER, "--wheel-dir"]
+    subprocess.run([*PIP, *build, str(folder), str(ROOT)], check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # compiles the kernels
-def test_planning_needs_less_than_100_mb(tmp_path: Path) -> None:
-    build = ["wheel", "--no-deps", "--no-build-isolation", BUILD_FOLDER, "--wheel-dir"]
-    subprocess.run([*PIP, *build, str(tmp_path), str(ROOT)], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
+def test_a_wheel_holds_the_kernels_the_scripts_and_the_configurations(wheel: Path) -> None:
+    files = {each.filename: each for each in zipfile.ZipFile(wheel).infolist()}
+    assert [name for name in files if re.fullmatch(r"dynapipe_hpc/_kernels\..*\.so", name)]
+    shared = {
+        str(path.relative_to(ROOT))
+        for each in FOLDERS
+        for path in (ROOT / each).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    share = "dynapipe_hpc/share/"
+    assert {name.removeprefix(share) for name in files if name.startswith(share)} == shared
+    assert (files[f"{share}slurm/staged.sh"].external_attr >> 16) & 0o111
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # compiles the kernels
+def test_planning_needs_less_than_100_mb(wheel: Path, tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
@@ -52,3 +79,11 @@ def test_planning_needs_less_than_100_mb(tmp_path: Path) -> None:
     )
     assert planned.returncode == 0, planned.stderr
     assert planned.stdout == "8 400\n"
+    copy = [str(python), "-m", "dynapipe_hpc", "slurm-scripts", "job"]
+    subprocess.run(copy, cwd=tmp_path, env=alone, capture_output=True, check=True)
+    assert {path.name for path in (tmp_path / "job").iterdir()} == {
+        "slurm",
+        "configs",
+        "benchmarks",
+    }
+    assert os.access(tmp_path / "job" / "slurm" / "staged.sh", os.X_OK)

@@ -23,6 +23,7 @@ from tests.mutants.of_huggingface import HUGGINGFACE
 from tests.mutants.of_models import MODELS
 from tests.mutants.of_plans import PLAN
 from tests.mutants.of_reports import REPORTS
+from tests.mutants.of_starter_files import STARTER_FILES
 from tests.mutants.of_store import STORE
 from tests.mutants.of_training import TRAINING
 from tests.mutants.run_tests import FORK, run_tests
@@ -30,6 +31,7 @@ from tests.mutants.run_tests import FORK, run_tests
 MUTANTS = (
     *(*ARCHITECTURES, *MODELS, *DATA, *TRAINING, *EVALUATION),
     *(*PLAN, *STORE, *BASELINES, *REPORTS, *HUGGINGFACE),
+    *STARTER_FILES,
 )
 PASSED, FAILED = 0, 1  # exit codes of pytest
 LIMIT_S, LIMIT_OF_ALL_S = 120.0, 1200.0

@@ -22,6 +22,7 @@ from dynapipe_hpc.cli import (
     report,
     run,
     simulate,
+    slurm_scripts,
     tune,
 )
 from dynapipe_hpc.cli.help_text import HelpFormatter, examples
@@ -44,6 +45,7 @@ VERBS = (
     export_model,
     generate,
     demo_corpus,
+    slurm_scripts,
 )
 
 

@@ -1,0 +1,66 @@
+"""Batch scripts and example configurations, copied to a folder of the user's to start from."""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import copyfile
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.replacing import new_folder
+
+FOLDERS = ("slurm", "configs", "benchmarks/cluster", "benchmarks/growth")
+"""What is copied, relative to its home; `slurm/smoke.sbatch` runs the benchmarks."""
+
+_IN_WHEEL = Path(__file__).parents[1] / "share"
+_IN_CHECKOUT = Path(__file__).parents[3]
+
+
+def home_of_starter_files() -> Path:
+    """The folder that has `FOLDERS`: in an installed package its own, otherwise the checkout."""
+    return _IN_WHEEL if _IN_WHEEL.is_dir() else _IN_CHECKOUT
+
+
+def copy_starter_files(folder: Path) -> list[str]:
+    """Copies all of `FOLDERS` into a folder, under the names that they have in a checkout.
+
+    Nothing is overwritten; after an error or an interruption no part of a copy is left.
+
+    Args:
+        folder: An existing folder, or a new one in an existing folder.
+
+    Returns:
+        Names of what is new in the folder, in the order of `FOLDERS`.
+
+    Raises:
+        InputError: `folder` is not a folder or cannot be written, or has one of the names already.
+        RunError: The file system refuses.
+    """
+    if not os.path.lexists(folder):
+        with new_folder(folder) as beside:
+            return _copy_into(beside)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is not a folder; name a new or an existing one")
+    return _copy_into(folder)
+
+
+def _copy_into(folder: Path) -> list[str]:
+    home = home_of_starter_files()
+    names = list(dict.fromkeys(each.partition("/")[0] for each in FOLDERS))
+    with ExitStack() as complete:
+        beside = {name: complete.enter_context(new_folder(folder / name)) for name in names}
+        for source in (path for each in FOLDERS for path in sorted((home / each).rglob("*"))):
+            name, *rest = source.relative_to(home).parts
+            if source.is_file() and "__pycache__" not in rest:
+                _copy_to_edit(source, beside[name].joinpath(*rest))
+    return names
+
+
+def _copy_to_edit(source: Path, target: Path) -> None:
+    """Copies a file that its new owner may edit, even if the installed one is read-only."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    copyfile(source, target)
+    with target.open("rb") as copy:
+        is_script = copy.read(2) == b"#!"
+    if is_script:
+        mode = target.stat().st_mode
+        target.chmod(mode | (mode & 0o444) >> 2)  # who may read it may run it
