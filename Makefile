@@ -16,7 +16,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup reference build lock demo demo-t5 demo-finetune reproduce test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format clean
+.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune reproduce test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format clean
 
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
@@ -35,6 +35,7 @@ help:
 	@echo "make gpu-wheels fetch what gpu-check installs (GPU_PYTHON=3.12)"
 	@echo "make check    lint, types, import layers"
 	@echo "make build    rebuild after a change in cpp/"
+	@echo "make dist     the source archive of the last commit, in dist; the same bytes every time"
 	@echo "make lock     update the hashes of what setup installs, after a change of constraints.txt"
 	@echo "make format   format all sources"
 
@@ -62,6 +63,9 @@ build: setup
 # Reference models, which tests compare with ours if they are installed.
 reference: setup
 	$(PIP_INSTALL) peft pyarrow transformers zstandard
+
+dist: setup
+	$(BIN)/python packaging/source_archive.py dist
 
 # To be run when constraints.txt or the dependencies in pyproject.toml change. pip >= 25 can read
 # metadata without downloading packages.
