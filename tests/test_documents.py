@@ -16,6 +16,7 @@ DOCUMENTS = [
     *(ROOT / "docs").rglob("*.md"),
     ROOT / "slurm" / "README.md",
     ROOT / "data" / "README.md",
+    ROOT / "packaging" / "README.md",
 ]
 # Files that commands write or users have, some with placeholders in capitals.
 OF_USERS = re.compile(
@@ -25,7 +26,9 @@ OF_USERS = re.compile(
 )
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 FILE = re.compile(r"`([\w./-]+\.(?:py|hpp|cpp|md|toml|sbatch|sh|json|txt))`")
-FOLDER = re.compile(r"`((?:src|tests|docs|cpp|benchmarks|configs|slurm|requirements)/[\w./-]+)`")
+FOLDER = re.compile(
+    r"`((?:src|tests|docs|cpp|benchmarks|configs|slurm|requirements|packaging)/[\w./-]+)`"
+)
 MODULE = re.compile(r"`dynapipe_hpc\.([\w.]+)`")
 
 
