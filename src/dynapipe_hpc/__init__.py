@@ -10,10 +10,12 @@ pydantic only: no torch, no MPI, and HDF5 just to read a cost table that was mea
     >>> from dynapipe_hpc import Cluster, ModelShape, format_plans, plan_iteration
 
 `plan_iteration` is the short way from lengths to plans, with costs that are estimated from the peak
-rates of an `AnalyticConfig`, or measured (`read_cost_table`). `Planner` is the long way: from
-`Sample`s, with any cost model (such as `AnalyticCost`) and any rules. `format_plans` shows plans,
-`check_plans` proves that they end, `simulate` runs a schedule of `MicroBatch`es in simulated time,
-and `RunFolder` reads what a run has left.
+rates of an `AnalyticConfig`, measured (`read_cost_table`), or functions of one's own
+(`FunctionCost`); a `DynamicConfig` says how samples may form micro-batches. `Planner` is the long
+way: from `Sample`s, with any cost model (such as `AnalyticCost`) and any rules. `format_plans`
+shows plans, `check_plans` proves that they end, `simulate` runs a schedule of `MicroBatch`es in
+simulated time, and `RunFolder` reads what a run has left. docs/library.md says what stays the same
+from version to version.
 """
 
 from importlib import import_module
@@ -21,14 +23,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dynapipe_hpc.architecture.placement import Placement
+    from dynapipe_hpc.data.errors import InputError
     from dynapipe_hpc.data.microbatch import MicroBatch
     from dynapipe_hpc.data.sample import Sample
     from dynapipe_hpc.plan.check import check_plans
     from dynapipe_hpc.plan.cluster import Cluster
     from dynapipe_hpc.plan.model_shape import ModelShape
     from dynapipe_hpc.plan.text import grid as format_plans
+    from dynapipe_hpc.planner.batch.config import DynamicConfig
     from dynapipe_hpc.planner.cost.analytic import AnalyticCost
     from dynapipe_hpc.planner.cost.config import AnalyticConfig
+    from dynapipe_hpc.planner.cost.function_cost import FunctionCost
     from dynapipe_hpc.planner.cost.read_cost_table import read_cost_table
     from dynapipe_hpc.planner.make_plans import Planner
     from dynapipe_hpc.planner.plan_iteration import plan_iteration
@@ -41,6 +46,9 @@ __all__ = [
     "AnalyticConfig",
     "AnalyticCost",
     "Cluster",
+    "DynamicConfig",
+    "FunctionCost",
+    "InputError",
     "MicroBatch",
     "ModelShape",
     "Placement",
@@ -58,6 +66,9 @@ _HOME = {
     "AnalyticConfig": "planner.cost.config",
     "AnalyticCost": "planner.cost.analytic",
     "Cluster": "plan.cluster",
+    "DynamicConfig": "planner.batch.config",
+    "FunctionCost": "planner.cost.function_cost",
+    "InputError": "data.errors",
     "MicroBatch": "data.microbatch",
     "ModelShape": "plan.model_shape",
     "Placement": "architecture.placement",

@@ -8,6 +8,7 @@ CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
 PLANS = ("tests/planner/test_make_plans.py",)
 EVALUATION = ("tests/planner/test_evaluation_plans.py",)
 FRONT = ("tests/planner/test_plan_iteration.py",)
+OWN = ("tests/planner/test_own_costs.py",)
 RUN = ("tests/executor/test_run.py",)
 BUFFERS = ("tests/executor/transport/test_torch_buffers.py",)
 GROUPS = ("tests/executor/transport/test_torch_groups.py",)
@@ -135,9 +136,21 @@ PLAN = (
     Mutant("plan/memory.py", "static=0, forward_transient=none", "forward_transient=none",
            "static memory counts as activations", MEMORY),
     # from lengths to plans
+    Mutant("planner/cost/function_cost.py", "forward_ms=(1 - BACKWARD_SHARE) * stage_ms",
+           "forward_ms=BACKWARD_SHARE * stage_ms", "own costs count the backward pass twice", OWN),
+    Mutant("planner/cost/function_cost.py", "np.lexsort(sizes.T))", "by_rows)",
+           "own costs may fall with the number of rows", OWN),
+    Mutant("planner/cost/function_cost.py", "if not value >= least:", "if value < least:",
+           "own costs may be no number", OWN),
+    Mutant("planner/cost/function_cost.py", "np.where(runs, kept, np.inf)[:, np.newaxis] * shares",
+           "np.where(runs, kept, np.inf)[:, np.newaxis] + 0 * shares",
+           "every stage keeps what all keep together", OWN),
+    Mutant("planner/plan_iteration.py", "dynamic_chooser(batch, search,",
+           "dynamic_chooser(PADDED, search,", "own costs never pack", OWN),
     Mutant("planner/plan_iteration.py", "inputs, targets = length - 1, 1",
            "inputs, targets = length, 1", "a sample gains a token", FRONT),
-    Mutant("planner/plan_iteration.py", "    check_rows(samples, shape)\n", "",
+    Mutant("planner/plan_iteration.py",
+           "        check_rows(samples, model, batch.token_multiple)\n", "",
            "rows that no position table holds", FRONT),
     Mutant("planner/plan_iteration.py", "SearchConfig(effort=effort)", "SearchConfig()",
            "effort is ignored", FRONT),
@@ -145,7 +158,7 @@ PLAN = (
            "the longest row is refused", FRONT),
     Mutant("planner/cost/read_cost_table.py", "if key.tensor_parallel == cluster.n_shards",
            "if key.tensor_parallel", "modes of other shards", FRONT),
-    Mutant("planner/plan_iteration.py", "    _check_placement(placement, shape, cluster)\n", "",
+    Mutant("planner/plan_iteration.py", "        _check_placement(placement, model, cluster)\n", "",
            "a stage without layers is planned for", FRONT),
     # from schedules to plans
     Mutant("planner/comm/rank_plans.py", "(Boundary.ROWS, *boundaries[:-1])", "boundaries",

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
@@ -15,35 +16,44 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
+from dynapipe_hpc.planner.cost.function_cost import FunctionCost
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 EVERY_MODE = AnalyticConfig(recompute=("none", "selective", "full"))
 """Estimates in which the planner may choose what each micro-batch recomputes."""
 
+PADDED = DynamicConfig()
+"""Padded rows of a multiple of 8 tokens."""
+
 
 def plan_iteration(
     lengths: Iterable[int | tuple[int, int]],
-    shape: ModelShape,
+    model: ModelShape | FunctionCost,
     cluster: Cluster,
     costs: CostSource = EVERY_MODE,
     *,
     placement: Placement | None = None,
+    batch: DynamicConfig = PADDED,
     effort: int = 100_000,
 ) -> list[RankPlan]:
     """Checked plans of all ranks for one iteration over samples of the given lengths.
 
-    The same arguments give the same plans on every machine.
+    The same arguments give the same plans on every machine, if cost functions do so.
 
     Args:
         lengths: Tokens of every sample; or pairs of input and target tokens, which a t5 needs.
-        shape: The model.
+        model: The model, whose costs are estimated or were measured; or what any model costs, as
+            functions of one's own, which take the place of `costs` and `placement`.
         cluster: Replicas, stages and shards, and the memory of a rank. A measured link in `costs`
-            replaces `cluster.link`.
+            replaces `cluster.link`. With one stage, micro-batches are balanced over replicas.
         costs: Peak rates of a rank (`AnalyticConfig`), from which time and memory are estimated,
             or what `read_cost_table` returns. The default is one CPU core per rank.
         placement: Number of layers on every stage. The default is equal shares; runs choose a
             placement by cost instead.
+        batch: Layouts and padding of micro-batches.
         effort: Search budget, see `planner.search.effort`; 0 takes the best batch rule.
 
     Returns:
@@ -51,24 +61,48 @@ def plan_iteration(
         instructions, its memory account, and the predicted times in ms.
 
     Raises:
-        InputError: A length is no positive number or exceeds `shape.max_tokens`, the placement
+        InputError: A length is no positive number or exceeds `model.max_tokens`, the placement
             is one of other layers or stages, the samples cannot be planned within the memory of
-            `cluster`, or the costs are those of another model.
+            `cluster`, the costs are those of another model, or a cost function returns no cost.
     """
-    pairs = [_pair(i, length, shape) for i, length in enumerate(lengths)]
+    has_targets = isinstance(model, ModelShape) and model.architecture.has_target_rows
+    pairs = [_pair(i, length, has_targets=has_targets) for i, length in enumerate(lengths)]
     if not pairs:
         raise InputError("lengths is empty; an iteration needs at least one sample")
     samples = samples_of_lengths(pairs)
-    placement = placement or Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
-    _check_placement(placement, shape, cluster)
-    check_rows(samples, shape)
-    config = PlannerConfig(
-        cost=costs.config if isinstance(costs, MeasuredCosts) else costs,
-        batch=DynamicConfig(),
-        search=SearchConfig(effort=effort),
-    )
-    planner = Planner.of(config, costs, shape, placement, cluster, shape.max_tokens)
+    search = SearchConfig(effort=effort)
+    if isinstance(model, FunctionCost):
+        if costs is not EVERY_MODE or placement is not None:
+            raise InputError(
+                "costs and placement belong to a ModelShape, but model is a FunctionCost, whose "
+                "functions and stage_shares take their place; leave them out"
+            )
+        planner = _planner_of_functions(model, cluster, batch, search)
+    else:
+        placement = placement or Placement.equal_shares(model.n_all_layers, cluster.n_stages)
+        _check_placement(placement, model, cluster)
+        check_rows(samples, model, batch.token_multiple)
+        config = PlannerConfig(
+            cost=costs.config if isinstance(costs, MeasuredCosts) else costs,
+            batch=batch,
+            search=search,
+        )
+        planner = Planner.of(config, costs, model, placement, cluster, model.max_tokens)
     return planner.make_plans(0, samples)
+
+
+def _planner_of_functions(
+    cost: FunctionCost, cluster: Cluster, batch: DynamicConfig, search: SearchConfig
+) -> Planner:
+    if len(cost.stage_shares) != cluster.n_stages:
+        raise InputError(
+            f"stage_shares has {len(cost.stage_shares)} stages, but cluster.n_stages is "
+            f"{cluster.n_stages}; give as many shares"
+        )
+    rules = schedule_rules(ScheduleConfig())
+    chooser = dynamic_chooser(batch, search, rules, cost, cluster)
+    boundaries = [Boundary.ROWS] * cluster.n_stages
+    return Planner(chooser, cost, cluster, cost.hidden_size, boundaries)
 
 
 def _check_placement(placement: Placement, shape: ModelShape, cluster: Cluster) -> None:
@@ -81,11 +115,11 @@ def _check_placement(placement: Placement, shape: ModelShape, cluster: Cluster) 
         )
 
 
-def _pair(i: int, length: int | tuple[int, int], shape: ModelShape) -> tuple[int, int]:
+def _pair(i: int, length: int | tuple[int, int], *, has_targets: bool) -> tuple[int, int]:
     """Input and target tokens; of a length alone, the last token is the target."""
     if not isinstance(length, int | np.integer):
         inputs, targets = length
-    elif shape.architecture.has_target_rows:
+    elif has_targets:
         raise InputError(
             f"lengths[{i}] is {quoted(length)}; an encoder-decoder model needs pairs of input and "
             "target tokens"

@@ -1,0 +1,202 @@
+"""Costs that a function of one's own says."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.planner.cost.cost_model import (
+    FloatArray,
+    IntArray,
+    KnownRows,
+    Shapes,
+    StageCosts,
+)
+
+OfRows = Callable[[float, float], float]
+"""Function of the number of rows of a micro-batch and of their length in tokens."""
+
+BACKWARD_SHARE = 2 / 3
+"""Part of the time of both passes that the backward pass takes."""
+FLOAT32_BYTES = 4
+
+
+def _nothing(_n_rows: float, _row_tokens: float) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCost:
+    """A `CostModel` of plain functions of the padded lengths of a micro-batch.
+
+    All rows of a micro-batch have one length, so that `[row_tokens] * n_rows` are its lengths. Both
+    are whole numbers, except in packed micro-batches: these are looked up as equal rows that have
+    as many tokens, and as many pairs of tokens of one sample (as large a sum of squared lengths).
+
+    Neither function may fall where rows become more or longer; infinity says that a micro-batch
+    cannot run. The gradient all-reduce and the update take no time here, as no plan changes them.
+
+    Attributes:
+        pass_ms: Time of the forward and the backward pass together, through all stages; > 0.
+        kept_bytes: Memory that the micro-batch keeps between the two, on all stages together. As
+            only its ratio to `Cluster.device_memory_bytes` counts, tokens do as well as bytes.
+        stage_shares: Share of both that each stage has; one stage if left out.
+        hidden_size: Width of the tensors between stages, in float32.
+    """
+
+    pass_ms: OfRows
+    kept_bytes: OfRows = _nothing
+    stage_shares: tuple[float, ...] = (1.0,)
+    hidden_size: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuses shares of no model.
+
+        Raises:
+            InputError: A share is not above 0, they do not add up to 1, or the width is below 1.
+        """
+        shares = self.stage_shares
+        if not shares or not min(shares) > 0 or not math.isclose(sum(shares), 1, rel_tol=1e-6):
+            raise InputError(
+                f"stage_shares are {quoted(shares)}; give one above 0 for every stage, which "
+                "together are 1"
+            )
+        if self.hidden_size < 1:
+            raise InputError(f"hidden_size is {quoted(self.hidden_size)}, but must be at least 1")
+
+    @classmethod
+    def of_tokens(
+        cls, pass_ms: Callable[[float], float], kept_bytes: Callable[[float], float] | None = None
+    ) -> Self:
+        """Costs on one stage that depend only on the tokens of a micro-batch, padding included.
+
+        Args:
+            pass_ms: Time of both passes, by tokens.
+            kept_bytes: Memory kept, by tokens; none if left out.
+        """
+        if kept_bytes is None:
+            return cls(lambda n_rows, row_tokens: pass_ms(n_rows * row_tokens))
+        return cls(
+            lambda n_rows, row_tokens: pass_ms(n_rows * row_tokens),
+            lambda n_rows, row_tokens: kept_bytes(n_rows * row_tokens),
+        )
+
+    @property
+    def description(self) -> str:
+        """Human-readable origin of the costs."""
+        return "a function given in Python"
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """No: rows have one side."""
+        return False
+
+    @property
+    def monotone(self) -> Self:
+        """Itself: functions have no noise."""
+        return self
+
+    def of_layout(self, _layout: Layout) -> Self:
+        """Itself: the functions do not tell layouts apart."""
+        return self
+
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """No recomputation."""
+        return (Recompute.NONE,)
+
+    @property
+    def known_rows(self) -> KnownRows:
+        """Rows of all numbers and lengths."""
+        return KnownRows()
+
+    @property
+    def static_bytes(self) -> FloatArray:
+        """Nothing, shape (n_stages,): the limit of the cluster is for micro-batches alone."""
+        return np.zeros(len(self.stage_shares))
+
+    @property
+    def reduce_ms(self) -> FloatArray:
+        """Nothing, shape (n_stages,)."""
+        return np.zeros(len(self.stage_shares))
+
+    @property
+    def step_ms(self) -> float:
+        """Nothing."""
+        return 0.0
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,  # noqa: ARG002 - there is one mode
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        """Costs of micro-batches, see `CostModel`.
+
+        Raises:
+            InputError: A function returns no such number, or less for a larger micro-batch.
+        """
+        sizes = np.stack([shapes.n_rows, shapes.row_tokens], axis=1).astype(np.float64)
+        distinct, which = np.unique(sizes, axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        both_ms = _values("pass_ms", self.pass_ms, distinct, least=math.ulp(0.0))[which]
+        kept = _values("kept_bytes", self.kept_bytes, distinct, least=0.0)[which]
+        runs = np.isfinite(both_ms) & np.isfinite(kept)
+        shares = np.array(self.stage_shares)
+        stage_ms = np.where(runs, both_ms, np.inf)[:, np.newaxis] * shares
+        nothing = np.where(runs, 0.0, np.inf)[:, np.newaxis]
+        sent = sizes.prod(axis=1) * self.hidden_size * FLOAT32_BYTES
+        sends = np.arange(len(shares)) < len(shares) - 1
+        return StageCosts.of(
+            forward_ms=(1 - BACKWARD_SHARE) * stage_ms,
+            backward_ms=BACKWARD_SHARE * stage_ms,
+            weight_ms=BACKWARD_SHARE / 2 * stage_ms,
+            splitting_ms=nothing,
+            boundary_bytes=np.where(sends, sent[:, np.newaxis], 0.0),
+            stored_bytes=np.where(runs, kept, np.inf)[:, np.newaxis] * shares,
+            forward_transient_bytes=nothing,
+            backward_transient_bytes=nothing,
+            out=out,
+        )
+
+
+def _values(name: str, function: OfRows, sizes: FloatArray, least: float) -> FloatArray:
+    """What a function says of distinct sizes, which ascend by rows, then by length."""
+    found = np.array([_value(name, function, *size, least) for size in sizes.tolist()])
+    by_rows = np.arange(len(sizes))
+    for same, order in ((0, by_rows), (1, np.lexsort(sizes.T))):
+        _check_never_falls(name, sizes[order], found[order], same)
+    return found
+
+
+def _value(name: str, function: OfRows, n_rows: float, row_tokens: float, least: float) -> float:
+    n, tokens = (int(size) if size.is_integer() else size for size in (n_rows, row_tokens))
+    said = function(n, tokens)
+    try:
+        value = float(said)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not value >= least:
+        at_least = "a number above 0" if least else "a number that is not below 0"
+        raise InputError(
+            f"{name}({n:g}, {tokens:g}) of the cost function is {quoted(said)}; return {at_least}, "
+            "or inf for a micro-batch that cannot run"
+        )
+    return value
+
+
+def _check_never_falls(name: str, sizes: FloatArray, found: FloatArray, same: int) -> None:
+    """Raises where neighbours that are the same in one size cost less for more of the other."""
+    lesser = found[1:] < found[:-1] * (1 - 1e-9)
+    falls: IntArray = np.flatnonzero(lesser & (sizes[1:, same] == sizes[:-1, same]))
+    if falls.size:
+        small, large = ("{:g}, {:g}".format(*sizes[falls[0] + i]) for i in (0, 1))
+        raise InputError(
+            f"{name}({large}) of the cost function is {found[falls[0] + 1]:g}, less than "
+            f"{found[falls[0]]:g} of the smaller {name}({small}); a micro-batch of more or longer "
+            "rows must not cost less"
+        )

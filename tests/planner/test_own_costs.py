@@ -1,0 +1,167 @@
+"""Plans by cost functions that a caller brings."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.oracles.best_division import least_ms
+
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.plan.instruction import Payload
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.cost.function_cost import FunctionCost
+from dynapipe_hpc.planner.plan_iteration import plan_iteration
+
+LIMIT = 160
+REPLICAS = Cluster(n_replicas=2, device_memory_bytes=LIMIT)
+
+
+def quadratic_ms(n_rows: float, row_tokens: float) -> float:
+    """A launch, linear maps, and attention."""
+    return 3 + n_rows * (0.05 * row_tokens + 0.001 * row_tokens**2)
+
+
+def tokens(n_rows: float, row_tokens: float) -> float:
+    """Padded tokens, which the cluster limits."""
+    return n_rows * row_tokens
+
+
+def padded_ms(lengths: list[int]) -> float:
+    """The same by hand, for the samples of a micro-batch in rows of a multiple of 8 tokens."""
+    row = -(-max(lengths) // 8) * 8
+    if len(lengths) * row > LIMIT:
+        return math.inf
+    return 3.0 + sum(0.05 * row + 0.001 * row * row for _ in lengths)
+
+
+def packed_ms(lengths: list[int]) -> float:
+    """Likewise for one row of all samples; those below have lengths of a multiple of 8."""
+    if sum(lengths) > LIMIT:
+        return math.inf
+    return 3.0 + sum(0.05 * n + 0.001 * n * n for n in lengths)
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_replicas_are_as_balanced_as_any_division_allows(seed: int, n_replicas: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 120, 7).tolist()
+    cost = FunctionCost(quadratic_ms, tokens)
+    cluster = Cluster(n_replicas=n_replicas, device_memory_bytes=LIMIT)
+    plans = plan_iteration(lengths, cost, cluster)
+    best_ms = least_ms(lengths, n_replicas, padded_ms)
+    assert plans[0].prediction.iteration_ms == pytest.approx(best_ms)
+
+
+def test_packed_samples_are_nearly_as_balanced_as_any_division_allows() -> None:
+    ratios = []
+    for seed in range(8):
+        lengths = (8 * np.random.default_rng(seed).integers(1, 15, 7)).tolist()
+        cost, packed = FunctionCost(quadratic_ms, tokens), DynamicConfig(layouts=("packed",))
+        plans = plan_iteration(lengths, cost, REPLICAS, batch=packed)
+        assert {m.layout for plan in plans for m in plan.microbatches} == {Layout.PACKED}
+        best_ms = least_ms(lengths, 2, packed_ms)
+        ratios.append(plans[0].prediction.iteration_ms / best_ms)
+    assert 1 - 1e-9 <= min(ratios) <= 1 + 1e-9
+    assert max(ratios) < 1.06  # no room to exchange samples one by one
+    assert np.mean(ratios) < 1.02
+
+
+def predicted_ms(microbatch: MicroBatch) -> float:
+    return quadratic_ms(microbatch.n_rows, microbatch.row_tokens)
+
+
+def test_a_plan_holds_every_sample_once_and_ends_when_the_functions_say() -> None:
+    lengths = np.random.default_rng(7).integers(1, 150, 60)
+    plans = plan_iteration(lengths, FunctionCost(quadratic_ms, tokens), REPLICAS)
+    check_plans(plans)
+    placed = [i for plan in plans for m in plan.microbatches for i in m.sample_ids]
+    assert sorted(placed) == list(range(60))
+    ends_ms = [sum(map(predicted_ms, plan.microbatches)) for plan in plans]
+    assert plans[0].prediction.iteration_ms == pytest.approx(max(ends_ms))
+    assert min(ends_ms) > 0.98 * max(ends_ms)
+    for plan in plans:
+        for microbatch in plan.microbatches:
+            assert microbatch.padded_tokens <= LIMIT
+            longest = max(lengths[i] for i in microbatch.sample_ids)
+            assert 0 <= microbatch.row_tokens - longest < 8
+
+
+def test_a_function_of_tokens_is_one_of_their_product() -> None:
+    lengths = [5, 90, 33, 61, 12]
+    by_tokens = FunctionCost.of_tokens(lambda n: 1 + 0.1 * n, lambda n: n)
+    by_rows = FunctionCost(lambda n, m: 1 + 0.1 * n * m, lambda n, m: n * m)
+    assert plan_iteration(lengths, by_tokens, REPLICAS) == plan_iteration(
+        lengths, by_rows, REPLICAS
+    )
+    free = FunctionCost.of_tokens(lambda n: 1 + 0.1 * n)
+    (plan,) = plan_iteration([8] * 50, free, Cluster(device_memory_bytes=1))
+    assert [m.n_rows for m in plan.microbatches] == [50]
+
+
+def test_stages_share_time_and_memory_and_the_width_is_sent() -> None:
+    cost = FunctionCost(quadratic_ms, tokens, (0.25, 0.75), hidden_size=10)
+    slow = Link(latency_ms=0, bytes_per_ms=320)
+    plans = plan_iteration([8], cost, Cluster(n_stages=2, device_memory_bytes=99, link=slow))
+    check_plans(plans)
+    assert [plan.memory.stored for plan in plans] == [(2,), (6,)]
+    (first, *_), (second, *_) = (plan.prediction.passes_ms for plan in plans)
+    forward_ms = quadratic_ms(1, 8) / 3
+    assert first == pytest.approx((0, 0.25 * forward_ms))
+    assert second[0] == pytest.approx(first[1] + 1)  # 8 tokens of 10 numbers of 4 bytes
+    assert second[1] - second[0] == pytest.approx(0.75 * forward_ms)
+    assert plans[1].received_shape(0, Payload.ACTIVATION) == (1, 8, 10)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda _n, _m: 0.0, r"pass_ms\(1, 16\) of the cost function is 0.0; return a number"),
+        (lambda _n, _m: math.nan, r"pass_ms\(1, 16\) of the cost function is nan"),
+        (lambda _n, _m: "fast", r"pass_ms\(1, 16\) of the cost function is 'fast'"),
+        (lambda _n, _m: None, r"pass_ms\(1, 16\) of the cost function is None"),
+        (lambda n, m: n + 100 / m, r"pass_ms\(1, 24\) .* is 5.16667, less than 7.25 .*\(1, 16\)"),
+        (lambda n, m: m + 1 / n, r"pass_ms\(2, 24\) .* is 24.5, less than 25 of .*\(1, 24\)"),
+        (lambda _n, _m: math.inf, r"sample 1 .* lies outside of what the cost model knows"),
+    ],
+)
+def test_a_function_that_is_no_cost_is_refused(
+    function: Callable[[float, float], float], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_iteration([16, 20], FunctionCost(function), REPLICAS)
+
+
+def test_costs_may_not_fall_with_rows_of_another_length_between() -> None:
+    n_rows, row_tokens = np.array([(1, 16), (1, 24), (2, 16), (2, 24)]).T
+    with pytest.raises(InputError, match=r"pass_ms\(2, 16\) .* is 16.5, less than 17 .*\(1, 16\)"):
+        FunctionCost(lambda n, m: m + 1 / n).stage_costs(decoder_shapes(n_rows, row_tokens))
+
+
+def test_negative_memory_is_refused_and_too_much_of_it_names_the_sample() -> None:
+    with pytest.raises(InputError, match=r"kept_bytes\(1, 8\) .* is -1; .* not below 0"):
+        plan_iteration([5, 5], FunctionCost(quadratic_ms, lambda _n, _m: -1), REPLICAS)
+    with pytest.raises(InputError, match=r"sample 1 .* needs 168 bytes on stage 0"):
+        plan_iteration([5, 161], FunctionCost(quadratic_ms, tokens), REPLICAS)
+
+
+def test_what_does_not_go_with_functions_is_refused() -> None:
+    cost = FunctionCost(quadratic_ms)
+    with pytest.raises(InputError, match=r"model is a FunctionCost, whose .* leave them out"):
+        plan_iteration([5], cost, REPLICAS, AnalyticConfig())
+    with pytest.raises(InputError, match="model is a FunctionCost"):
+        plan_iteration([5], cost, REPLICAS, placement=Placement((1,)))
+    with pytest.raises(InputError, match=r"stage_shares has 1 stages, but cluster\.n_stages is 2"):
+        plan_iteration([5], cost, Cluster(n_stages=2, device_memory_bytes=9))
+    with pytest.raises(InputError, match=r"stage_shares are \(0.5, 0.6\); .* together are 1"):
+        FunctionCost(quadratic_ms, stage_shares=(0.5, 0.6))
+    with pytest.raises(InputError, match=r"stage_shares are \(1.5, -0.5\); give one above 0"):
+        FunctionCost(quadratic_ms, stage_shares=(1.5, -0.5))
+    with pytest.raises(InputError, match="hidden_size is 0, but must be at least 1"):
+        FunctionCost(quadratic_ms, hidden_size=0)
