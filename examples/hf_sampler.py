@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from dynapipe_hpc import Cluster, FunctionCost, plan_iteration
+from dynapipe_hpc import Cluster, FunctionCost, InputError, plan_iteration
 
 Batch = dict[str, Any]
 Collate = Callable[[list[Any]], Batch]
@@ -57,6 +57,9 @@ class PlannedSampler(Sampler[list[Planned]]):
         n_replicas: Number of replicas.
         replica: Number of this one.
         seed: Seed of the order of samples.
+
+    Raises:
+        InputError: A sample has no target, or there are too few samples for a step.
     """
 
     def __init__(
@@ -73,6 +76,16 @@ class PlannedSampler(Sampler[list[Planned]]):
     ) -> None:
         self._lengths = np.asarray(lengths)
         self._n_targets = self._lengths - 1 if n_targets is None else np.asarray(n_targets)
+        if (without := np.flatnonzero(self._n_targets < 1)).size:
+            raise InputError(
+                f"sample {without[0]} has no token with a loss, so that a micro-batch of such "
+                "samples would have no mean; leave it out"
+            )
+        if not 1 <= samples_per_step <= len(self._lengths):
+            raise InputError(
+                f"samples_per_step is {samples_per_step}, but there are {len(self._lengths)} "
+                "samples; choose from 1 to as many"
+            )
         self._cost = cost
         self._samples_per_step = samples_per_step
         self._cluster = Cluster(n_replicas=n_replicas, device_memory_bytes=limit)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.examples.foreign_models import LONGEST, N_IDS, transformers
 
-from dynapipe_hpc import FunctionCost
+from dynapipe_hpc import FunctionCost, InputError
 from hf_sampler import PlannedSampler, fitted_cost, padded_to_longest, step_loader
 
 trainers = pytest.importorskip("planned_trainer")  # which needs transformers
@@ -118,6 +118,13 @@ def test_every_epoch_has_an_order_of_its_own_and_micro_batches_within_the_limit(
         for step in first
         for each in step
     )
+
+
+def test_samples_of_no_step_are_refused() -> None:
+    with pytest.raises(InputError, match=r"sample 1 has no token with a loss, .* leave it out"):
+        PlannedSampler([5, 1, 3], COST, 2)
+    with pytest.raises(InputError, match="samples_per_step is 4, but there are 3 samples"):
+        PlannedSampler([5, 2, 3], COST, 4)
 
 
 def trainer(folder: Path, on_step: Callable[[Gradients], None], **settings: Any) -> Any:
