@@ -115,7 +115,7 @@ def step(
     Returns:
         The losses by micro-batch, on the last stage; elsewhere none.
     """
-    runtime = _PipelineScheduleRuntime(
+    runtime = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
         [stage], n_microbatches=len(inputs), loss_fn=loss_of, scale_grads=False
     )
     actions = {rank: [_Action.from_str(each) for each in row] for rank, row in enumerate(rows)}

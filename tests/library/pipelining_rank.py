@@ -28,9 +28,9 @@ def sum_of_squares(found: Tensor, wanted: Tensor) -> Tensor:
 def main(rank: int, n_stages: int, store: str) -> None:
     distributed.init_process_group(
         "gloo",
+        init_method=f"file://{store}",
         rank=rank,
         world_size=n_stages,
-        store=distributed.FileStore(store, n_stages),
         timeout=timedelta(seconds=30),
     )
     shares = (1 / n_stages,) * n_stages
