@@ -16,7 +16,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune reproduce test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format clean
+.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune reproduce test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format docs docs-reference clean
 
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
@@ -38,6 +38,8 @@ help:
 	@echo "make dist     the source archive of the last commit, in dist; the same bytes every time"
 	@echo "make lock     update the hashes of what setup installs, after a change of constraints.txt"
 	@echo "make format   format all sources"
+	@echo "make docs     the pages of docs/ as a site in build/site"
+	@echo "make docs-reference write docs/configuration.md anew, after a change of configuration keys"
 
 # --- environment --------------------------------------------------------------------------
 
@@ -253,6 +255,12 @@ format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CPP)
+
+# --- documentation ------------------------------------------------------------------------
+
+docs-reference: setup
+	$(DYNAPIPE) config --markdown > build/configuration.md
+	mv build/configuration.md docs/configuration.md
 
 clean:
 	rm -rf build $(VENV)

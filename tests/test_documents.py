@@ -20,7 +20,7 @@ DOCUMENTS = [
 ]
 # Files that commands write or users have, some with placeholders in capitals.
 OF_USERS = re.compile(
-    r"[A-Z]|^\.|^(?:runs|data|build)/|config\.toml|^tune\.toml"
+    r"[A-Z]|^\.|^(?:runs|data|build)/|config\.toml|config\.schema\.json|^tune\.toml"
     r"|^(?:adapter_config|trace|machine|mixture|checkpoint)\.json"
     r"|^(?:tokenizer|tokenizer_config|config|generation_config)\.json"
 )

@@ -17,6 +17,7 @@ from tests.mutants.loaded_once import load_once
 from tests.mutants.mutant import Mutant
 from tests.mutants.of_architectures import ARCHITECTURES
 from tests.mutants.of_baselines import BASELINES
+from tests.mutants.of_configuration import CONFIGURATION
 from tests.mutants.of_data import DATA
 from tests.mutants.of_evaluation import EVALUATION
 from tests.mutants.of_huggingface import HUGGINGFACE
@@ -31,7 +32,7 @@ from tests.mutants.run_tests import FORK, run_tests
 MUTANTS = (
     *(*ARCHITECTURES, *MODELS, *DATA, *TRAINING, *EVALUATION),
     *(*PLAN, *STORE, *BASELINES, *REPORTS, *HUGGINGFACE),
-    *STARTER_FILES,
+    *(*STARTER_FILES, *CONFIGURATION),
 )
 PASSED, FAILED = 0, 1  # exit codes of pytest
 LIMIT_S, LIMIT_OF_ALL_S = 120.0, 1200.0

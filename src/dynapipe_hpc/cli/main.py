@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import (
+    config,
     demo_corpus,
     doctor,
     export_model,
@@ -35,6 +36,7 @@ VERBS = (
     preprocess,
     inspect,
     import_model,
+    config,
     profile,
     plan,
     tune,

@@ -1,9 +1,10 @@
 """Memory sizes in a configuration, as people write them: 1.5GiB."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 _FACTORS = {
     "B": 1,
@@ -23,6 +24,16 @@ def _in_bytes(value: object) -> object:
     return value if rest else size
 
 
-Bytes = Annotated[int, BeforeValidator(_in_bytes)]
+class _OrWritten:
+    """Note for JSON schemas that text with a unit is allowed besides an integer."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        written = {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*({'|'.join(_FACTORS)})\s*$"}
+        return {"anyOf": [handler(core_schema), written]}
+
+
+Bytes = Annotated[int, BeforeValidator(_in_bytes), _OrWritten()]
 """Number of bytes: an integer, or text with a unit in powers of 1000 (kB, MB, GB, TB) or 1024
 (KiB, MiB, GiB, TiB)."""

@@ -14,6 +14,7 @@ _LIMITS = {
     "ge": "greater than or equal to",
     "lt": "less than",
     "le": "less than or equal to",
+    "multiple_of": "a multiple of",
 }
 _WORDS = {
     bool: "true or false",

@@ -58,7 +58,8 @@ class ProfiledConfig(ModesConfig):
         kind: Name of this variant.
         path: The cost table (HDF5), or measurements as CSV with NAME_parameters.csv beside
             NAME.csv.
-        state_factor: See `AnalyticConfig`; by default that of the table.
+        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; by
+            default that of the table.
         accounting: measured, or authors, which leaves out what the authors of the paper leave out,
             to compare with their plans; it divides the optimizer's state over replicas (ZeRO-1).
     """

@@ -1,0 +1,164 @@
+"""The reference of configuration keys: complete, true, current, and with examples."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.config_keys import key_tables
+from dynapipe_hpc.experiment.load import load_config
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "configuration_examples.md"
+BLOCKS = re.findall(r"^```toml\n(.*?)^```$", EXAMPLES.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def keys_of(table: object, path: str = "") -> Iterator[str]:
+    """Dotted names of all keys of a parsed file."""
+    for entry in table if isinstance(table, list) else [table]:
+        for key, value in entry.items() if isinstance(entry, dict) else ():
+            yield path + key
+            yield from keys_of(value, f"{path}{key}.")
+
+
+def declared(value: object, path: str = "") -> Iterator[str]:
+    """Names of the keys of a configuration that has been read."""
+    for entry in value if isinstance(value, tuple) else [value]:
+        for key, inner in entry if isinstance(entry, BaseModel) else ():
+            yield path + key
+            yield from declared(inner, f"{path}{key}.")
+
+
+def listed() -> set[str]:
+    return {table.full_name(key) for table in key_tables() for key in table.keys}
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["config", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_all_keys_of_configurations_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    tables = {table.path for table in key_tables()}
+    for path in ("tiny_cpu", "mixture", "tiny_cpu_lora", "studies/packing", "models/llama_3_8b"):
+        tree = tomllib.loads((ROOT / "configs" / f"{path}.toml").read_text())
+        found = {key for key in keys_of(tree) if not re.match(r"extends|study\.methods\.", key)}
+        assert found <= listed() | tables
+    assert set(declared(load_config(ROOT / "configs" / "tiny_cpu.toml"))) <= listed() | tables
+
+
+def test_a_key_without_a_default_cannot_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "default  required" in printed(capsys, "cluster.device_memory_bytes")
+    text = printed(capsys, "store.plan_bytes")
+    assert "default  1000000" in text
+    assert "≥ 1024 and ≤ 2^31 - 1" in text
+    assert "unit     bytes" in text
+    assert "a multiple of 8" in printed(capsys, "planner.batch.token_multiple")
+
+
+def test_descriptions_are_complete() -> None:
+    texts = {table.full_name(key): key.text for table in key_tables() for key in table.keys}
+    assert [name for name, text in texts.items() if len(text) < 12] == []
+    assert texts["data.verify"].endswith("their checksums.")  # the last of the docstring
+    assert texts["model.hidden_size"] == "Width of the residual stream."  # of a parent class
+
+
+def test_variants_have_tables_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "planner.cost").splitlines()
+    tables = [line for line in lines if line.startswith("[")]
+    assert tables == ['[planner.cost] kind = "analytic"', '[planner.cost] kind = "profiled"']
+    assert "path = (required)  # a path in quotes" in lines
+    assert printed(capsys, "planner.cost.recompute").count("planner.cost.recompute, in") == 2
+
+
+def test_a_wrong_key_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "cluster.n_stage"]) == 2
+    assert "unknown key 'cluster.n_stage'; did you mean 'cluster.n_stages'" in (
+        capsys.readouterr().err
+    )
+
+
+def test_the_page_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert page == printed(capsys, "--markdown"), "run make docs-reference"
+
+
+def test_every_key_has_an_example() -> None:
+    files = [path.read_text() for path in (ROOT / "configs").rglob("*.toml")]
+    used = {key for text in (*files, *BLOCKS) for key in keys_of(tomllib.loads(text))}
+    assert listed() - used == set(), f"show these keys in {EXAMPLES.name}"
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0])
+def test_examples_load(block: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    base = (ROOT / "configs" / "tiny_cpu.toml").as_posix()
+    if "init_from" in block:  # a checkpoint that only users have
+        block = re.sub("^init_.*$", "", block, flags=re.MULTILINE)
+    path.write_text(f'extends = "{base}"\n{block}')
+    config = load_config(path).model_dump(mode="json")
+    for key, value in tomllib.loads(block).get("training", {}).items():
+        assert config["training"][key] == value or isinstance(value, dict)
+
+
+def accepts(schema: Any, value: object, root: dict[str, Any]) -> bool:
+    """The part of JSON Schema that the schema uses, as its specification says."""
+    if "$ref" in schema:
+        rest = {key: each for key, each in schema.items() if key != "$ref"}
+        name = schema["$ref"].rpartition("/")[2]
+        return accepts(root["$defs"][name], value, root) and accepts(rest, value, root)
+    if "anyOf" in schema and not any(accepts(each, value, root) for each in schema["anyOf"]):
+        return False
+    types: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    types |= {"object": dict, "array": list, "null": type(None)}
+    kind = schema.get("type")
+    if kind and not isinstance(value, types[kind]):
+        return False
+    if kind in ("integer", "number") and isinstance(value, bool):
+        return False
+    if "enum" in schema and value not in schema["enum"]:
+        return False
+    if "const" in schema and value != schema["const"]:
+        return False
+    if isinstance(value, int | float):
+        return bool(
+            schema.get("minimum", value) <= value <= schema.get("maximum", value)
+            and value > schema.get("exclusiveMinimum", value - 1)
+        )
+    if isinstance(value, str):
+        return bool(re.search(schema.get("pattern", ""), value))
+    if isinstance(value, list) and "items" in schema:
+        return all(accepts(schema["items"], each, root) for each in value)
+    if isinstance(value, dict) and schema.get("additionalProperties") is False:
+        known = schema.get("properties", {})
+        return all(key in known and accepts(known[key], value[key], root) for key in value)
+    return True
+
+
+def test_the_schema_accepts_what_loads_and_refuses_what_does_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    schema = json.loads(printed(capsys, "--schema"))
+    for path in (ROOT / "configs").rglob("*.toml"):
+        assert accepts(schema, tomllib.loads(path.read_text()), schema), path
+    for text in BLOCKS:
+        assert accepts(schema, tomllib.loads(text), schema), text
+    assert set(schema["properties"]) == {*ExperimentConfig.model_fields, "extends"}
+    wrong = [
+        "[data]\nmax_token = 5",
+        "[store]\nlook_ahead = 0",
+        '[cluster]\ndevice_memory_bytes = "80XB"',
+        '[planner.batch]\nrule = "dinamic"',
+        '[training]\ndtype = "int8"',
+        "[planner.cost]\nlaunch_ms = true",
+    ]
+    assert [text for text in wrong if accepts(schema, tomllib.loads(text), schema)] == []
+    assert schema["$defs"]["Lora"]["properties"]["rank"]["description"].startswith("Number of rows")

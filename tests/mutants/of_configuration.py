@@ -1,0 +1,50 @@
+"""Mistakes in what is said of configuration keys."""
+
+from tests.mutants.mutant import Mutant
+
+KEYS = ("tests/experiment/test_config_keys.py",)
+
+CONFIGURATION = (
+    Mutant(
+        "experiment/config_keys.py",
+        "reversed(model.__mro__)",
+        "(model,)",
+        "keys of parent classes have no description",
+        KEYS,
+    ),
+    Mutant(
+        "experiment/config_keys.py",
+        "REQUIRED if field.is_required() else",
+        "REQUIRED if False else",
+        "a required key seems to have a default",
+        KEYS,
+    ),
+    Mutant(
+        "experiment/config_keys.py",
+        'yield from _tables(f"{path}.{name}", inner)',
+        "yield from ()",
+        "tables inside tables are left out",
+        KEYS,
+    ),
+    Mutant(
+        "experiment/explain/config_schema.py",
+        '"anyOf" if key == "oneOf" else key',
+        "key",
+        "a table that fits two variants is refused",
+        KEYS,
+    ),
+    Mutant(
+        "data/byte_size.py",
+        '{"anyOf": [handler(core_schema), written]}',
+        "handler(core_schema)",
+        "editors refuse sizes with a unit",
+        KEYS,
+    ),
+    Mutant(
+        "experiment/value_kind.py",
+        '    "multiple_of": "a multiple of",\n',
+        "",
+        "a limit is not named",
+        KEYS,
+    ),
+)
