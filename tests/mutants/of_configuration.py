@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 KEYS = ("tests/experiment/test_config_keys.py",)
+PROPOSAL = ("tests/experiment/study/test_propose.py",)
 
 CONFIGURATION = (
     Mutant(
@@ -46,5 +47,26 @@ CONFIGURATION = (
         "",
         "a limit is not named",
         KEYS,
+    ),
+    Mutant(
+        "experiment/study/propose.py",
+        "_UNCUT = 0.999",
+        "_UNCUT = 1.0",
+        "one long sample decides",
+        PROPOSAL,
+    ),
+    Mutant(
+        "experiment/study/propose.py",
+        "if output.exists():",
+        "if False:",
+        "a file of the user is replaced",
+        PROPOSAL,
+    ),
+    Mutant(
+        "experiment/study/propose.py",
+        "(cluster.n_shards, cluster.n_stages)",
+        "(-cluster.n_shards, cluster.n_stages)",
+        "layers are cut first",
+        PROPOSAL,
     ),
 )

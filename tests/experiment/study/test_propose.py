@@ -1,0 +1,68 @@
+"""First configurations: they plan, fit into memory, and replace nothing."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.examples.tokenized import write_samples
+
+from dynapipe_hpc.cli.main import main
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """1,998 samples of 20 tokens and one of 300, of 500 different tokens."""
+    samples = [*[([1] * 10, [9] * 10, "short")] * 1998, ([1] * 290, [9] * 10, "long")]
+    return write_samples(tmp_path / "x.h5", samples, vocab_size=500)
+
+
+def init(dataset: Path, *options: str, memory: str = "1GB", ranks: int = 4) -> int:
+    output = str(dataset.with_name("first.toml"))
+    arguments = ["--ranks", str(ranks), "--memory", memory, "-o", output, *options]
+    return main(["init", str(dataset), *arguments])
+
+
+def test_a_proposal_suits_dataset_and_ranks(
+    dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init(dataset) == 0
+    path = dataset.with_name("first.toml")
+    tables = tomllib.loads(path.read_text())
+    assert tables["data"]["max_tokens"] == 20
+    assert "1 longer samples are cut" in path.read_text()
+    assert tables["data"]["tokens_per_batch"] == 4 * 8192
+    assert tables["model"]["vocab_size"] == 500
+    assert tables["cluster"]["n_replicas"] == 4
+    assert main(["plan", str(path)]) == 0
+    assert "rank 3 (replica 3, stage 0)" in capsys.readouterr().out
+
+
+def test_a_model_that_one_rank_cannot_hold_is_divided(dataset: Path) -> None:
+    # 8 layers of 12 * 256 ** 2 weights of 4 bytes, and three times that for training.
+    assert 8 * 12 * 256**2 * 16 > 90e6
+    assert init(dataset, memory="90MB") == 0
+    cluster = tomllib.loads(dataset.with_name("first.toml").read_text())["cluster"]
+    assert (cluster["n_replicas"], cluster["n_stages"], cluster["n_shards"]) == (2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("memory", "ranks", "message"),
+    [
+        ("1MB", 2, "no division of the model over 2 ranks of 1MB can be planned"),
+        ("1XB", 2, "--memory '1XB': must be a size such as 80GB"),
+        ("1GB", 0, "--ranks 0: must be from 1 to 1,048,576"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_leaves_no_file(
+    dataset: Path, capsys: pytest.CaptureFixture[str], memory: str, ranks: int, message: str
+) -> None:
+    assert init(dataset, memory=memory, ranks=ranks) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in dataset.parent.iterdir()] == ["x.h5"]
+
+
+def test_a_file_is_not_replaced(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset.with_name("first.toml").write_text("mine")
+    assert init(dataset) == 2
+    assert "first.toml: already exists" in capsys.readouterr().err
+    assert dataset.with_name("first.toml").read_text() == "mine"
