@@ -262,5 +262,14 @@ docs-reference: setup
 	$(DYNAPIPE) config --markdown > build/configuration.md
 	mv build/configuration.md docs/configuration.md
 
+DOCS := build/docs
+$(DOCS)/.ready: requirements/docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --requirement requirements/docs.txt
+	touch $@
+
+docs: setup $(DOCS)/.ready
+	$(DOCS)/bin/mkdocs build --strict
+
 clean:
 	rm -rf build $(VENV)

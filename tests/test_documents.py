@@ -1,5 +1,6 @@
 """The files, headings and modules that the documents name exist."""
 
+import argparse
 import re
 from collections import Counter
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dynapipe_hpc
+from dynapipe_hpc.cli.main import make_parser
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "dynapipe_hpc"
@@ -29,6 +31,14 @@ FILE = re.compile(r"`([\w./-]+\.(?:py|hpp|cpp|md|toml|sbatch|sh|json|txt))`")
 FOLDER = re.compile(
     r"`((?:src|tests|docs|cpp|benchmarks|configs|slurm|requirements|packaging)/[\w./-]+)`"
 )
+# A command in a line or between backquotes, to its end, a pipe or a comment.
+COMMAND = re.compile(
+    r"(?:^\$ (?:.*? )?|`(?:(?:mpiexec|srun) [^`]*? )?)dynapipe-hpc ([\w-]+)([^`\n|#;&]*)",
+    re.MULTILINE,
+)
+FORMATS = {"dataset", "checkpoint part", "cost table", "rounds of a profile"}
+"""Names of file formats, which begin like commands."""
+OPTION = re.compile(r"(?<=\s)--?[a-z][\w-]*")
 MODULE = re.compile(r"`dynapipe_hpc\.([\w.]+)`")
 
 
@@ -79,6 +89,27 @@ def test_named_files_and_modules_exist(document: Path) -> None:
     }
     assert [name for name in sorted(files) if not _exists(name, document)] == []
     assert [name for name in MODULE.findall(text) if not _is_in_the_package(name)] == []
+
+
+# Options of launchers and of other programs in the same line are not looked at.
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.stem != "CHANGELOG"], ids=_name)
+def test_quoted_commands_and_options_exist(document: Path) -> None:
+    (verbs,) = [a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    joined = document.read_text().replace("\\\n", " ")
+    for verb, rest in COMMAND.findall(joined):
+        if not verb.startswith("-") and f"{verb}{rest}" not in FORMATS:
+            assert verb in verbs.choices, f"dynapipe-hpc {verb}"
+            known = verbs.choices[verb]._option_string_actions
+            unknown = [word for word in OPTION.findall(rest) if word not in known]
+            assert unknown == [], f"dynapipe-hpc {verb}{rest}"
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    named = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(named) == len(set(named))
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    of_the_project = {"index.md", "own_data.md", "slurm.md", "contributing.md", "changes.md"}
+    assert set(named) == pages | of_the_project | {"command_line.md", "api.md"}
 
 
 def test_the_glossary_explains_every_word_once() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DEVELOPMENT = {"benchmarks", "dev", "reference"}
+DEVELOPMENT = {"benchmarks", "dev", "docs", "reference"}
 PICTURES = ROOT / "docs" / "pictures"
 
 
