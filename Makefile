@@ -64,7 +64,7 @@ build: setup
 
 # Reference models, which tests compare with ours if they are installed.
 reference: setup
-	$(PIP_INSTALL) peft pyarrow transformers zstandard
+	$(PIP_INSTALL) peft pyarrow shtab transformers zstandard
 
 dist: setup
 	$(BIN)/python packaging/source_archive.py dist

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import (
+    completion,
     config,
     demo_corpus,
     doctor,
@@ -50,6 +51,7 @@ VERBS = (
     generate,
     demo_corpus,
     slurm_scripts,
+    completion,
 )
 
 
