@@ -104,6 +104,19 @@ def test_quoted_commands_and_options_exist(document: Path) -> None:
             assert unknown == [], f"dynapipe-hpc {verb}{rest}"
 
 
+def test_messages_that_troubleshooting_names_are_in_the_sources() -> None:
+    table = (ROOT / "docs" / "troubleshooting.md").read_text()
+    named = [
+        message
+        for cell in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+        for message in re.findall(r"`([^`]+)`", cell)
+    ]
+    literals = "".join(path.read_text() for path in sorted(PACKAGE.rglob("*.py")))
+    joined = re.sub(r'"\s*\n\s*f?"', "", literals)
+    assert len(named) > 15
+    assert [message for message in named if message not in joined] == []
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     named = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert len(named) == len(set(named))
