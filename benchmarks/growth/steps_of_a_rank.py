@@ -95,7 +95,9 @@ def take(job: Job, store: MpiPlanStore, iteration: int) -> None:
 def agree(job: Job, iteration: int) -> None:
     """What a rank does with all others: before it executes its plan, and after that."""
     check_same_plans(job, iteration, 2**63)
-    report = RankReport(iteration, 1.0, 1.0, 1.0, 1, 1, 1.0, 1, 1, 1.0, 1.0, 1, -1, 0, 0.0)
+    report = RankReport(
+        iteration, 1.0, 1.0, 1.0, 1, 1, 1.0, 1, 1, 1.0, 1.0, 1, -1, 0, 0.0, 1.0, 1.0
+    )
     report.combined(job)
 
 

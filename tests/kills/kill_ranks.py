@@ -28,7 +28,7 @@ from dynapipe_hpc.training.checkpoint.weights import load_weights
 
 N_RANKS, N_ITERATIONS = 4, 40
 SETTINGS = ("--set", f"training.iterations={N_ITERATIONS}", "--set", "checkpoint.every=3")
-ITERATION, MOST_ITERATIONS = "real tokens/s", 15
+ITERATION, MOST_ITERATIONS = " left, loss ", 15
 LONGEST_START_S, LONGEST_RUN_S, LONGEST_END_S = 10.0, 600.0, 60.0
 
 

@@ -32,6 +32,8 @@ OWN = RankReport(
     outlier_sample=-1,
     outlier_tokens=0,
     outlier_ms=0.0,
+    passes_ms=20.0 + RANK,
+    last_pass_ms=40.0 + RANK,
 )
 
 
@@ -54,6 +56,8 @@ def test_the_reports_of_all_ranks_are_known_to_all() -> None:
         outlier_sample=0,
         outlier_tokens=1600,
         outlier_ms=180.5,
+        passes_ms=sum(20.0 + rank for rank in range(N_RANKS)) / N_RANKS,
+        last_pass_ms=39.0 + N_RANKS,
     )
 
 

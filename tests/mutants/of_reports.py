@@ -7,6 +7,8 @@ TIMES = ("tests/report/test_time_use.py",)
 GAIN = ("tests/report/test_gain.py",)
 COMPARISON = ("tests/report/test_comparison.py",)
 OUTLIER = ("tests/planner/schedule/test_outlier.py",)
+METRICS = ("tests/report/test_metrics.py",)
+LOG = ("tests/experiment/run/test_run_log.py",)
 RECORD = ("tests/experiment/run/test_record.py",)
 
 REPORTS = (
@@ -62,4 +64,17 @@ REPORTS = (
            "its backward passes are whole where others are split", OUTLIER),
     Mutant("experiment/run/record.py", "if plan.stage == 0 and first_shard else ()",
            "if plan.stage == 0 else ()", "every shard counts its stage's micro-batches", RECORD),
+    Mutant("experiment/run/record.py", "(ends_ms - starts_ms)[are_passes]", "(ends_ms - starts_ms)",
+           "transfers and waits are no bubble", RECORD),
+    # metrics
+    Mutant("report/metrics_file.py", "if k < n_kept", "if k <= n_kept",
+           "a resumed run repeats an iteration", METRICS),
+    Mutant("report/metrics.py", "number if math.isfinite(number) else None", "number",
+           "metrics that are no JSON", METRICS),
+    Mutant("report/run_folder.py", "for name in (METRICS, EVALUATIONS, TRACE)",
+           "for name in (EVALUATIONS, TRACE)", "metrics of a run that was replaced stay", METRICS),
+    Mutant("experiment/run/run_log.py", "return is_end or is_notable or", "return is_end or",
+           "an outlier is not printed", LOG),
+    Mutant("experiment/run/pace.py", "self._tokens += record.real_tokens",
+           "self._tokens = record.real_tokens", "tokens of one iteration count as all", LOG),
 )  # fmt: skip

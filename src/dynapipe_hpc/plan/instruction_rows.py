@@ -49,6 +49,7 @@ _OF_GRADIENTS = [
     _FIELDS[kind][0]
     for kind in (Backward, BackwardInput, BackwardWeight, ReduceGradients, StepOptimizer)
 ]
+_PASSES = [_FIELDS[kind][0] for kind in (Forward, Backward, BackwardInput, BackwardWeight)]
 _N_FIELDS = np.array([len(kind.__match_args__) for kind in _KINDS])
 _MAKERS: tuple[tuple[Callable[..., Instruction], int], ...] = tuple(
     (kind, len(kind.__match_args__)) for kind in _KINDS
@@ -102,6 +103,11 @@ class InstructionRows(Sequence[Instruction]):
         """Whether there are forward passes, but nothing that computes or uses gradients."""
         kinds = self.table[:, 0]
         return _FORWARD in kinds and not np.isin(kinds, _OF_GRADIENTS).any()
+
+    @property
+    def are_passes(self) -> npt.NDArray[np.bool_]:
+        """Whether each instruction is a forward or backward pass, shape (n_instructions,)."""
+        return np.isin(self.table[:, 0], _PASSES)
 
     def pack(self) -> bytes:
         """The rows as bytes, little endian."""

@@ -17,6 +17,8 @@ from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.evaluations_file import EvaluationsFile
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.iterations_file import IterationsFile
+from dynapipe_hpc.report.metrics import Metrics
+from dynapipe_hpc.report.metrics_file import MetricsFile
 from dynapipe_hpc.report.mixture_file import MIXTURE
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
@@ -25,17 +27,18 @@ from dynapipe_hpc.report.work_shares import PassShares
 Fact = str | int | float
 ITERATIONS = "iterations.csv"
 EVALUATIONS = "evaluations.jsonl"
+METRICS = "metrics.jsonl"
 TRACE = "trace.json"
 LOCK = ".lock"
 """Name of the lock that a run holds while it writes; not part of the results."""
-_WRITTEN = ("config.toml", "machine.json", MIXTURE, ITERATIONS, EVALUATIONS, TRACE)
+_WRITTEN = ("config.toml", "machine.json", MIXTURE, ITERATIONS, METRICS, EVALUATIONS, TRACE)
 
 
 class RunFolder:
     """A run on disk; docs/formats.md describes the files.
 
-    Most files are replaced atomically; iterations.csv, evaluations.jsonl and trace.json grow by
-    complete lines. So a run that dies leaves all of them readable.
+    Most files are replaced atomically; iterations.csv, metrics.jsonl, evaluations.jsonl and
+    trace.json grow by complete lines. So a run that dies leaves all of them readable.
 
     Attributes:
         path: The folder.
@@ -48,6 +51,7 @@ class RunFolder:
         self.config = config
         self.machine = machine
         self._iterations = IterationsFile(path / ITERATIONS)
+        self._metrics = MetricsFile(path / METRICS)
         self._evaluations = EvaluationsFile(path / EVALUATIONS)
         self._trace = TraceFile(path / TRACE)
 
@@ -70,7 +74,7 @@ class RunFolder:
         """
         _remove_unfinished(path)
         _prepare(path, n_repeatable)
-        for name in (EVALUATIONS, TRACE):
+        for name in (METRICS, EVALUATIONS, TRACE):
             (path / name).unlink(missing_ok=True)
         folder = cls(path, config_toml, machine)
         # First, because it marks a run that failed early, whose folder may be used again.
@@ -89,6 +93,7 @@ class RunFolder:
         _remove_unfinished(path)
         folder = cls(path, config_toml, machine)
         folder._iterations.cut(n_done)
+        folder._metrics.cut(n_done)
         folder._evaluations.cut(n_done)
         folder._trace.cut(n_done)
         folder._write_facts()
@@ -148,6 +153,7 @@ class RunFolder:
         """
         folder = cls(path, "", {})
         deque(folder._iterations.records(), maxlen=0)
+        deque(folder._metrics.lines(), maxlen=0)
         deque(folder._evaluations.records(), maxlen=0)
         deque(folder._trace.timelines(), maxlen=0)
 
@@ -163,6 +169,14 @@ class RunFolder:
             RunError: The file system refuses, as when the disk is full.
         """
         self._iterations.add(record)
+
+    def add_metrics(self, metrics: Metrics) -> None:
+        """Appends an iteration to metrics.jsonl.
+
+        Raises:
+            RunError: The file system refuses, as when the disk is full.
+        """
+        self._metrics.add(metrics)
 
     def add_evaluation(self, record: EvaluationRecord) -> None:
         """Appends an evaluation to evaluations.jsonl.

@@ -1,7 +1,9 @@
 """What the first rank prints and writes about a run."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.run.record import Execution
 from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.report.run_folder import RunFolder
 
 PLACEMENT = Placement((4,))
@@ -66,7 +69,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
 def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         for iteration in range(5):
-            log.add(record(iteration), executions(iteration), SAMPLES)
+            log.add(record(iteration), executions(iteration), SAMPLES, 0.25)
         log.close()
     run = RunFolder.open(tmp_path / "run")
     assert [timeline.iteration for timeline in run.timelines()] == list(range(5))
@@ -78,8 +81,45 @@ def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written_ends_the_run_at_the_next(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         (tmp_path / "run" / "plans").write_text("in the way")
-        log.add(record(0), executions(0), SAMPLES)
+        log.add(record(0), executions(0), SAMPLES, 0.25)
         with pytest.raises(RunError, match="plans"):
-            log.add(record(1), executions(1), SAMPLES)
+            log.add(record(1), executions(1), SAMPLES, 0.25)
         with pytest.raises(RunError, match="plans"):
             log.close()
+
+
+def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
+    with log_of(tmp_path / "run") as log:
+        for iteration in range(3):
+            log.add(record(iteration), (), SAMPLES, 0.25)
+        log.close()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [each["tokens"] for each in found] == [1000, 2000, 3000]
+    assert [each["bubble_share"] for each in found] == [0.25] * 3
+    assert found[0]["seconds_left"] == pytest.approx(9 * 0.5, abs=0.1)
+    assert datetime.fromisoformat(found[0]["time"]).utcoffset() is not None
+    resumed = RunLog(trained_for(10), PLACEMENT, tmp_path / "run", 1, 2, RunLock(tmp_path / "run"))
+    resumed.close()
+    pace = resumed._pace.metrics(record(2), 0.5)
+    assert pace.tokens == 3000
+
+
+def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
+    """What is printed of ten iterations, of which iteration 4 has an outlier."""
+    config = trained_for(10).model_copy(update={"report": ReportConfig(**report)})
+    lock = RunLock(folder, "")
+    lock.acquire()
+    log = RunLog(config, PLACEMENT, folder, 1, 0, lock)
+    for iteration in range(10):
+        log.add(record(iteration, outlier_sample=7 if iteration == 4 else -1), (), SAMPLES, 0.25)
+    log.close()
+    lock.release()
+    out = capsys.readouterr().out.splitlines()
+    return [line.partition(":")[0] for line in out if line.startswith("iteration")]
+
+
+def test_every_iteration_is_printed_or_every_nth(tmp_path: Path, capsys: Output) -> None:
+    assert len(printed(tmp_path / "a", capsys)) == 10
+    some = printed(tmp_path / "b", capsys, log_every=4)
+    assert some == [f"iteration {k}" for k in (0, 3, 4, 7, 9)]

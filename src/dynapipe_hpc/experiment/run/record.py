@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Self
 
+import numpy as np
+
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.job.job import Job
@@ -61,6 +63,8 @@ class RankReport:
             planned it.
         outlier_tokens: Number of its tokens, or 0.
         outlier_ms: Time that it adds, or 0.
+        passes_ms: Time in which the rank executed passes; the mean over ranks when combined.
+        last_pass_ms: End of its last pass, from the start of the iteration.
     """
 
     iteration: int
@@ -78,6 +82,8 @@ class RankReport:
     outlier_sample: int
     outlier_tokens: int
     outlier_ms: float
+    passes_ms: float
+    last_pass_ms: float
 
     @classmethod
     def of(cls, execution: Execution, *, first_shard: bool) -> Self:
@@ -88,6 +94,8 @@ class RankReport:
             first_shard: Whether the rank is the first tensor-parallel shard of its stage.
         """
         plan, trace, outlier = execution.plan, execution.trace, execution.outlier
+        are_passes = plan.instructions.are_passes
+        starts_ms, ends_ms = np.array(trace.start_ms), np.array(trace.end_ms)
         own = plan.microbatches if plan.stage == 0 and first_shard else ()
         return cls(
             iteration=trace.iteration,
@@ -105,7 +113,14 @@ class RankReport:
             outlier_sample=outlier.sample_id if outlier else -1,
             outlier_tokens=outlier.tokens if outlier else 0,
             outlier_ms=outlier.added_ms if outlier else 0.0,
+            passes_ms=float((ends_ms - starts_ms)[are_passes].sum()),
+            last_pass_ms=float(ends_ms[are_passes].max(initial=0.0)),
         )
+
+    @property
+    def bubble_share(self) -> float:
+        """Share of the time until the last pass in which the average rank executes none."""
+        return 1 - self.passes_ms / self.last_pass_ms if self.last_pass_ms else math.nan
 
     def combined(self, job: Job) -> tuple[Self, int]:
         """Combines the reports of all ranks, which call this together.
@@ -117,10 +132,16 @@ class RankReport:
             The report, in which numbers that all ranks know alike are this rank's; and the signal
             that asked any of the ranks to stop, or 0.
         """
-        loss, microbatches, padded_tokens, planning_ms = job.sums(
-            (self.loss, self.n_microbatches, self.padded_tokens, self.planning_ms)
+        loss, microbatches, padded_tokens, planning_ms, passes_ms = job.sums(
+            (
+                self.loss,
+                self.n_microbatches,
+                self.padded_tokens,
+                self.planning_ms,
+                self.passes_ms,
+            )
         )
-        predicted, measured, waited_ms, behind, sample, tokens, outlier_ms, asked = job.largest(
+        largest = job.largest(
             (
                 self.predicted_peak_bytes,
                 self.measured_peak_bytes,
@@ -129,9 +150,12 @@ class RankReport:
                 self.outlier_sample,
                 self.outlier_tokens,
                 self.outlier_ms,
+                self.last_pass_ms,
                 job.stop.asked,
             )
         )
+        predicted, measured, waited_ms, behind, sample, tokens, *rest = largest
+        outlier_ms, last_pass_ms, asked = rest
         of_all = replace(
             self,
             loss=loss,
@@ -145,6 +169,8 @@ class RankReport:
             outlier_sample=int(sample),
             outlier_tokens=int(tokens),
             outlier_ms=outlier_ms,
+            passes_ms=passes_ms / job.size,
+            last_pass_ms=last_pass_ms,
         )
         return of_all, int(asked)
 
@@ -161,31 +187,13 @@ def record_of(report: RankReport, samples: Sequence[Sample], measured_ms: float)
         samples: Global batch.
         measured_ms: Measured time of the iteration, update included.
     """
+    numbers = asdict(report)
+    del numbers["passes_ms"], numbers["last_pass_ms"]
     return IterationRecord(
-        **asdict(report),
+        **numbers,
         n_samples=len(samples),
         real_tokens=sum(sample.tokens for sample in samples),
         measured_ms=measured_ms,
-    )
-
-
-def line_of(record: IterationRecord) -> str:
-    """One line for the log."""
-    tokens_per_s = 1e3 * record.real_tokens / record.measured_ms
-    is_finite = math.isfinite(record.gradient_norm)
-    skipped = "" if is_finite else ", update skipped: a gradient is not finite"
-    outlier = (
-        f", sample {record.outlier_sample} ({record.outlier_tokens:,} tokens) adds "
-        f"{record.outlier_ms:,.0f} ms"
-        if record.has_outlier
-        else ""
-    )
-    return (
-        f"iteration {record.iteration}: loss {record.loss:.4f}, "
-        f"{tokens_per_s:,.0f} real tokens/s, "
-        f"padding efficiency {100 * record.real_tokens / record.padded_tokens:.1f} %, "
-        f"predicted {record.predicted_ms:,.0f} ms, measured {record.measured_ms:,.0f} ms, "
-        f"{record.plans_ahead} plans ahead{outlier}{skipped}"
     )
 
 

@@ -1,5 +1,6 @@
 """The log of a run, which the first rank writes and prints."""
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -11,12 +12,14 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
 from dynapipe_hpc.experiment.rank.devices import gpu_name
-from dynapipe_hpc.experiment.run.record import Execution, line_of, line_of_evaluation
+from dynapipe_hpc.experiment.run.pace import Pace
+from dynapipe_hpc.experiment.run.record import Execution, line_of_evaluation
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.metrics import Metrics
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.work_shares import PassWork
 from dynapipe_hpc.training.learning_rate import describe_change
@@ -54,9 +57,16 @@ class RunLog:
             self._folder = RunFolder.resume(*facts, n_done)
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
+        tokens = sum(record.real_tokens for record in self._folder.records())
+        self._pace = Pace(config.training.n_iterations, tokens)
+        self._n_done, self._log_every = n_done, config.report.log_every
 
     def add(
-        self, record: IterationRecord, traced: Sequence[Execution], samples: Sequence[Sample]
+        self,
+        record: IterationRecord,
+        traced: Sequence[Execution],
+        samples: Sequence[Sample],
+        bubble_share: float,
     ) -> None:
         """Adds an iteration.
 
@@ -64,6 +74,7 @@ class RunLog:
             record: Record of the iteration.
             traced: Executions of the first shard's ranks if they are to be written, or none.
             samples: Global batch.
+            bubble_share: Share of the time until the last pass in which ranks execute none.
 
         Raises:
             RunError: The file system refuses, now or when the trace before this one was written;
@@ -71,11 +82,21 @@ class RunLog:
         """
         self._lock.check()
         self._folder.add(record)
-        # The line is written in one piece, as the checkpoint writer prints at the same time.
-        print(f"{line_of(record)}\n", end="", flush=True)
+        metrics = self._pace.metrics(record, bubble_share)
+        self._folder.add_metrics(metrics)
+        if self._is_printed(metrics):
+            # The text is written in one piece, as the checkpoint writer prints at the same time.
+            print(f"{metrics.text()}\n", end="", flush=True)
         if traced:
             self._tracing.result()
             self._tracing = self._tracer.submit(self._trace, traced, samples)
+
+    def _is_printed(self, metrics: Metrics) -> bool:
+        """Whether the iteration is one of every `log_every`, the first or last, or notable."""
+        record = metrics.record
+        is_end = record.iteration in (self._n_done, metrics.n_iterations - 1)
+        is_notable = record.has_outlier or not math.isfinite(record.gradient_norm)
+        return is_end or is_notable or (record.iteration + 1) % self._log_every == 0
 
     def add_evaluation(self, record: EvaluationRecord, *, is_best: bool) -> None:
         """Adds an evaluation.

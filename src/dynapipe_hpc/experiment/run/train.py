@@ -113,7 +113,8 @@ def train(
         is_traced = iteration < rank.config.report.trace_iterations
         traced = rank.job.gather(execution) if is_traced else []
         if log is not None:
-            log.add(record_of(report, samples, measured_ms), traced[::n_shards], samples)
+            record = record_of(report, samples, measured_ms)
+            log.add(record, traced[::n_shards], samples, report.bubble_share)
         n_done += 1
         is_best = evaluations is not None and evaluations.after_iteration(n_done)
         checkpoints.after_iteration(n_done, is_best=is_best)
