@@ -236,6 +236,9 @@ VALUES: dict[str, str] = {
     "store.timeout_s=inf": "finite",
     "report.trace_iterations=-1": "greater than or equal to 0",
     "report.trace_iterations=1.5": "integer",
+    "report.log_every=0": "greater than or equal to 1",
+    "report.wandb=''": "at least 1 character",
+    "report.wandb_mode=never": "'offline'",
 }
 
 

@@ -9,6 +9,7 @@ COMPARISON = ("tests/report/test_comparison.py",)
 OUTLIER = ("tests/planner/schedule/test_outlier.py",)
 METRICS = ("tests/report/test_metrics.py",)
 LOG = ("tests/experiment/run/test_run_log.py",)
+TRACKERS = ("tests/experiment/run/test_trackers.py",)
 RECORD = ("tests/experiment/run/test_record.py",)
 
 REPORTS = (
@@ -77,4 +78,10 @@ REPORTS = (
            "an outlier is not printed", LOG),
     Mutant("experiment/run/pace.py", "self._tokens += record.real_tokens",
            "self._tokens = record.real_tokens", "tokens of one iteration count as all", LOG),
+    Mutant("experiment/run/track/trackers.py", "if math.isfinite(number)", "if True",
+           "trackers get numbers that are none", TRACKERS),
+    Mutant("experiment/run/track/trackers.py", "self._trackers.remove(tracker)", "pass",
+           "a tracker that failed is asked again and again", TRACKERS),
+    Mutant("experiment/run/track/trackers.py", "self._waiting.put_nowait(", "self._waiting.put(",
+           "training waits for a tracker", TRACKERS),
 )  # fmt: skip

@@ -4,6 +4,7 @@ None of them needs torch or MPI, so errors are reported before either takes seco
 """
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
@@ -102,6 +103,17 @@ def _weights(files: ExperimentFiles, _: int) -> str:
     return f"those of {origin}"
 
 
+def _trackers(files: ExperimentFiles, _: int) -> str:
+    report = files.config.report
+    for name in (asked := [name for name in ("wandb", "mlflow") if getattr(report, name)]):
+        if find_spec(name) is None:
+            raise InputError(
+                f"report.{name} needs the package {name}, which is not installed; pip install "
+                f"'dynapipe-hpc[{name}]', or leave report.{name} out"
+            )
+    return ", ".join(asked) or "none to send numbers to"
+
+
 Check = Callable[[ExperimentFiles, int], str]
 """Check of an experiment and the ranks of the job: returns a fact, or raises `InputError`."""
 
@@ -112,6 +124,7 @@ RUN_CHECKS: Mapping[str, Check] = {
     "evaluation": _evaluation,
     "costs": _costs,
     "weights": _weights,
+    "trackers": _trackers,
 }
 """Checks that a run makes at its start, by subject."""
 

@@ -1,5 +1,7 @@
 """The [report] table: what a run records about itself."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
@@ -13,7 +15,18 @@ class ReportConfig(ConfigTable):
             first on; 0 writes none.
         log_every: Number of iterations per line that is printed. The first and the last iteration
             of a start are printed anyway, and those that ask for attention.
+        tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
+            installed.
+        wandb: Project of Weights & Biases that gets the curves; None for none.
+        wandb_mode: "offline" keeps them in the run folder for `wandb sync`, "online" sends them
+            while the run executes.
+        mlflow: Experiment of MLflow that gets the curves, on the server `MLFLOW_TRACKING_URI` or
+            else in the run folder; None for none.
     """
 
     trace_iterations: int = Field(default=20, ge=0, le=10**7)
     log_every: int = Field(default=1, ge=1, le=10**7)
+    tensorboard: bool = True
+    wandb: str | None = Field(default=None, min_length=1, max_length=128)
+    wandb_mode: Literal["offline", "online"] = "offline"
+    mlflow: str | None = Field(default=None, min_length=1, max_length=128)

@@ -16,6 +16,7 @@ from dynapipe_hpc.experiment.run.pace import Pace
 from dynapipe_hpc.experiment.run.record import Execution, line_of_evaluation
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.run_lock import RunLock
+from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationRecord
@@ -58,6 +59,7 @@ class RunLog:
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
         tokens = sum(record.real_tokens for record in self._folder.records())
+        self._trackers = open_trackers(output, config.report, self._folder.config, n_done)
         self._pace = Pace(config.training.n_iterations, tokens)
         self._n_done, self._log_every = n_done, config.report.log_every
 
@@ -84,6 +86,7 @@ class RunLog:
         self._folder.add(record)
         metrics = self._pace.metrics(record, bubble_share)
         self._folder.add_metrics(metrics)
+        self._trackers.add(record.iteration + 1, metrics.numbers())
         if self._is_printed(metrics):
             # The text is written in one piece, as the checkpoint writer prints at the same time.
             print(f"{metrics.text()}\n", end="", flush=True)
@@ -106,6 +109,8 @@ class RunLog:
         """
         self._lock.check()
         self._folder.add_evaluation(record)
+        numbers = {"evaluation/loss": record.loss, "evaluation/perplexity": record.perplexity}
+        self._trackers.add(record.n_done, numbers)
         print(
             f"{line_of_evaluation(record)}{', the lowest so far' * is_best}\n", end="", flush=True
         )
@@ -122,6 +127,7 @@ class RunLog:
         """
         self._tracing.result()
         self._tracer.shutdown()
+        self._trackers.close()
         self._folder.close()
 
 

@@ -1,0 +1,1 @@
+"""Trackers: programs of others that draw curves of runs."""
