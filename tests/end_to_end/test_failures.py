@@ -10,6 +10,7 @@ import pytest
 from tests.jobs.job_files import ONE_REPLICA
 from tests.jobs.real_job import RUN, Ended, real_job
 
+from dynapipe_hpc.experiment.run.explain_run import explain_run
 from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -39,6 +40,7 @@ def test_a_killed_rank_is_told_of_by_another(folder: Path, tmp_path: Path, rank:
     told += rf"iteration \d+, ({INSTRUCTION}|{BETWEEN}) \(its process was \d+\)"
     assert re.search(told, only_message(ended))
     assert len(list(RunFolder.open(tmp_path / "run").records())) >= 4
+    assert f"rank {rank} on" in explain_run(tmp_path / "run")
 
 
 def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) -> None:
@@ -53,7 +55,10 @@ def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) 
     assert f"no progress here for 3 s (executor.timeout_s); rank {rank} on" in message
     assert "(process stopped)" in message
     table = ended.err.partition("\nranks  ")[2].splitlines()[1:5]
-    assert any(line.split()[:3:2] == ["3", "stopped"] for line in table)
+    (stopped,) = [line for line in table if line.split()[:3:2] == ["3", "stopped"]]
+    explained = explain_run(tmp_path / "run")
+    assert stopped in explained
+    assert "next: a process was suspended" in explained
     assert not any(line.startswith("no answer") for line in table)
 
 

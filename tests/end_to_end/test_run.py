@@ -43,6 +43,12 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert {event["ph"] for event in events} >= {"M", "X"}
     assert "layers_per_stage" in (tmp_path / "run" / "config.toml").read_text()
     assert (tmp_path / "run" / "plans" / "0003.txt").read_text().count("rank ") == 4
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    shares = [json.loads(line)["bubble_share"] for line in metrics]
+    assert len(shares) == 4
+    assert all(0 < share < 1 for share in shares)
+    ended = json.loads((tmp_path / "run" / "ended.json").read_text())
+    assert (ended["how"], ended["exit_code"]) == ("completed", 0)
     checkpoint = tmp_path / "run" / "checkpoints" / "000004"
     assert (checkpoint / "checkpoint.json").exists()
     tokens = json.loads((checkpoint / "huggingface" / "generation_config.json").read_text())

@@ -66,7 +66,7 @@ def test_a_line_of_a_large_run_fits_into_100_columns() -> None:
 
 
 def test_what_asks_for_attention_has_a_line_of_its_own() -> None:
-    outlier = {"outlier_sample": 2, "outlier_tokens": 1600, "outlier_ms": 180.0}
+    outlier: dict[str, Any] = {"outlier_sample": 2, "outlier_tokens": 1600, "outlier_ms": 180.0}
     _, second, third = metrics(gradient_norm=math.inf, **outlier).text().splitlines()
     assert second == "  sample 2 (1,600 tokens) adds 180 ms"
     assert third == "  update skipped: a gradient is not finite"

@@ -6,11 +6,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from signal import Signals
-from threading import Lock
+from threading import Lock, Thread
 from typing import NoReturn
 
-from dynapipe_hpc.data.errors import RunError, escaped
+from dynapipe_hpc.data.errors import InputError, RunError, escaped
+from dynapipe_hpc.job.how_ended import HowEnded, Recorder, record_nothing
 from dynapipe_hpc.job.say import say
 from dynapipe_hpc.job.word import Word
 from dynapipe_hpc.job.world import MPI
@@ -19,6 +21,7 @@ INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 _LONGEST_WAIT_S = 10.0
 _PAUSE_S = 0.02
 _UNTIL_READ_S = 0.2
+_UNTIL_RECORDED_S = 1.0
 _UNTIL_SAID_S = 2.0
 
 
@@ -29,12 +32,16 @@ class Ending:
     which ranks swap atomically, decides who may print the message. If the first rank does not
     answer, a word on another host decides. If that does not answer either, one message too many is
     better than none.
+
+    Attributes:
+        recorder: Writes down how the job ends, besides the message.
     """
 
     def __init__(self) -> None:
         """Decides among the threads of this process only, until `open` is called."""
         self._words: list[Word] = []
         self._lock = Lock()
+        self.recorder: Recorder = record_nothing
 
     def open(self) -> None:
         """Decides among all ranks from now on; called by all ranks together."""
@@ -55,7 +62,7 @@ class Ending:
         trace = [] if isinstance(error, RunError) else traceback.format_exception(error)
         who = f"rank {MPI.COMM_WORLD.Get_rank()} on {MPI.Get_processor_name()}"
         sys.stderr.write(escaped("".join(trace)))
-        _say_last(f"{who} ends the job: {error}")
+        self._say_last(f"{who} ends the job: {error}", HowEnded.FAILED, 1)
         _abort(1)
 
     def interrupt(self, number: Signals) -> NoReturn:
@@ -63,13 +70,33 @@ class Ending:
         # Before `open` there is no word to decide with, and all ranks would print the message.
         is_first = MPI.COMM_WORLD.Get_rank() == 0
         if self.claim() if self._words else is_first:
-            _say_last(f"ended by {number.name}")
+            self._say_last(f"ended by {number.name}", HowEnded.INTERRUPTED, INTERRUPTED)
         else:
             # The rank that says it ends the job. Ended from here first, it might not be heard.
             time.sleep(_UNTIL_SAID_S)
         if MPI.COMM_WORLD.Get_size() > 1:
             _abort(INTERRUPTED)
         os._exit(INTERRUPTED)
+
+    def record(self, how: HowEnded, exit_code: int, message: str) -> None:
+        """Records how the job ends; a disk that fails or hangs does not keep it from ending."""
+        self._start_to_record(how, exit_code, message).join(_UNTIL_RECORDED_S)
+
+    def _say_last(self, message: str, how: HowEnded, exit_code: int) -> None:
+        say(message)
+        recording = self._start_to_record(how, exit_code, message)
+        # A launcher that is told to end the job may discard output that it has not read yet.
+        time.sleep(_UNTIL_READ_S)
+        recording.join(_UNTIL_RECORDED_S)
+
+    def _start_to_record(self, how: HowEnded, exit_code: int, message: str) -> Thread:
+        def record() -> None:
+            with suppress(InputError, RunError, OSError):
+                self.recorder(how, exit_code, message)
+
+        recording = Thread(target=record, name="record of the end", daemon=True)
+        recording.start()
+        return recording
 
     def wait_unless_first(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Returns on the first rank that calls it; on others waits for the end of the job.
@@ -100,12 +127,6 @@ def _first_ranks_of_two_hosts(world: MPI.Intracomm) -> list[int]:
     on_host.Free()
     first = world.allreduce(world.Get_size() if is_with_first else world.Get_rank(), MPI.MIN)
     return [0, first] if first < world.Get_size() else [0]
-
-
-def _say_last(message: str) -> None:
-    say(message)
-    # A launcher that is told to end the job may discard output that it has not read yet.
-    time.sleep(_UNTIL_READ_S)
 
 
 def _abort(exit_code: int) -> NoReturn:

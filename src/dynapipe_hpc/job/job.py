@@ -10,6 +10,7 @@ import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.job.ending import Ending
+from dynapipe_hpc.job.how_ended import HowEnded
 from dynapipe_hpc.job.say import say
 from dynapipe_hpc.job.stop_requests import StopRequests
 from dynapipe_hpc.job.world import MPI
@@ -122,11 +123,15 @@ class Job:
             met = error
         answer = None if met is None else (str(met), 1 if isinstance(met, RunError) else 2)
         answers = [a for a in self.comm.allgather(answer) if a is not None]
-        if answers and self.is_first:
-            for message in dict.fromkeys(message for message, _ in answers):
+        if not answers:
+            return
+        exit_code = max(code for _, code in answers)
+        if self.is_first:
+            messages = list(dict.fromkeys(message for message, _ in answers))
+            for message in messages:
                 say(message)
-        if answers:
-            raise SystemExit(max(code for _, code in answers))
+            self.ending.record(HowEnded.FAILED, exit_code, "\n".join(messages))
+        raise SystemExit(exit_code)
 
 
 @contextmanager

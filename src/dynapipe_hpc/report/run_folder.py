@@ -29,9 +29,10 @@ ITERATIONS = "iterations.csv"
 EVALUATIONS = "evaluations.jsonl"
 METRICS = "metrics.jsonl"
 TRACE = "trace.json"
+ENDED = "ended.json"
 LOCK = ".lock"
 """Name of the lock that a run holds while it writes; not part of the results."""
-_WRITTEN = ("config.toml", "machine.json", MIXTURE, ITERATIONS, METRICS, EVALUATIONS, TRACE)
+_WRITTEN = ("config.toml", "machine.json", MIXTURE, ITERATIONS, METRICS, EVALUATIONS, TRACE, ENDED)
 
 
 class RunFolder:
@@ -74,7 +75,7 @@ class RunFolder:
         """
         _remove_unfinished(path)
         _prepare(path, n_repeatable)
-        for name in (METRICS, EVALUATIONS, TRACE):
+        for name in (METRICS, EVALUATIONS, TRACE, ENDED):
             (path / name).unlink(missing_ok=True)
         folder = cls(path, config_toml, machine)
         # First, because it marks a run that failed early, whose folder may be used again.
@@ -96,6 +97,8 @@ class RunFolder:
         folder._metrics.cut(n_done)
         folder._evaluations.cut(n_done)
         folder._trace.cut(n_done)
+        with writing(path / ENDED):
+            (path / ENDED).unlink(missing_ok=True)
         folder._write_facts()
         return folder
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
+from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.executor.clock import HostClock
@@ -16,6 +17,7 @@ from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
+from dynapipe_hpc.experiment.run.end_record import recorder_of
 from dynapipe_hpc.experiment.run.evaluations import Evaluations
 from dynapipe_hpc.experiment.run.evaluator import Evaluator
 from dynapipe_hpc.experiment.run.locked import locked
@@ -30,7 +32,8 @@ from dynapipe_hpc.experiment.run.warm_start import warm_start
 from dynapipe_hpc.experiment.watch.device_progress import DeviceProgress
 from dynapipe_hpc.experiment.watch.position import Position
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
-from dynapipe_hpc.job.end_stopped import end_stopped
+from dynapipe_hpc.job.end_stopped import STOPPED, end_stopped
+from dynapipe_hpc.job.how_ended import HowEnded
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import warn
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -102,6 +105,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         )
         if job.is_first:
             write_mixture(output, experiment.mixture)
+    job.ending.recorder = recorder_of(output)
     told = describe_data(experiment, config.training.n_iterations)
     for line in told if job.is_first else ():
         print(escaped(line), flush=True)
@@ -134,7 +138,21 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
             evaluations = _evaluations(experiment, rank, history, log)
             asked = train(rank, checkpoints, log, n_done, evaluations)
         worker.channels.close()
+    if job.is_first:
+        _record_end(job, asked, history)
     return asked
+
+
+def _record_end(job: Job, asked: int, history: LossHistory | None) -> None:
+    """Records an end without an error, after the signal `asked`, or 0."""
+    if asked:
+        stopped_by = f"stopped by {Signals(asked).name}"
+        job.ending.record(HowEnded.STOPPED, STOPPED, stopped_by)
+        return
+    told = "all iterations are done"
+    if history and history.is_over:
+        told = f"training has ended early: {history.describe()}"
+    job.ending.record(HowEnded.COMPLETED, 0, told)
 
 
 @contextmanager

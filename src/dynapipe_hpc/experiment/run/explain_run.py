@@ -1,0 +1,130 @@
+"""Explanation of a run folder: what ended the run, how far it came, and what to try next."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.run.end_record import EndRecord
+from dynapipe_hpc.experiment.run.run_lock import writer_of
+from dynapipe_hpc.experiment.run.signs_of_life import PATIENCE_S
+from dynapipe_hpc.job.how_ended import HowEnded
+from dynapipe_hpc.report.amounts import duration
+from dynapipe_hpc.report.iterations_file import IterationsFile
+from dynapipe_hpc.report.metrics_file import MetricsFile
+from dynapipe_hpc.report.run_folder import ITERATIONS, LOCK, METRICS
+
+_AGAIN = "start the same command again: it resumes from the newest checkpoint, if there is one"
+_HINTS = (
+    (
+        r"process stopped",
+        "a process was suspended: kill -CONT it, or find out what stops processes on its host",
+    ),
+    (
+        r"no progress here",
+        "see what the rank that the message names was doing; if that may take so long, raise the "
+        "limit in parentheses",
+    ),
+    (
+        r"was killed, or crashed",
+        "look for the kernel's out-of-memory killer (dmesg) and in the scheduler's log of that "
+        "host; if memory ran out, lower cluster.device_memory_bytes",
+    ),
+    (r"(?i)out of memory|cannot allocate", "lower cluster.device_memory_bytes"),
+    (
+        r"No space left|quota",
+        "free space on that file system, or keep fewer checkpoints (checkpoint.keep_last)",
+    ),
+    (r"not finite", "lower training.learning_rate, or raise training.max_skipped_updates"),
+    (r"cannot read sample|checksum", "run dynapipe-hpc inspect FILE.h5 --verify on the dataset"),
+    (r"device_memory_bytes", "raise cluster.device_memory_bytes if the device has more"),
+)
+"""What to try when a message matches, the most telling first."""
+
+
+def explain_run(folder: Path) -> str:
+    """Explains how a run ended, or that it has not, from what it left in its folder.
+
+    Args:
+        folder: A run folder.
+
+    Raises:
+        InputError: It is not one, or a file of it is damaged.
+    """
+    if not (folder / ITERATIONS).exists():
+        raise InputError(f"{folder} is not a run folder: it has no {ITERATIONS}; name one")
+    return "\n".join((*_end(folder), *_progress(folder)))
+
+
+def _end(folder: Path) -> Iterator[str]:
+    ended, holder = EndRecord.read(folder), writer_of(folder)
+    if holder is not None and ended is None:
+        silent_s = _silent_s(folder / LOCK)
+        if holder.is_alive() or silent_s < PATIENCE_S:
+            yield f"still running: {holder}"
+            yield "next: wait, or send SIGUSR1 to a rank to stop it after the current iteration"
+            return
+        yield (
+            f"no sign of life for {duration(silent_s)}: {holder}, which cannot be seen from this "
+            "host"
+        )
+        yield f"next: see there whether it exists; if not, {_AGAIN}"
+        return
+    if ended is None:
+        yield (
+            "killed: the run is gone, and no rank said why. All ranks were killed at once (a time "
+            "limit, kill -9, a host that failed), or the launcher ended them first"
+        )
+        yield f"next: look into the launcher's and the scheduler's output, then {_AGAIN}"
+        return
+    yield f"{ended.how}: {ended.time} on {ended.host}, exit code {ended.exit_code}"
+    yield f"  {ended.message}"
+    yield f"next: {_advice(ended)}"
+
+
+def _silent_s(lock: Path) -> float:
+    """Time since the holder of a lock touched it, by the clocks of its host and this one."""
+    touched_s = [path.stat().st_mtime for path in lock.glob("*.json")]
+    return max(0.0, time.time() - max(touched_s, default=0.0))
+
+
+def _advice(ended: EndRecord) -> str:
+    match ended.how:
+        case HowEnded.COMPLETED:
+            return "dynapipe-hpc report shows the run; to continue, raise training.iterations"
+        case HowEnded.STOPPED | HowEnded.INTERRUPTED:
+            return _AGAIN
+        case HowEnded.FAILED:
+            hints = (hint for pattern, hint in _HINTS if re.search(pattern, ended.message))
+            hint = next(hints, "correct what the message names")
+            return f"{hint}; then {_AGAIN}"
+
+
+def _progress(folder: Path) -> Iterator[str]:
+    line = ""
+    for _, line in MetricsFile(folder / METRICS).lines():  # noqa: B007
+        pass
+    if line:
+        yield _last_of(json.loads(line))
+    else:
+        n_done = IterationsFile(folder / ITERATIONS).n_lines()
+        yield f"last iteration: {n_done - 1}" if n_done else "last iteration: none was completed"
+    found = (folder / "checkpoints").glob("*")
+    done = [int(path.name) for path in found if re.fullmatch(r"\d{6,}", path.name)]
+    yield (
+        f"newest checkpoint: after {max(done)} iterations"
+        if done
+        else "newest checkpoint: none; the run starts again from the beginning"
+    )
+
+
+def _last_of(metrics: dict[str, Any]) -> str:
+    loss = metrics.get("loss")
+    told = "not finite" if loss is None else f"{loss:.4f}"
+    return (
+        f"last iteration: {metrics['iteration']} of {metrics.get('iterations')}, ended "
+        f"{metrics.get('time')}, loss {told}"
+    )

@@ -1,0 +1,166 @@
+"""What is said of a run by what it left behind."""
+
+import json
+import os
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.examples.example_runs import record
+from tests.report.test_metrics import metrics
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.run.end_record import EndRecord, recorder_of
+from dynapipe_hpc.experiment.run.explain_run import explain_run
+from dynapipe_hpc.experiment.run.run_lock import RunLock
+from dynapipe_hpc.job.ending import Ending
+from dynapipe_hpc.job.how_ended import HowEnded
+from dynapipe_hpc.report.run_folder import RunFolder
+
+HANG = (
+    "rank 1 on n1 ends the job: no progress here for 600 s (executor.timeout_s); rank 3 on n2 "
+    "(process stopped) has for 600 s been at iteration 4\n"
+    "ranks  hosts  process\n"
+    "3      n2     stopped"
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with five iterations and two checkpoints."""
+    folder = RunFolder.create(tmp_path / "run", "", {})
+    for k in range(5):
+        folder.add(record(k))
+        folder.add_metrics(metrics(k))
+    for name in ("000002", "000004", ".000006.partial"):
+        (tmp_path / "run" / "checkpoints" / name).mkdir(parents=True)
+    return tmp_path / "run"
+
+
+def ended(run: Path, how: HowEnded, exit_code: int, message: str) -> list[str]:
+    """The explanation after an end that was recorded."""
+    ending = Ending()
+    ending.recorder = recorder_of(run)
+    ending.record(how, exit_code, message)
+    return explain_run(run).splitlines()
+
+
+def test_a_completed_run_says_how_to_continue(run: Path) -> None:
+    lines = ended(run, HowEnded.COMPLETED, 0, "all iterations are done")
+    assert re.fullmatch(r"completed: \d{4}-\S+[+-]\d\d:\d\d on \S+, exit code 0", lines[0])
+    assert lines[1:] == [
+        "  all iterations are done",
+        "next: dynapipe-hpc report shows the run; to continue, raise training.iterations",
+        "last iteration: 4 of 40, ended 2026-05-04T03:02:01.000+02:00, loss 4.0000",
+        "newest checkpoint: after 4 iterations",
+    ]
+
+
+def test_the_signal_that_stopped_a_run_is_named(run: Path) -> None:
+    lines = ended(run, HowEnded.STOPPED, 75, "stopped by SIGUSR1")
+    assert lines[0].startswith("stopped: ")
+    assert lines[0].endswith("exit code 75")
+    assert lines[1] == "  stopped by SIGUSR1"
+    assert lines[2].startswith("next: start the same command again: it resumes")
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        (HANG, "next: a process was suspended: kill -CONT it"),
+        (HANG.replace("process stopped", "process runs"), "next: see what the rank"),
+        ("rank 0 on n1 was killed, or crashed, at iteration 3", "next: look for the kernel's"),
+        ("x.csv: cannot be written: No space left on device", "next: free space"),
+        ("the gradient is not finite", "next: lower training.learning_rate"),
+        ("something else", "next: correct what the message names; then start the same"),
+    ],
+)
+def test_a_failure_has_its_message_and_what_to_try(run: Path, message: str, advice: str) -> None:
+    text = "\n".join(ended(run, HowEnded.FAILED, 1, message))
+    assert f"\n  {message}\n{advice}" in text
+
+
+def test_a_run_that_is_gone_without_a_word_was_killed(run: Path) -> None:
+    lines = explain_run(run).splitlines()
+    assert lines[0].startswith("killed: the run is gone, and no rank said why")
+
+
+def test_a_run_that_holds_its_lock_is_still_running(run: Path) -> None:
+    lock = RunLock(run, "Slurm job 7")
+    lock.acquire()
+    lines = explain_run(run).splitlines()
+    lock.release()
+    assert lines[0].startswith(f"still running: process {os.getpid()} on ")
+    assert "Slurm job 7" in lines[0]
+
+
+def lock_of_another_host(run: Path, silent_s: float) -> None:
+    process = {"boot": "that of n9", "names": "pid:[1]", "pid": 12, "started": "34"}
+    facts = {"host": "n9", "job": "", "since": "2026-01-02 03:04:05 UTC", "process": process}
+    path = run / ".lock" / "0.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(facts))
+    touched_s = time.time() - silent_s
+    os.utime(path, (touched_s, touched_s))
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "told"),
+    [(3, "still running: process 12 on n9"), (300, "no sign of life for 5m00: process 12 on n9")],
+)
+def test_a_run_on_another_host_lives_if_it_gives_signs(
+    run: Path, silent_s: float, told: str
+) -> None:
+    lock_of_another_host(run, silent_s)
+    assert explain_run(run).startswith(told)
+
+
+def test_a_run_without_checkpoints_starts_again(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, "", {})
+    assert explain_run(tmp_path).splitlines()[-2:] == [
+        "last iteration: none was completed",
+        "newest checkpoint: none; the run starts again from the beginning",
+    ]
+
+
+def test_a_resumed_run_has_not_ended(run: Path) -> None:
+    ended(run, HowEnded.STOPPED, 75, "stopped by SIGTERM")
+    RunFolder.resume(run, "", {}, 4)
+    assert EndRecord.read(run) is None
+
+
+def test_a_disk_that_fails_does_not_keep_a_job_from_ending(tmp_path: Path) -> None:
+    ending = Ending()
+    ending.recorder = recorder_of(tmp_path / "gone")
+    ending.record(HowEnded.FAILED, 1, "the disk is gone")
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_disk_that_hangs_does_not_keep_a_job_from_ending() -> None:
+    hanging = threading.Event()
+    ending = Ending()
+    ending.recorder = lambda *_: (hanging.wait(4), None)[1]
+    started_s = time.monotonic()
+    ending.record(HowEnded.FAILED, 1, "the disk hangs")
+    assert time.monotonic() - started_s < 3
+    hanging.set()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"how": "well"}'])
+def test_a_damaged_record_is_named(run: Path, text: str) -> None:
+    (run / "ended.json").write_text(text)
+    with pytest.raises(InputError, match=r"ended.json: not the record of an end .*remove the file"):
+        explain_run(run)
+
+
+def test_the_verb_prints_no_control_characters(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended(run, HowEnded.FAILED, 1, "\x1b[2J: cannot be read")
+    assert main(["explain", str(run)]) == 0
+    assert "  \\x1b[2J: cannot be read\n" in capsys.readouterr().out
+    assert main(["explain", str(run.parent)]) == 2
+    assert "is not a run folder" in capsys.readouterr().err
