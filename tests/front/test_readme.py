@@ -7,6 +7,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from dynapipe_hpc.report.plan_svg import plan_svg
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DEVELOPMENT = {"benchmarks", "dev", "docs", "reference"}
@@ -36,7 +38,7 @@ def test_the_picture_is_of_the_plan_that_is_made_today() -> None:
     spec.loader.exec_module(module)
     plans = module.example()
     committed = (PICTURES / "plan.svg").read_text(encoding="utf-8")
-    assert module.drawing(plans) == committed, "run docs/pictures/draw_plan.py"
+    assert plan_svg(plans) == committed, "run docs/pictures/draw_plan.py"
     microbatches = plans[0].microbatches
     n_samples = sum(len(m.sample_ids) for m in microbatches)
     caption = f"{n_samples} samples of 10 to 2,048 tokens, in {len(microbatches)} micro-batches"

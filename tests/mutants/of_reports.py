@@ -10,6 +10,8 @@ OUTLIER = ("tests/planner/schedule/test_outlier.py",)
 METRICS = ("tests/report/test_metrics.py",)
 LOG = ("tests/experiment/run/test_run_log.py",)
 TRACKERS = ("tests/experiment/run/test_trackers.py",)
+ENDS = ("tests/experiment/run/test_explain_run.py",)
+DRAWINGS = ("tests/report/test_plan_drawings.py",)
 RECORD = ("tests/experiment/run/test_record.py",)
 
 REPORTS = (
@@ -72,8 +74,8 @@ REPORTS = (
            "a resumed run repeats an iteration", METRICS),
     Mutant("report/metrics.py", "number if math.isfinite(number) else None", "number",
            "metrics that are no JSON", METRICS),
-    Mutant("report/run_folder.py", "for name in (METRICS, EVALUATIONS, TRACE)",
-           "for name in (EVALUATIONS, TRACE)", "metrics of a run that was replaced stay", METRICS),
+    Mutant("report/run_folder.py", "for name in (METRICS, EVALUATIONS, TRACE, ENDED)",
+           "for name in (EVALUATIONS, TRACE, ENDED)", "metrics of a replaced run stay", METRICS),
     Mutant("experiment/run/run_log.py", "return is_end or is_notable or", "return is_end or",
            "an outlier is not printed", LOG),
     Mutant("experiment/run/pace.py", "self._tokens += record.real_tokens",
@@ -84,4 +86,20 @@ REPORTS = (
            "a tracker that failed is asked again and again", TRACKERS),
     Mutant("experiment/run/track/trackers.py", "self._waiting.put_nowait(", "self._waiting.put(",
            "training waits for a tracker", TRACKERS),
+    # drawings of plans
+    Mutant("report/plan_strip.py", "(k + 0.5) * column_ms", "k * column_ms",
+           "letters show the beginning of their time", DRAWINGS),
+    Mutant("report/plan_svg.py", "math.floor(math.log10(until_ms / 2))", "0",
+           "a short plan has no axis", DRAWINGS),
+    Mutant("experiment/explain/what_sets_the_time.py", "longest = max(ids", "longest = min(ids",
+           "the shortest sample sets the time", DRAWINGS),
+    # ends
+    Mutant("report/run_folder.py", "(path / ENDED).unlink(missing_ok=True)", "pass",
+           "a resumed run has already ended", ENDS),
+    Mutant("job/ending.py", "with suppress(InputError, RunError, OSError):", "if True:",
+           "a disk that fails is the second message", ENDS),
+    Mutant("job/ending.py", ".join(_UNTIL_RECORDED_S)\n\n    def _say", ".join()\n\n    def _say",
+           "a disk that hangs keeps a job from ending", ENDS),
+    Mutant("experiment/run/explain_run.py", "if holder.is_alive() or silent_s < PATIENCE_S:",
+           "if True:", "a run of a host that failed still executes", ENDS),
 )  # fmt: skip

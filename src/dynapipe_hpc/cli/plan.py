@@ -19,7 +19,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         ),
         epilog=examples(
             "dynapipe-hpc plan configs/tiny_cpu.toml --iteration 3 --explain",
-            "dynapipe-hpc plan configs/tiny_cpu.toml --profile costs.h5",
+            "dynapipe-hpc plan configs/tiny_cpu.toml --show --svg plan.svg",
             "dynapipe-hpc plan configs/tiny_cpu.toml --lengths lengths.json --json plans.json",
         ),
     )
@@ -29,6 +29,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     parser.add_argument(
         "--explain", action="store_true", help="list the alternatives and why this plan was chosen"
+    )
+    parser.add_argument(
+        "--show", action="store_true", help="draw the timeline, and say what its time goes into"
+    )
+    parser.add_argument(
+        "--svg", metavar="FILE.svg", type=Path, help="also write a drawing of the plan"
     )
     parser.add_argument(
         "--profile",
@@ -62,7 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
         experiment = open_experiment(files)
         if config.training.iterations is None:
             print(escaped(f"iterations: {files.describe_iterations()}"))
-        print(escaped(show_plan(experiment, arguments.iteration, arguments.explain)))
+        iteration, explain = arguments.iteration, arguments.explain
+        shown = show_plan(
+            experiment, iteration, explain, timeline=arguments.show, svg=arguments.svg
+        )
+        print(escaped(shown))
         return 0
     for line in plan_lengths(files, arguments.lengths, arguments.json):
         print(escaped(line))
@@ -74,5 +84,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(f"--iteration {arguments.iteration}: iterations count from 0")
     if (arguments.lengths is None) != (arguments.json is None):
         raise InputError("--lengths and --json belong together; give both or neither")
-    if arguments.lengths is not None and (arguments.explain or arguments.iteration):
-        raise InputError("--explain and --iteration do not go with --lengths; leave one out")
+    of_one = (arguments.explain, arguments.iteration, arguments.show, arguments.svg)
+    if arguments.lengths is not None and any(of_one):
+        raise InputError(
+            "--explain, --iteration, --show and --svg do not go with --lengths; leave one out"
+        )

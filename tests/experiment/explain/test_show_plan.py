@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,3 +111,16 @@ def test_an_explanation_says_whether_halves_of_backward_passes_were_measured(
     ):
         shown = show_plan(open_experiment(ExperimentFiles(each)), 0, explain)
         assert (line in shown) == is_said
+
+
+def test_a_plan_is_drawn_in_letters_and_as_a_file(tmp_path: Path) -> None:
+    experiment = open_experiment(ExperimentFiles(on_samples(tmp_path)))
+    plain = show_plan(experiment, 0)
+    shown = show_plan(experiment, 0, timeline=True, svg=tmp_path / "plan.svg")
+    assert shown.startswith(f"{plain}\ntimeline, ")
+    drawn = shown.removeprefix(plain)
+    assert re.search(r"\nrank 0 \|0+[0-9a-j.]+\|\nrank 1 \|\.+0[0-9a-j.]+\|\n", drawn)
+    assert "\nbusiest: rank " in drawn
+    n_microbatches = int(re.findall(r"micro-batches: (\d+),", plain)[0])
+    svg = (tmp_path / "plan.svg").read_text(encoding="utf-8")
+    assert svg.count("<rect") == 1 + 2 * 2 * n_microbatches

@@ -1,11 +1,13 @@
 """A plan as text, shown before anything runs."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.replacing import check_replaceable
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.describe_data import describe_data
@@ -16,25 +18,41 @@ from dynapipe_hpc.experiment.explain.explain_plan import (
     explain_outlier,
     explain_split,
 )
+from dynapipe_hpc.experiment.explain.what_sets_the_time import what_sets_the_time
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.report.plan_strip import plan_strip
+from dynapipe_hpc.report.plan_svg import plan_svg
+from dynapipe_hpc.report.run_folder import write_atomically
 
 
-def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> str:
+def show_plan(
+    experiment: Experiment,
+    iteration: int,
+    explain: bool = False,
+    *,
+    timeline: bool = False,
+    svg: Path | None = None,
+) -> str:
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
     Args:
         experiment: The experiment.
         iteration: Number of the iteration, from 0.
         explain: Whether to list the candidates that the plan was chosen from.
+        timeline: Whether to draw the plan in letters, and to say what its time goes into.
+        svg: File for a drawing; None for none.
 
     Raises:
-        InputError: A file cannot be used, or a sample cannot run.
+        InputError: A file cannot be used or written, or a sample cannot run.
+        RunError: The file system refuses.
     """
     config, planner = experiment.config, experiment.planner
+    if svg is not None:
+        check_replaceable(svg)
     warning = check_costs(experiment.costs, configured(config))
     n_iterations = config.training.n_iterations
     if iteration >= n_iterations:
@@ -46,6 +64,8 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
     choice = planner.choose(samples)
     plans = planner.write(iteration, choice)
     bound_ms = planner.lower_bound_ms(choice, samples)
+    if svg is not None:
+        write_atomically(svg, plan_svg(plans))
     return "\n".join(
         [
             f"costs {planner.cost.description}",
@@ -58,8 +78,14 @@ def show_plan(experiment: Experiment, iteration: int, explain: bool = False) -> 
             *_microbatches(plans),
             *_ranks(plans, choice, config.cluster),
             grid(plans),
+            *(_drawn(plans, samples) if timeline else ()),
         ]
     )
+
+
+def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
+    yield from plan_strip(plans)
+    yield from what_sets_the_time(plans, samples)
 
 
 def _explanation(

@@ -1,0 +1,46 @@
+"""What the time of an iteration goes into: its busiest rank, and its longest micro-batches."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.report.planned_passes import planned_passes
+
+N_SHOWN = 3
+
+
+def what_sets_the_time(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
+    """The busiest rank, and the micro-batches that take most, with the sample that is longest.
+
+    Args:
+        plans: Plans of all ranks for one iteration.
+        samples: Global batch.
+    """
+    until_ms = plans[0].prediction.iteration_ms
+    busy_ms = defaultdict[int, float](float)
+    taken_ms = defaultdict[tuple[int, int], float](float)
+    for plan in plans:
+        for each in planned_passes(plan):
+            busy_ms[plan.rank] += each.end_ms - each.start_ms
+            key = plan.replica, each.step.microbatch
+            taken_ms[key] += each.end_ms - each.start_ms
+    rank = max(busy_ms, key=busy_ms.__getitem__)
+    most_ms = busy_ms[rank]
+    yield (
+        f"busiest: rank {rank}, {most_ms:,.1f} of {until_ms:,.1f} ms "
+        f"({100 * most_ms / until_ms:.0f} %); no order of these passes ends sooner"
+    )
+    length_of = {sample.sample_id: sample.tokens for sample in samples}
+    of_replica = {plan.replica: plan.microbatches for plan in plans if plan.stage == 0}
+    total_ms = sum(taken_ms.values())
+    yield "longest micro-batches: time of all passes | share | samples | the longest of them"
+    for key in sorted(taken_ms, key=taken_ms.__getitem__, reverse=True)[:N_SHOWN]:
+        (replica, index), its_ms = key, taken_ms[key]
+        ids = of_replica[replica][index].sample_ids
+        longest = max(ids, key=lambda sample_id: length_of[sample_id])
+        yield (
+            f"  replica {replica}, micro-batch {index}: {its_ms:,.1f} ms | "
+            f"{100 * its_ms / total_ms:.1f} % | {len(ids)} | sample {longest} "
+            f"({length_of[longest]:,} tokens)"
+        )

@@ -1,0 +1,76 @@
+"""Drawing of the plans of an iteration: an SVG file of its own."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.plan.instruction import BackwardWeight, Forward
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.report.planned_passes import AnyPass, planned_passes
+
+WIDTH, LEFT, LANE, GAP = 1000, 60, 44, 6
+LEAST_LABEL = 52
+STYLE = "text{font:11px sans-serif;fill:#1b1f24}.axis{fill:#59636e}"
+
+
+def plan_svg(plans: Sequence[RankPlan]) -> str:
+    """An SVG with a lane per rank; forward passes are light, backward passes dark.
+
+    Args:
+        plans: Plans of all ranks for one iteration, by rank; at least one.
+    """
+    until_ms = plans[0].prediction.iteration_ms
+    per_ms = (WIDTH - LEFT) / until_ms
+    bottom = len(plans) * (LANE + GAP)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 24}">',
+        f"<style>{STYLE}</style>",
+        f'<rect width="{WIDTH}" height="{bottom + 24}" fill="#fff"/>',
+        *(line for plan in plans for line in _lane(plan, _name(plan, plans), per_ms)),
+        *_axis(until_ms, per_ms, bottom),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _name(plan: RankPlan, plans: Sequence[RankPlan]) -> str:
+    return f"rank {plan.rank}" if plans[-1].replica else f"stage {plan.stage}"
+
+
+def _lane(plan: RankPlan, name: str, per_ms: float) -> Iterator[str]:
+    top = plan.rank * (LANE + GAP)
+    yield f'<text x="0" y="{top + LANE / 2 + 4:g}">{name}</text>'
+    for each in planned_passes(plan):
+        x, width = LEFT + each.start_ms * per_ms, (each.end_ms - each.start_ms) * per_ms
+        colour = f"hsl({each.step.microbatch * 47 % 360},60%,{_lightness(each.step)}%)"
+        yield (
+            f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{LANE}" '
+            f'fill="{colour}" stroke="#fff"/>'
+        )
+        if width >= LEAST_LABEL:
+            yield (
+                f'<text x="{x + width / 2:.1f}" y="{top + LANE / 2 + 4:g}" '
+                f'text-anchor="middle">{_shape(each.microbatch)}</text>'
+            )
+
+
+def _lightness(step: AnyPass) -> int:
+    if isinstance(step, Forward):
+        return 82
+    return 48 if isinstance(step, BackwardWeight) else 62
+
+
+def _shape(microbatch: MicroBatch) -> str:
+    if microbatch.layout is Layout.PACKED:
+        return f"{microbatch.row_tokens}"
+    return f"{microbatch.n_rows} × {microbatch.row_tokens}"
+
+
+def _axis(until_ms: float, per_ms: float, bottom: int) -> Iterator[str]:
+    step_ms = 10.0 ** math.floor(math.log10(until_ms / 2))
+    for i in range(int(until_ms / step_ms) + 1):
+        label = f"{i * step_ms:g}" if i else "0 ms"
+        yield (
+            f'<text class="axis" x="{LEFT + i * step_ms * per_ms:.1f}" y="{bottom + 16}" '
+            f'text-anchor="middle">{label}</text>'
+        )
