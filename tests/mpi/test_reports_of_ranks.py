@@ -41,6 +41,8 @@ def test_the_reports_of_all_ranks_are_known_to_all() -> None:
     planned: dict[str, Any] = {}
     if LAST:
         planned = {"outlier_sample": 0, "outlier_tokens": 1600, "outlier_ms": 180.5}
+    if RANK == 0:
+        planned |= {"trace_first": 40, "trace_last": 49}
     of_all, asked = replace(OWN, **planned).combined(Job(WORLD))
     assert asked == 0
     assert of_all == replace(
@@ -58,6 +60,8 @@ def test_the_reports_of_all_ranks_are_known_to_all() -> None:
         outlier_ms=180.5,
         passes_ms=sum(20.0 + rank for rank in range(N_RANKS)) / N_RANKS,
         last_pass_ms=39.0 + N_RANKS,
+        trace_first=40,
+        trace_last=49,
     )
 
 

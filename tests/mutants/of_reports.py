@@ -12,6 +12,7 @@ LOG = ("tests/experiment/run/test_run_log.py",)
 TRACKERS = ("tests/experiment/run/test_trackers.py",)
 ENDS = ("tests/experiment/run/test_explain_run.py",)
 DRAWINGS = ("tests/report/test_plan_drawings.py",)
+REQUEST = ("tests/experiment/run/test_trace_request.py",)
 RECORD = ("tests/experiment/run/test_record.py",)
 
 REPORTS = (
@@ -86,6 +87,10 @@ REPORTS = (
            "a tracker that failed is asked again and again", TRACKERS),
     Mutant("experiment/run/track/trackers.py", "self._waiting.put_nowait(", "self._waiting.put(",
            "training waits for a tracker", TRACKERS),
+    Mutant("experiment/run/trace_request.py", "return max(first, iteration), last",
+           "return first, last", "iterations that are over are traced", REQUEST),
+    Mutant("experiment/run/trace_request.py", "self._path.unlink()", "pass",
+           "a request is taken again and again", REQUEST),
     # drawings of plans
     Mutant("report/plan_strip.py", "(k + 0.5) * column_ms", "k * column_ms",
            "letters show the beginning of their time", DRAWINGS),

@@ -14,7 +14,7 @@ from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
-from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.iteration_record import COLUMNS, IterationRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ class RankReport:
         outlier_ms: Time that it adds, or 0.
         passes_ms: Time in which the rank executed passes; the mean over ranks when combined.
         last_pass_ms: End of its last pass, from the start of the iteration.
+        trace_first: First iteration that a new request wants traced; -1 without one.
+        trace_last: Last such iteration; -1 without a request.
     """
 
     iteration: int
@@ -84,6 +86,8 @@ class RankReport:
     outlier_ms: float
     passes_ms: float
     last_pass_ms: float
+    trace_first: int = -1
+    trace_last: int = -1
 
     @classmethod
     def of(cls, execution: Execution, *, first_shard: bool) -> Self:
@@ -151,11 +155,13 @@ class RankReport:
                 self.outlier_tokens,
                 self.outlier_ms,
                 self.last_pass_ms,
+                self.trace_first,
+                self.trace_last,
                 job.stop.asked,
             )
         )
         predicted, measured, waited_ms, behind, sample, tokens, *rest = largest
-        outlier_ms, last_pass_ms, asked = rest
+        outlier_ms, last_pass_ms, trace_first, trace_last, asked = rest
         of_all = replace(
             self,
             loss=loss,
@@ -171,6 +177,8 @@ class RankReport:
             outlier_ms=outlier_ms,
             passes_ms=passes_ms / job.size,
             last_pass_ms=last_pass_ms,
+            trace_first=int(trace_first),
+            trace_last=int(trace_last),
         )
         return of_all, int(asked)
 
@@ -188,9 +196,8 @@ def record_of(report: RankReport, samples: Sequence[Sample], measured_ms: float)
         measured_ms: Measured time of the iteration, update included.
     """
     numbers = asdict(report)
-    del numbers["passes_ms"], numbers["last_pass_ms"]
     return IterationRecord(
-        **numbers,
+        **{name: numbers[name] for name in COLUMNS if name in numbers},
         n_samples=len(samples),
         real_tokens=sum(sample.tokens for sample in samples),
         measured_ms=measured_ms,

@@ -16,6 +16,7 @@ from dynapipe_hpc.experiment.run.pace import Pace
 from dynapipe_hpc.experiment.run.record import Execution, line_of_evaluation
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.run_lock import RunLock
+from dynapipe_hpc.experiment.run.trace_request import TraceRequest
 from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
@@ -30,6 +31,9 @@ class RunLog:
     """The run folder of the current run.
 
     A thread writes plans and traces, which takes longer than ranks should wait between iterations.
+
+    Attributes:
+        trace_request: Requests to trace iterations.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class RunLog:
     ) -> None:
         """Creates a run folder, or continues one in which `n_done` iterations are done."""
         self._lock = lock
+        self.trace_request = TraceRequest(output)
         self._work = PassWork(config.model.architecture, placement)
         self._tracer = ThreadPoolExecutor(1, "traces")
         self._tracing: Future[None] = Future()

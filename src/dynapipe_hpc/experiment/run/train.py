@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.progress import Progress
@@ -91,7 +91,7 @@ def train(
     """
     checkpoint_time = CheckpointTime(rank.config.checkpoint)
     n_shards, n_iterations = rank.config.cluster.n_shards, rank.config.training.n_iterations
-    n_before, asked = n_done, 0
+    n_before, asked, wanted = n_done, 0, range(0)
     if evaluations is not None:  # one that an earlier run could not finish, or the first
         if evaluations.after_iteration(n_done):
             checkpoints.keep_as_best(n_done)
@@ -107,10 +107,15 @@ def train(
             with rank.job.agreeing():
                 raise
         own = RankReport.of(execution, first_shard=rank.job.rank % n_shards == 0)
+        if log is not None:
+            first, last = log.trace_request.take(iteration)
+            own = replace(own, trace_first=first, trace_last=last)
         # Ranks may receive the signal at different times, or only one of them: all stop together.
         report, asked = own.combined(rank.job)
         measured_ms = 1e3 * (time.perf_counter() - started_s)
-        is_traced = iteration < rank.config.report.trace_iterations
+        if report.trace_last >= 0:
+            wanted = range(report.trace_first, report.trace_last + 1)
+        is_traced = iteration < rank.config.report.trace_iterations or iteration in wanted
         traced = rank.job.gather(execution) if is_traced else []
         if log is not None:
             record = record_of(report, samples, measured_ms)

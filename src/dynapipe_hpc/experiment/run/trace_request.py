@@ -1,0 +1,67 @@
+"""Requests to trace iterations of a run that executes: a file that somebody puts in its folder."""
+
+import os
+import re
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import read_input
+from dynapipe_hpc.job.say import say, warn
+
+NAME = "trace.request"
+_MOST_BYTES = 64
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?|\+(\d{1,9})")
+NOTHING = (-1, -1)
+
+
+class TraceRequest:
+    """The file of one run folder; it is removed when it has been read.
+
+    It holds the first and the last iteration, `120-130`, one iteration, `120`, or a number of
+    iterations from the current one on, `+10`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Looks into a run folder whenever `take` is called."""
+        self._path = folder / NAME
+        self._is_usable = True
+
+    def take(self, iteration: int) -> tuple[int, int]:
+        """The first and the last iteration that a new request names; `NOTHING` without one.
+
+        A request that cannot be used is said, and does not end the run.
+
+        Args:
+            iteration: The current iteration; earlier ones can no longer be traced.
+        """
+        if not self._is_usable or not os.path.lexists(self._path):
+            return NOTHING
+        try:
+            text = read_input(self._path, _MOST_BYTES).decode(errors="replace").strip()
+            if not text:  # created, but not yet written
+                return NOTHING
+            self._path.unlink()
+        except (InputError, OSError) as error:
+            warn(f"{self._path}: {error}; requests are no longer looked for")
+            self._is_usable = False
+            return NOTHING
+        try:
+            first, last = _parse(text, iteration)
+        except InputError as error:
+            warn(f"{self._path}: {error}")
+            return NOTHING
+        say(f"{NAME}: iterations {first} to {last} are traced")
+        return first, last
+
+
+def _parse(text: str, iteration: int) -> tuple[int, int]:
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise InputError(f"{quoted(text)} is no range; write 120-130, 120 or +10")
+    if found[3]:
+        first, last = iteration, iteration + int(found[3]) - 1
+    else:
+        first, last = int(found[1]), int(found[2] or found[1])
+    if last < max(first, iteration):
+        raise InputError(f"{quoted(text)} has no iteration from {iteration} on; write +10")
+    return max(first, iteration), last
