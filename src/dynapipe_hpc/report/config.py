@@ -14,7 +14,7 @@ class ReportConfig(ConfigTable):
         trace_iterations: Number of iterations whose plans and traces are written, from the
             first on; 0 writes none.
         log_every: Number of iterations per line that is printed. The first and the last iteration
-            of a start are printed anyway, and those that ask for attention.
+            of a start are printed anyway, and those that skip their update.
         tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
             installed.
         wandb: Project of Weights & Biases that gets the curves; None for none.

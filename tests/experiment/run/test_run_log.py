@@ -1,6 +1,7 @@
 """What the first rank prints and writes about a run."""
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -106,13 +107,15 @@ def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
 
 
 def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
-    """What is printed of ten iterations, of which iteration 4 has an outlier."""
+    """What is printed of ten iterations, of which iteration 4 skips its update."""
     config = trained_for(10).model_copy(update={"report": ReportConfig(**report)})
     lock = RunLock(folder, "")
     lock.acquire()
     log = RunLog(config, PLACEMENT, folder, 1, 0, lock)
     for iteration in range(10):
-        log.add(record(iteration, outlier_sample=7 if iteration == 4 else -1), (), SAMPLES, 0.25)
+        log.add(
+            record(iteration, gradient_norm=math.inf if iteration == 4 else 1.0), (), SAMPLES, 0.25
+        )
     log.close()
     lock.release()
     out = capsys.readouterr().out.splitlines()

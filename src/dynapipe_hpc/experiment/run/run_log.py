@@ -100,11 +100,11 @@ class RunLog:
             self._tracing = self._tracer.submit(self._trace, traced, samples)
 
     def _is_printed(self, metrics: Metrics) -> bool:
-        """Whether the iteration is one of every `log_every`, the first or last, or notable."""
+        """Whether it is one of every `log_every`, the first or the last, or skips its update."""
         record = metrics.record
         is_end = record.iteration in (self._n_done, metrics.n_iterations - 1)
-        is_notable = record.has_outlier or not math.isfinite(record.gradient_norm)
-        return is_end or is_notable or (record.iteration + 1) % self._log_every == 0
+        is_skipped = not math.isfinite(record.gradient_norm)
+        return is_end or is_skipped or (record.iteration + 1) % self._log_every == 0
 
     def add_evaluation(self, record: EvaluationRecord, *, is_best: bool) -> None:
         """Adds an evaluation.
