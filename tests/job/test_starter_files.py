@@ -1,7 +1,7 @@
 """Scripts and configurations to start from: complete copies, and nothing overwritten."""
 
 import os
-import tomllib
+import re
 from pathlib import Path
 
 import pytest
@@ -116,7 +116,13 @@ def test_a_full_disk_leaves_no_part_of_a_copy(
 
 
 def test_the_wheel_has_what_is_copied_where_it_is_looked_for() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = project["tool"]["scikit-build"]["wheel"]["packages"]
-    assert packages.pop("dynapipe_hpc") == "src/dynapipe_hpc"
-    assert packages == {f"dynapipe_hpc/share/{each}": each for each in FOLDERS}
+    rules = re.findall(
+        r"install\(DIRECTORY ([^)]*?)\s+DESTINATION dynapipe_hpc/(\S+)",
+        (ROOT / "CMakeLists.txt").read_text(),
+    )
+    found = {
+        source: f"{home}/{Path(source).name}"
+        for sources, home in rules
+        for source in sources.split()
+    }
+    assert found == {each: f"share/{each}" for each in FOLDERS}
