@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dynapipe_hpc.cli.open_ranks import open_ranks
 from dynapipe_hpc.report.run_folder import write_atomically
-from reproduce import ablations, packing, planning_time
+from reproduce import ablations, layer_time, packing, planning_time, variation
 from reproduce.page import claims_text, write_page
 from reproduce.studies import Studies
 
@@ -29,6 +29,8 @@ def main() -> None:
         if not ranks.is_first:
             return
         every = [
+            layer_time.figure(arguments.inputs),
+            variation.figure(),
             *packing.figures(points),
             ablations.microbatching(ablated),
             ablations.schedules(ablated),

@@ -16,18 +16,30 @@ mpl.rcParams["svg.hashsalt"] = "dynapipe-hpc"
 COLORS = ("#888888", "#c0a060", "#d08030", "#7060b0", "#3080c0", "#208050", "#b03050", "#404040")
 
 
+WITH_BARS = {"tokens_per_s", "makespan"}
+"""Columns of medians over seeds, whose range is in "least" and "most"."""
+
+
 def draw_lines(
-    path: Path, panels: Mapping[str, Sequence[Row]], x: str, y: str, x_label: str, y_label: str
+    path: Path,
+    panels: Mapping[str, Sequence[Row]],
+    x: str,
+    y: str,
+    x_label: str,
+    y_label: str,
+    *,
+    is_log: bool = True,
 ) -> None:
     """A panel per model, a line per method; bars from "least" to "most" where `y` has them.
 
     Args:
         path: The file, SVG or PNG.
         panels: Rows of every panel, by its title; each has a method.
-        x: Column of the horizontal axis, which is logarithmic.
+        x: Column of the horizontal axis.
         y: Column of the vertical axis, from 0.
         x_label: Text of the horizontal axis.
         y_label: Text of the vertical axis.
+        is_log: Whether the horizontal axis is logarithmic.
     """
     size = (5 * len(panels), 4.6)
     figure = Figure(size)
@@ -38,15 +50,16 @@ def draw_lines(
             points = [row for row in rows if row["method"] == name]
             values = [float(row[y]) for row in points]
             bars = None
-            if y == "tokens_per_s":
+            if y in WITH_BARS:
                 below = [v - float(r["least"]) for v, r in zip(values, points, strict=True)]
                 above = [float(r["most"]) - v for v, r in zip(values, points, strict=True)]
                 bars = (below, above)
             places = [float(row[x]) for row in points]
             axis.errorbar(places, values, bars, marker="o", capsize=3, color=color, label=name)
-        axis.set(title=title, xlabel=x_label, ylabel=y_label, xscale="log", ylim=(0, None))
-        ticks = sorted({int(row[x]) for row in rows})
-        axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        scale = "log" if is_log else "linear"
+        axis.set(title=title, xlabel=x_label, ylabel=y_label, xscale=scale, ylim=(0, None))
+        ticks = sorted({float(row[x]) for row in rows})
+        axis.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     _finish(figure, axes[0], path)
@@ -83,4 +96,4 @@ def _finish(figure: Figure, axes: Sequence[Axes], path: Path) -> None:
     )
     figure.tight_layout(rect=(0, 0.12, 1, 1))
     facts = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-    figure.savefig(path, dpi=130, metadata=facts)
+    figure.savefig(path, dpi=130, metadata=facts, bbox_inches="tight")  # long legends, too

@@ -12,7 +12,7 @@ class Claim:
     """A claim of the paper, or ours, and what was found.
 
     Attributes:
-        name: C1 to C5 of the paper's artifact appendix, with a letter where it has parts.
+        name: C1 to C5 of the paper's artifact appendix, or a figure of the paper.
         text: What is claimed.
         paper: The paper's number.
         found: Our number.

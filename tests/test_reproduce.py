@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from reproduce import ablations, methods, packing, planning_time
+from reproduce import ablations, layer_time, methods, packing, planning_time, variation
 from reproduce.page import claims_text, write_page
 from reproduce.studies import HERE
 
@@ -131,3 +132,34 @@ def test_every_method_can_be_configured(family: str) -> None:
         found = methods_of(with_tables(config, "test", tables))
         assert [method.name for method in found] == list(packing.COMPARED)
         assert {m.config.model.layers_per_stage for m in found} == {tuple(layers)}
+
+
+def test_a_layer_takes_its_measured_time_shared_by_tokens(tmp_path: Path) -> None:
+    header = "tensor_parallel,recompute,layer,microbatch_size,input_tokens,forward_ms,backward_ms"
+    kept = [f"1,none,encoder,1,{tokens},{ms},{2 * ms}" for tokens, ms in ((256, 1), (512, 4))]
+    others = ["8,none,encoder,1,256,9,9", "1,full,encoder,1,256,9,9", "1,none,decoder,1,256,9,9"]
+    (tmp_path / "profiles").mkdir()
+    for name in layer_time.TABLES.values():
+        (tmp_path / "profiles" / name).write_text("\n".join([header, *kept, *others]))
+    figure = layer_time.figure(tmp_path)
+    of_gpt = [r for r in figure.rows if r["model"] == "GPT 6.7B"]
+    found = [r["us_per_token"] for r in of_gpt if r["method"] == layer_time.BOTH]
+    assert found == pytest.approx([1000 * 3 / 256, 1000 * 12 / 512])
+    assert [claim.found for claim in figure.claims] == 2 * [
+        "2.0x at 512 tokens, of what it takes at 256"
+    ]
+    figure.draw(tmp_path / "layer_time.svg")
+    assert (tmp_path / "layer_time.svg").stat().st_size > 0
+
+
+def test_equal_micro_batches_take_the_time_of_a_filled_pipeline_by_every_schedule() -> None:
+    found = variation.makespans(np.ones(8), n_stages=3)
+    assert found == dict.fromkeys(variation.METHODS, (8 + 3 - 1) * (1 + 2))
+
+
+def test_a_long_micro_batch_stalls_passes_in_a_fixed_order_only() -> None:
+    # On two stages, 1F1B lets the first stage wait for the second's long backward pass.
+    found = variation.makespans(np.array([1.0, 1, 1, 5, 1, 1, 1, 1]), n_stages=2)
+    busy = 12 * 3
+    assert found[variation.IN_ORDER] > found[variation.ADAPTIVE] >= busy + 1
+    assert found[variation.MOVED] <= found[variation.ADAPTIVE]
