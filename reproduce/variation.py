@@ -92,7 +92,7 @@ def _costs(factors: FloatArray, n_stages: int) -> StageCosts:
     )
 
 
-def _makespans(n_stages: int, deviation: float) -> list[Mapping[str, float]]:
+def _makespans(n_stages: int, deviation: float) -> Sequence[Mapping[str, float]]:
     """Makespans of every seed, relative to those of 1F1B without noise."""
     n_microbatches = MICROBATCHES_PER_STAGE * n_stages
     equal = makespans(np.ones(n_microbatches), n_stages)[IN_ORDER]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reproduce import ablations, layer_time, methods, packing, planning_time, variation
 from reproduce.page import claims_text, write_page
-from reproduce.studies import HERE
+from reproduce.studies import HERE, TABLES
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
 from dynapipe_hpc.experiment.study.methods import methods_of
@@ -139,7 +139,7 @@ def test_a_layer_takes_its_measured_time_shared_by_tokens(tmp_path: Path) -> Non
     kept = [f"1,none,encoder,1,{tokens},{ms},{2 * ms}" for tokens, ms in ((256, 1), (512, 4))]
     others = ["8,none,encoder,1,256,9,9", "1,full,encoder,1,256,9,9", "1,none,decoder,1,256,9,9"]
     (tmp_path / "profiles").mkdir()
-    for name in layer_time.TABLES.values():
+    for name in TABLES.values():
         (tmp_path / "profiles" / name).write_text("\n".join([header, *kept, *others]))
     figure = layer_time.figure(tmp_path)
     of_gpt = [r for r in figure.rows if r["model"] == "GPT 6.7B"]
