@@ -16,7 +16,7 @@ class Claim:
         text: What is claimed.
         paper: The paper's number.
         found: Our number.
-        holds: Whether ours bears the claim out; None if it was not tried.
+        holds: Whether ours bears the claim out.
         why: Why not, or what limits the answer.
     """
 
@@ -24,13 +24,13 @@ class Claim:
     text: str
     paper: str
     found: str
-    holds: bool | None
+    holds: bool
     why: str = ""
 
     @property
     def cells(self) -> tuple[str, ...]:
         """A row of a table."""
-        holds = "not tried" if self.holds is None else "yes" if self.holds else "no"
+        holds = "yes" if self.holds else "no"
         return (self.name, self.text, self.paper, self.found, holds, self.why)
 
 

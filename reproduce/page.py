@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dynapipe_hpc.report.planned_iteration import line_of
 from dynapipe_hpc.report.run_folder import write_atomically
+from reproduce import accuracy
 from reproduce.figure import Claim, Figure
 
 STYLE = (
@@ -14,16 +15,6 @@ STYLE = (
     "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}.no{background:#fde8e8}"
 )
 NO = ' class="no"'
-NOT_TRIED = (
-    Claim(
-        "C5",
-        "predicted times and memory are close to those of executed runs",
-        "mean error of memory below 6 %, of times only drawn",
-        "-",
-        holds=None,
-        why="nothing is executed here; `benchmarks/prediction.py` asks this of runs on CPUs",
-    ),
-)
 
 
 def write_page(output: Path, figures: Sequence[Figure]) -> Path:
@@ -62,7 +53,7 @@ def claims_text(figures: Sequence[Figure]) -> str:
 
 
 def _claims(figures: Sequence[Figure]) -> list[Claim]:
-    found = [claim for figure in figures for claim in figure.claims] + list(NOT_TRIED)
+    found = [claim for figure in figures for claim in figure.claims] + list(accuracy.claims())
     return sorted(found, key=lambda claim: claim.name.split()[0])
 
 

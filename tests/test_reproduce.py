@@ -1,12 +1,13 @@
 """Figures of the study say what their simulations found."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from reproduce import ablations, layer_time, methods, packing, planning_time, variation
+from reproduce import ablations, accuracy, layer_time, methods, packing, planning_time, variation
 from reproduce.page import claims_text, write_page
 from reproduce.studies import HERE, TABLES
 
@@ -163,3 +164,15 @@ def test_a_long_micro_batch_stalls_passes_in_a_fixed_order_only() -> None:
     busy = 12 * 3
     assert found[variation.IN_ORDER] > found[variation.ADAPTIVE] >= busy + 1
     assert found[variation.MOVED] <= found[variation.ADAPTIVE]
+
+
+def test_errors_of_predictions_are_those_of_executed_runs(tmp_path: Path) -> None:
+    machine = {"ranks": 2, "processor": "some", "commit": "0123456"}
+    results = {
+        "gpt": {"mean_error": 0.04, "mean_peak_error": 0.0},
+        "t5": {"mean_error": 0.06, "mean_peak_error": 0.01},
+    }
+    path = tmp_path / "prediction.json"
+    path.write_text(json.dumps({"machine": machine, "results": results}))
+    found = [(claim.found, claim.holds) for claim in accuracy.claims(path)]
+    assert found == [("times 4.0 %, memory 0.0 %", True), ("times 6.0 %, memory 1.0 %", False)]

@@ -1,0 +1,35 @@
+"""How close predictions were to runs that were executed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from reproduce.figure import Claim
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "prediction.json"
+MOST = 0.05
+
+
+def claims(results: Path = RESULTS) -> Iterator[Claim]:
+    """What `benchmarks/prediction.py` has found; nothing is executed here.
+
+    Args:
+        results: The JSON file that it writes.
+    """
+    found = json.loads(results.read_text())
+    machine = found["machine"]
+    where = (
+        f"measured on {machine['ranks']} CPU ranks ({machine['processor']}, commit "
+        f"{machine['commit']}) by `benchmarks/prediction.py`, not here; no GPU has been tried"
+    )
+    for family, errors in found["results"].items():
+        time, memory = (float(errors[key]) for key in ("mean_error", "mean_peak_error"))
+        yield Claim(
+            "C5",
+            f"{family.upper()}: predicted times and memory are within {MOST:.0%} of executed runs "
+            "on average",
+            "mean error of memory below 6 %, of times only drawn",
+            f"times {100 * time:.1f} %, memory {100 * memory:.1f} %",
+            max(time, memory) < MOST,
+            where,
+        )
