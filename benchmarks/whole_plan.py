@@ -13,6 +13,8 @@ of recomputation to choose from.
 from pathlib import Path
 from time import process_time
 
+import numpy as np
+
 from a100_inputs import GPT, LENGTHS, Mode, a100_cluster, a100_cost, batches, equal_shares
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
@@ -74,8 +76,9 @@ def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str,
     ordered = order_samples(samples)
     windows = price_windows(ordered, cost, cluster)
     room_bytes = activation_room_bytes(cost, cluster)
-    space = SearchSpace(windows, room_bytes, cluster.link, split_backward=False)
-    constructed = space.construct(cluster.n_replicas, N_KEPT, N_REFINED)
+    alike = np.ones(cluster.n_replicas)
+    space = SearchSpace(windows, room_bytes, cluster.link, split_backward=False, slowness=alike)
+    constructed = space.construct(N_KEPT, N_REFINED)
     starts = [plan.replicas for plan in constructed]
     *_, found = space.improve(starts, CONFIG.effort, CONFIG.seed)
     replicas = space.microbatches(found.replicas)
@@ -89,7 +92,7 @@ def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str,
         "order": median_ms(lambda: order_samples(samples)),
         "table": median_ms(lambda: price_windows(ordered, cost, cluster)),
         "split": median_ms(lambda: split(windows, cluster.n_replicas)),
-        "construct": median_ms(lambda: space.construct(cluster.n_replicas, N_KEPT, N_REFINED)),
+        "construct": median_ms(lambda: space.construct(N_KEPT, N_REFINED)),
         "search": median_ms(lambda: space.improve(starts, CONFIG.effort, CONFIG.seed)),
         "schedule": median_ms(
             lambda: [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]

@@ -14,17 +14,19 @@ namespace {
 
 std::vector<ConstructedPlan> construct_plans(const HeldCosts& windows, const Doubles& limit_bytes,
                                              const Link& link, bool split_backward,
-                                             std::size_t n_replicas, std::size_t n_kept,
+                                             const Doubles& slowness, std::size_t n_kept,
                                              std::size_t n_refined) {
     const auto limits = windows.limits_of(limit_bytes);
+    const auto replicas = windows::slowness_of(slowness);
     const std::size_t n_samples = windows.costs().n_samples();
+    const std::size_t n_replicas = replicas.size();
     if (n_kept < 1 || n_replicas < 1 || n_replicas > n_samples) {
         throw py::value_error("n_kept must be at least 1 and n_replicas 1 to " +
                               std::to_string(n_samples) + ", got " + std::to_string(n_kept) +
                               " and " + std::to_string(n_replicas));
     }
     const py::gil_scoped_release release;  // planner threads run side by side
-    return dynapipe::construct_plans(windows.costs(), limits, link, n_replicas, split_backward,
+    return dynapipe::construct_plans(windows.costs(), limits, link, replicas, split_backward,
                                      n_kept, n_refined);
 }
 
@@ -52,7 +54,7 @@ void bind_construct_plans(py::module_& m) {
         .def_readonly("n_rebalanced", &ConstructedPlan::n_rebalanced);
     m.def("construct_plans", &construct_plans, py::arg("windows"),
           py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
-          py::arg("n_replicas"), py::arg("n_kept"), py::arg("n_refined"),
+          py::arg("slowness").noconvert(), py::arg("n_kept"), py::arg("n_refined"),
           "Builds plans from rules and keeps the best; see dynapipe/search/construct_plans.hpp.");
     m.def("least_makespan_ms", &least_makespan_ms, py::arg("windows"),
           py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),

@@ -13,33 +13,43 @@ namespace {
 
 using Plans = std::vector<std::vector<windows::Windows>>;
 
-std::vector<dynapipe::Assignment> assignments_of(const Plans& plans, const HeldCosts& windows) {
+std::vector<dynapipe::Assignment> assignments_of(const Plans& plans, const HeldCosts& windows,
+                                                 std::size_t n_replicas) {
     std::vector<dynapipe::Assignment> assignments;
     for (const auto& plan : plans) {
         assignments.push_back(windows::assignment_of(plan, windows.costs()));
+        if (plan.size() != n_replicas) {
+            throw py::value_error("a plan has " + std::to_string(plan.size()) +
+                                  " replicas, and slowness " + std::to_string(n_replicas));
+        }
     }
     return assignments;
 }
 
 std::vector<Improvement> improve_plan(const HeldCosts& windows, const Doubles& limit_bytes,
-                                      const Link& link, bool split_backward, const Plans& starts,
+                                      const Link& link, bool split_backward,
+                                      const Doubles& slowness, const Plans& starts,
                                       std::size_t effort, std::uint64_t seed) {
     const auto limits = windows.limits_of(limit_bytes);
+    const auto replicas = windows::slowness_of(slowness);
     if (starts.empty()) {
         throw py::value_error("there must be a start");
     }
-    const auto assignments = assignments_of(starts, windows);
+    const auto assignments = assignments_of(starts, windows, replicas.size());
     const py::gil_scoped_release release;  // planner threads run side by side
     return dynapipe::improve_plan(windows.costs(), assignments, limits, link, split_backward,
-                                  effort, seed);
+                                  replicas, effort, seed);
 }
 
 std::vector<double> makespans_ms(const HeldCosts& windows, const Doubles& limit_bytes,
-                                 const Link& link, bool split_backward, const Plans& plans) {
+                                 const Link& link, bool split_backward, const Doubles& slowness,
+                                 const Plans& plans) {
     const auto limits = windows.limits_of(limit_bytes);
-    const auto assignments = assignments_of(plans, windows);
+    const auto replicas = windows::slowness_of(slowness);
+    const auto assignments = assignments_of(plans, windows, replicas.size());
     const py::gil_scoped_release release;
-    return dynapipe::makespans_ms(windows.costs(), assignments, limits, link, split_backward);
+    return dynapipe::makespans_ms(windows.costs(), assignments, limits, link, split_backward,
+                                  replicas);
 }
 
 }  // namespace
@@ -52,10 +62,11 @@ void bind_improve_plan(py::module_& m) {
         .def_readonly("effort", &Improvement::effort)
         .def_readonly("n_moves", &Improvement::n_moves);
     m.def("improve_plan", &improve_plan, py::arg("windows"), py::arg("limit_bytes").noconvert(),
-          py::arg("link"), py::arg("split_backward"), py::arg("starts"), py::arg("effort"),
-          py::arg("seed"),
+          py::arg("link"), py::arg("split_backward"), py::arg("slowness").noconvert(),
+          py::arg("starts"), py::arg("effort"), py::arg("seed"),
           "Improves plans by a seeded local search; see dynapipe/search/improve_plan.hpp.");
     m.def("makespans_ms", &makespans_ms, py::arg("windows"), py::arg("limit_bytes").noconvert(),
-          py::arg("link"), py::arg("split_backward"), py::arg("plans"),
+          py::arg("link"), py::arg("split_backward"), py::arg("slowness").noconvert(),
+          py::arg("plans"),
           "The makespan of each plan in ms; see dynapipe/search/improve_plan.hpp.");
 }

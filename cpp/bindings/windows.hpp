@@ -93,6 +93,19 @@ class HeldCosts {
     dynapipe::WindowCosts costs_;
 };
 
+/// By what the passes of each replica take longer.
+inline std::span<const double> slowness_of(const Doubles& slowness) {
+    arrays::check_shape(slowness, "slowness", {slowness.size()});
+    const std::span<const double> factors = arrays::entries_of(slowness);
+    for (const double factor : factors) {
+        if (!(factor >= 1.0 && factor <= 1e9)) {  // refuses what is not a number, too
+            throw py::value_error("slowness must hold factors from 1 to 1e9, got " +
+                                  std::to_string(factor));
+        }
+    }
+    return factors;
+}
+
 /// Kernels rely on a start that holds each sample once, in windows that may be used.
 inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
                                           const dynapipe::WindowCosts& windows) {

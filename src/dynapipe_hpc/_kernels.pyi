@@ -100,7 +100,7 @@ def construct_plans(
     limit_bytes: npt.NDArray[np.float64],
     link: Link,
     split_backward: bool,
-    n_replicas: int,
+    slowness: npt.NDArray[np.float64],
     n_kept: int,
     n_refined: int,
 ) -> list[ConstructedPlan]: ...
@@ -116,6 +116,7 @@ def makespans_ms(
     limit_bytes: npt.NDArray[np.float64],
     link: Link,
     split_backward: bool,
+    slowness: npt.NDArray[np.float64],
     plans: Sequence[Sequence[npt.NDArray[np.uint32]]],
 ) -> list[float]: ...
 
@@ -136,6 +137,7 @@ def improve_plan(
     limit_bytes: npt.NDArray[np.float64],
     link: Link,
     split_backward: bool,
+    slowness: npt.NDArray[np.float64],
     starts: Sequence[Sequence[npt.NDArray[np.uint32]]],
     effort: int,
     seed: int,

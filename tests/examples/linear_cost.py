@@ -38,6 +38,10 @@ class LinearCost:
         return "by hand"
 
     @property
+    def slowness(self) -> None:
+        return None
+
+    @property
     def static_bytes(self) -> FloatArray:
         return np.full(len(self.launch_ms), self.model_bytes)
 

@@ -22,6 +22,7 @@ from tests.mutants.of_data import DATA
 from tests.mutants.of_evaluation import EVALUATION
 from tests.mutants.of_huggingface import HUGGINGFACE
 from tests.mutants.of_models import MODELS
+from tests.mutants.of_online import ONLINE
 from tests.mutants.of_plans import PLAN
 from tests.mutants.of_reports import REPORTS
 from tests.mutants.of_starter_files import STARTER_FILES
@@ -30,7 +31,7 @@ from tests.mutants.of_training import TRAINING
 from tests.mutants.run_tests import FORK, run_tests
 
 MUTANTS = (
-    *(*ARCHITECTURES, *MODELS, *DATA, *TRAINING, *EVALUATION),
+    *(*ARCHITECTURES, *MODELS, *DATA, *TRAINING, *EVALUATION, *ONLINE),
     *(*PLAN, *STORE, *BASELINES, *REPORTS, *HUGGINGFACE),
     *(*STARTER_FILES, *CONFIGURATION),
 )

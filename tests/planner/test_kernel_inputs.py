@@ -42,7 +42,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "list_schedule": (_kernels.list_schedule, [COSTS, ROOM, LINK, True]),
     "construct_plans": (
         of_windows(_kernels.construct_plans),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, 1, 2, 1],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), 2, 1],
     ),
     "least_makespan_ms": (
         of_windows(_kernels.least_makespan_ms),
@@ -50,11 +50,11 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     ),
     "makespans_ms": (
         of_windows(_kernels.makespans_ms),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, [[WINDOWS]]],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]]],
     ),
     "improve_plan": (
         of_windows(_kernels.improve_plan),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, [[WINDOWS]], 500, 0],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]], 500, 0],
     ),
     "simulate": (_kernels.simulate, [ORDER, COSTS[:2], ROOM, LINK]),
     "refine_schedule": (_kernels.refine_schedule, [ORDER, COSTS[:2], ROOM, LINK, 20, 0]),

@@ -5,7 +5,7 @@
 namespace dynapipe {
 
 Assignment spread(const Cut& cut, const PricedCutter& cutter, std::vector<double> load_ms,
-                  bool balances_fill) {
+                  std::span<const double> slowness, bool balances_fill) {
     const std::size_t n_replicas = load_ms.size();
     std::vector<Window> ends = cut.ends;
     std::vector<Window> body = cut.body;
@@ -27,7 +27,7 @@ Assignment spread(const Cut& cut, const PricedCutter& cutter, std::vector<double
     for (const Window& window : body) {
         const double window_fill_ms = balances_fill ? cutter.fill_ms(window) : 0.0;
         for (std::size_t r = 0; r < n_replicas; ++r) {
-            then_ms[r] = load_ms[r] + std::max(fill_ms[r], window_fill_ms);
+            then_ms[r] = (load_ms[r] + std::max(fill_ms[r], window_fill_ms)) * slowness[r];
         }
         const auto least = std::min_element(then_ms.begin(), then_ms.end());
         const auto r = static_cast<std::size_t>(least - then_ms.begin());

@@ -21,12 +21,14 @@ using Windows = std::vector<Window>;
 class Builder {
   public:
     Builder(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
-            std::size_t n_replicas, bool split_backward, std::size_t n_kept, std::size_t n_refined)
+            std::span<const double> slowness, bool split_backward, std::size_t n_kept,
+            std::size_t n_refined)
         : windows_(windows),
           cutter_(windows, limit_bytes, link),
           simulator_(windows, limit_bytes, link, split_backward),
-          refiner_(windows, cutter_, simulator_),
-          n_replicas_(n_replicas),
+          refiner_(windows, cutter_, simulator_, slowness),
+          slowness_(slowness),
+          n_replicas_(slowness.size()),
           n_kept_(n_kept),
           n_refined_(n_refined) {}
 
@@ -85,17 +87,18 @@ class Builder {
             const bool is_last = round == plan.n_rebalanced;
             ConstructedPlan tried = plan;
             tried.n_rebalanced = round;
-            tried.replicas = spread(cut, cutter_, extra_ms, plan.balances_fill && round == 0);
+            const bool balances_fill = plan.balances_fill && round == 0;
+            tried.replicas = spread(cut, cutter_, extra_ms, slowness_, balances_fill);
             for (std::size_t r = 0; r < n_replicas_; ++r) {
                 Windows& replica = tried.replicas[r];
                 arrange(replica, cutter_, kEvenRise);
-                const double ms = is_last ? simulator_.best_makespan_ms(replica, worst_kept_ms())
-                                          : simulator_.makespan_ms(replica, kNever);
+                const double ms = is_last ? best_makespan_ms(replica, r)
+                                          : simulator_.makespan_ms(replica, kNever) * slowness_[r];
                 tried.makespan_ms = std::max(tried.makespan_ms, ms);
                 if (is_last && ms == kNever) {
                     return;
                 }
-                extra_ms[r] = ms;
+                extra_ms[r] = ms / slowness_[r];
                 for (const Window& window : replica) {
                     extra_ms[r] -= cutter_.work_ms(window);
                 }
@@ -139,9 +142,8 @@ class Builder {
         for (std::size_t i = 0; i < windows.size(); ++i) {
             plan.replicas[i % n_replicas_].push_back(windows[i]);
         }
-        for (const Windows& replica : plan.replicas) {
-            plan.makespan_ms =
-                std::max(plan.makespan_ms, simulator_.best_makespan_ms(replica, worst_kept_ms()));
+        for (std::size_t r = 0; r < n_replicas_; ++r) {
+            plan.makespan_ms = std::max(plan.makespan_ms, best_makespan_ms(plan.replicas[r], r));
         }
         keep(std::move(plan));
     }
@@ -158,11 +160,17 @@ class Builder {
             }
             plan.replicas[first % n_replicas_].push_back(window);
         }
-        for (Windows& replica : plan.replicas) {
-            arrange(replica, cutter_, kEvenRise);
-            plan.makespan_ms = std::max(plan.makespan_ms, simulator_.makespan_ms(replica, kNever));
+        for (std::size_t r = 0; r < n_replicas_; ++r) {
+            arrange(plan.replicas[r], cutter_, kEvenRise);
+            const double ms = simulator_.makespan_ms(plan.replicas[r], kNever) * slowness_[r];
+            plan.makespan_ms = std::max(plan.makespan_ms, ms);
         }
         keep(std::move(plan));
+    }
+
+    /// Infinite if it is certain to be worse than all plans that are kept.
+    double best_makespan_ms(const Windows& replica, std::size_t r) {
+        return simulator_.best_makespan_ms(replica, worst_kept_ms() / slowness_[r]) * slowness_[r];
     }
 
     [[nodiscard]] double longest_window_ms(const Assignment& replicas) const {
@@ -197,6 +205,7 @@ class Builder {
     PricedCutter cutter_;
     ReplicaSimulator simulator_;
     PlanRefiner refiner_;
+    std::span<const double> slowness_;  ///< per replica
     std::size_t n_replicas_;
     std::size_t n_kept_;
     std::size_t n_refined_;
@@ -207,9 +216,9 @@ class Builder {
 
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
-                                             std::size_t n_replicas, bool split_backward,
+                                             std::span<const double> slowness, bool split_backward,
                                              std::size_t n_kept, std::size_t n_refined) {
-    return Builder(windows, limit_bytes, link, n_replicas, split_backward, n_kept, n_refined).run();
+    return Builder(windows, limit_bytes, link, slowness, split_backward, n_kept, n_refined).run();
 }
 
 }  // namespace dynapipe

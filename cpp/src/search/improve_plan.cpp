@@ -24,8 +24,9 @@ constexpr std::size_t kFirstRound = 6'250;
 class Search {
   public:
     Search(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
-           bool split_backward, std::uint64_t seed)
+           bool split_backward, std::span<const double> slowness, std::uint64_t seed)
         : scheduler_(windows.costs, limit_bytes, link, windows.n_samples(), split_backward),
+          slowness_(slowness.begin(), slowness.end()),
           moves_(windows, seed) {}
 
     std::vector<Improvement> run(std::span<const Assignment> starts, std::size_t effort) {
@@ -61,13 +62,10 @@ class Search {
         std::vector<Replica> replicas;
         for (const std::vector<Window>& windows : start) {
             Replica replica{windows, false};
-            replica.makespan_ms = scheduler_.run(list_of(replica));
-            const double alternating_ms =
-                scheduler_.run(list_of(replica), replica.makespan_ms, true);
-            if (alternating_ms < replica.makespan_ms) {
-                replica.makespan_ms = alternating_ms;
-                replica.alternates = true;
-            }
+            const double ms = scheduler_.run(list_of(replica));
+            const double alternating_ms = scheduler_.run(list_of(replica), ms, true);
+            replica.alternates = alternating_ms < ms;
+            replica.makespan_ms = std::min(ms, alternating_ms) * slowness_[replicas.size()];
             replicas.push_back(std::move(replica));
         }
         recordings_.resize(replicas.size());
@@ -150,8 +148,9 @@ class Search {
         for (const std::size_t r : moves_.changed()) {
             const Replica& replica = moves_.replicas()[r];
             const double give_up_ms = latest_end_ms(moves_.replicas(), limit_ms);
-            const double ms =
-                scheduler_.run(list_of(replica), give_up_ms, replica.alternates, recordings_[r]);
+            const double ms = scheduler_.run(list_of(replica), give_up_ms / slowness_[r],
+                                             replica.alternates, recordings_[r]) *
+                              slowness_[r];
             moves_.makespan_ms(r) = ms;
             if (ms > give_up_ms) {
                 return false;
@@ -161,6 +160,7 @@ class Search {
     }
 
     ListScheduler scheduler_;
+    std::vector<double> slowness_;  ///< per replica
     PlanMoves moves_;
     std::vector<ListRecording> recordings_;  ///< per replica
     std::vector<Replica> best_;
@@ -174,14 +174,15 @@ class Search {
 std::vector<Improvement> improve_plan(const WindowCosts& windows,
                                       std::span<const Assignment> starts,
                                       std::span<const double> limit_bytes, const Link& link,
-                                      bool split_backward, std::size_t effort, std::uint64_t seed) {
-    return Search(windows, limit_bytes, link, split_backward, seed).run(starts, effort);
+                                      bool split_backward, std::span<const double> slowness,
+                                      std::size_t effort, std::uint64_t seed) {
+    return Search(windows, limit_bytes, link, split_backward, slowness, seed).run(starts, effort);
 }
 
 std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
                                  std::span<const double> limit_bytes, const Link& link,
-                                 bool split_backward) {
-    Search search(windows, limit_bytes, link, split_backward, 0);
+                                 bool split_backward, std::span<const double> slowness) {
+    Search search(windows, limit_bytes, link, split_backward, slowness, 0);
     std::vector<double> found_ms;
     for (const Assignment& plan : plans) {
         found_ms.push_back(search.makespan_ms(plan));

@@ -18,13 +18,13 @@ constexpr std::size_t kMostHandedOver = 4;
 }  // namespace
 
 PlanRefiner::PlanRefiner(const WindowCosts& windows, const PricedCutter& cutter,
-                         ReplicaSimulator& simulator)
-    : windows_(windows), cutter_(cutter), simulator_(simulator) {}
+                         ReplicaSimulator& simulator, std::span<const double> slowness)
+    : windows_(windows), cutter_(cutter), simulator_(simulator), slowness_(slowness) {}
 
 double PlanRefiner::refine(Assignment& replicas) {
     std::vector<double> ms;
-    for (std::vector<Window>& replica : replicas) {
-        ms.push_back(refine_replica(replica));
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+        ms.push_back(refine_replica(replicas[r]) * slowness_[r]);
     }
     for (std::size_t n = 0; n < kMostHandedOver && hand_over(replicas, ms); ++n) {
     }
@@ -85,7 +85,8 @@ bool PlanRefiner::hand_over(Assignment& replicas, std::vector<double>& ms) {
     if (slowest == fastest || giver.size() < 3) {
         return false;
     }
-    const double wanted_ms = (ms[slowest] - ms[fastest]) / 2;
+    const double wanted_ms =
+        (ms[slowest] - ms[fastest]) / (slowness_[slowest] + slowness_[fastest]);
     const auto chosen =
         std::min_element(giver.begin(), giver.end(), [&](const Window& a, const Window& b) {
             return std::abs(cutter_.work_ms(a) - wanted_ms) <
@@ -93,8 +94,8 @@ bool PlanRefiner::hand_over(Assignment& replicas, std::vector<double>& ms) {
         });
     taker.insert(taker.begin() + static_cast<std::ptrdiff_t>(taker.size() / 2), *chosen);
     giver.erase(chosen);
-    const double giver_ms = refine_replica(giver);
-    const double taker_ms = refine_replica(taker);
+    const double giver_ms = refine_replica(giver) * slowness_[slowest];
+    const double taker_ms = refine_replica(taker) * slowness_[fastest];
     if (std::max(giver_ms, taker_ms) >= ms[slowest]) {
         return false;
     }

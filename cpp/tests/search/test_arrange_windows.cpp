@@ -1,5 +1,7 @@
 /// Windows are spread evenly over replicas, and rise and fall in each.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -18,6 +20,8 @@ using plan_problem::kStages;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr dynapipe::Link kLink{0.5, 10.0, true};
+constexpr std::array kTwo = {1.0, 1.0};
+constexpr std::array kThree = {1.0, 1.0, 1.0};
 
 double work_ms(const PricedCutter& cutter, const std::vector<Window>& replica) {
     double sum_ms = 0;
@@ -29,8 +33,9 @@ double work_ms(const PricedCutter& cutter, const std::vector<Window>& replica) {
 
 /// No replica could give its shortest window to the least loaded one and both gain.
 void spreading_is_even(const PricedCutter& cutter, const Cut& cut, std::size_t n_replicas) {
+    const std::vector<double> alike(n_replicas, 1.0);
     const Assignment replicas =
-        dynapipe::spread(cut, cutter, std::vector<double>(n_replicas, 0.0), false);
+        dynapipe::spread(cut, cutter, std::vector<double>(n_replicas, 0.0), alike, false);
     CHECK(plan_problem::holds_every_sample_once(replicas));
     double least_ms = kNever;
     double longest_ms = 0;
@@ -47,14 +52,29 @@ void spreading_is_even(const PricedCutter& cutter, const Cut& cut, std::size_t n
 
 /// A replica that already has all the work gets its two ends only.
 void what_a_replica_has_to_do_besides_counts(const PricedCutter& cutter, const Cut& cut) {
-    const Assignment replicas = dynapipe::spread(cut, cutter, {1e9, 0.0}, false);
+    const Assignment replicas = dynapipe::spread(cut, cutter, {1e9, 0.0}, kTwo, false);
     CHECK(replicas[0].size() == 2);
     CHECK(replicas[1].size() == cut.body.size() + 2);
 }
 
+/// Half as fast, a replica has about half as much to do; the last window may go to either.
+void a_slower_replica_has_less_to_do(const PricedCutter& cutter, const Cut& cut) {
+    const Assignment replicas =
+        dynapipe::spread(cut, cutter, {0.0, 0.0}, std::array{1.0, 2.0}, false);
+    CHECK(plan_problem::holds_every_sample_once(replicas));
+    double longest_ms = 0;
+    for (const Window& window : cut.body) {
+        longest_ms = std::max(longest_ms, cutter.work_ms(window));
+    }
+    const double fast_ms = work_ms(cutter, replicas[0]);
+    const double slow_ms = work_ms(cutter, replicas[1]);
+    CHECK(std::abs(fast_ms - 2 * slow_ms) <= 2 * longest_ms);
+    CHECK(slow_ms < fast_ms);
+}
+
 void the_longest_fill_counts_once(const PricedCutter& cutter, const Cut& cut) {
-    const Assignment by_work = dynapipe::spread(cut, cutter, {0.0, 0.0, 0.0}, false);
-    const Assignment by_fill = dynapipe::spread(cut, cutter, {0.0, 0.0, 0.0}, true);
+    const Assignment by_work = dynapipe::spread(cut, cutter, {0.0, 0.0, 0.0}, kThree, false);
+    const Assignment by_fill = dynapipe::spread(cut, cutter, {0.0, 0.0, 0.0}, kThree, true);
     CHECK(plan_problem::holds_every_sample_once(by_fill));
     CHECK(by_fill != by_work);
 }
@@ -91,6 +111,7 @@ int main() {
             spreading_is_even(cutter, cut, n_replicas);
         }
         what_a_replica_has_to_do_besides_counts(cutter, cutter.cut(1.0, kNever, 4));
+        a_slower_replica_has_less_to_do(cutter, cutter.cut(1.0, kNever, 4));
         the_longest_fill_counts_once(cutter, cutter.cut(1.0, kNever, 6));
         for (const double rise : {0.3, 0.5, 0.7}) {
             work_rises_and_falls(cutter, cutter.cut(3.0, kNever, 0), rise);

@@ -17,13 +17,13 @@ using plan_problem::kStages;
 using plan_problem::Problem;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-void check_search(std::uint64_t seed, std::size_t n_replicas, bool split_backward,
+void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool split_backward,
                   double limit_bytes) {
     const Problem problem(seed);
     const std::vector<double> limits(kStages, limit_bytes);
     const dynapipe::Link link{0.5, 10.0, seed % 2 == 0};
-    const auto plans = dynapipe::construct_plans(problem.windows(), limits, link, n_replicas,
-                                                 split_backward, 3, 2);
+    const auto plans =
+        dynapipe::construct_plans(problem.windows(), limits, link, slowness, split_backward, 3, 2);
     std::vector<Assignment> starts;
     for (const auto& plan : plans) {
         CHECK(holds_every_sample_once(plan.replicas));
@@ -31,7 +31,7 @@ void check_search(std::uint64_t seed, std::size_t n_replicas, bool split_backwar
     }
     const auto improve = [&](std::size_t effort) {
         return dynapipe::improve_plan(problem.windows(), starts, limits, link, split_backward,
-                                      effort, seed);
+                                      slowness, effort, seed);
     };
     const auto found = improve(25'000);
     CHECK(holds_every_sample_once(found.back().replicas));
@@ -50,9 +50,11 @@ int main() {
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
         for (const bool split_backward : {false, true}) {
             for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}, kSamples}) {
-                check_search(seed, n_replicas, split_backward, 300.0);
-                check_search(seed, n_replicas, split_backward, kNever);
+                const std::vector<double> alike(n_replicas, 1.0);
+                check_search(seed, alike, split_backward, 300.0);
+                check_search(seed, alike, split_backward, kNever);
             }
+            check_search(seed, {1.0, 1.5}, split_backward, 300.0);
         }
     }
     return check::finish();

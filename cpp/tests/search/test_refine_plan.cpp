@@ -18,17 +18,19 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr dynapipe::Link kLink{0.5, 10.0, true};
 
 /// Returns by how much the makespan has become less, relatively.
-double refined(std::uint64_t seed, bool split_backward, std::size_t n_replicas) {
+double refined(std::uint64_t seed, bool split_backward, const std::vector<double>& slowness) {
+    const std::size_t n_replicas = slowness.size();
     const plan_problem::Problem problem(seed);
     const std::vector<double> limits(kStages, 300.0);
     dynapipe::PricedCutter cutter(problem.windows(), limits, kLink);
     dynapipe::ReplicaSimulator simulator(problem.windows(), limits, kLink, split_backward);
-    dynapipe::PlanRefiner refiner(problem.windows(), cutter, simulator);
+    dynapipe::PlanRefiner refiner(problem.windows(), cutter, simulator, slowness);
     const dynapipe::Cut cut = cutter.cut(0.0, kNever, 2 * n_replicas);
-    Assignment plan = dynapipe::spread(cut, cutter, std::vector<double>(n_replicas, 0.0), false);
+    const std::vector<double> loads(n_replicas, 0.0);
+    Assignment plan = dynapipe::spread(cut, cutter, loads, slowness, false);
     const auto makespan_ms = [&](const Assignment& replicas) {
         return dynapipe::makespans_ms(problem.windows(), std::vector<Assignment>{replicas}, limits,
-                                      kLink, split_backward)
+                                      kLink, split_backward, slowness)
             .front();
     };
     const double before_ms = makespan_ms(plan);
@@ -45,8 +47,9 @@ int main() {
     double gain = 0;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
         for (const bool split_backward : {false, true}) {
-            for (const std::size_t n_replicas : {1U, 3U}) {
-                gain = std::max(gain, refined(seed, split_backward, n_replicas));
+            for (const std::vector<double>& slowness :
+                 {std::vector{1.0}, std::vector{1.0, 1.0, 1.0}, std::vector{1.0, 1.5, 1.2}}) {
+                gain = std::max(gain, refined(seed, split_backward, slowness));
             }
         }
     }

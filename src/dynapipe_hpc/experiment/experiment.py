@@ -12,6 +12,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import place_layers
+from dynapipe_hpc.planner.cost.corrected_cost import Corrections
 from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.make_plans import Planner
 
@@ -42,6 +43,11 @@ class Experiment:
     placement: Placement
     planner: Planner
     evaluation: EvaluationSamples | None = None
+
+    def corrected_planner(self, corrections: Corrections) -> Planner:
+        """The planner with the times of passes corrected, see `Planner.corrected`."""
+        max_tokens = self.config.data.max_tokens
+        return self.planner.corrected(self.config.planner, corrections, max_tokens)
 
 
 def open_experiment(files: ExperimentFiles, placement: Placement | None = None) -> Experiment:

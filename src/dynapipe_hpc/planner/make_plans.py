@@ -16,6 +16,7 @@ from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
+from dynapipe_hpc.planner.cost.corrected_cost import CorrectedCost, Corrections
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
@@ -89,6 +90,17 @@ class Planner:
         given = batch if isinstance(batch, DynamicConfig) else DynamicConfig()
         chooser = evaluation_chooser(given, cost, self.cluster)
         return replace(self, chooser=chooser, cost=cost, split_backward=False)
+
+    def corrected(self, config: PlannerConfig, corrections: Corrections, max_tokens: int) -> Self:
+        """The same planner with the times of passes corrected.
+
+        Args:
+            config: Settings of rules and search.
+            corrections: What passes take longer than the cost model says.
+            max_tokens: Longest row, data.max_tokens.
+        """
+        cost = CorrectedCost(self.cost, corrections)
+        return replace(self, chooser=chooser(config, cost, self.cluster, max_tokens), cost=cost)
 
     def make_plans(self, iteration: int, samples: Sequence[Sample]) -> list[RankPlan]:
         """Plans one iteration: the best choice, written for every rank.

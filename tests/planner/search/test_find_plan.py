@@ -44,7 +44,7 @@ def find(
 ) -> Found:
     config = SearchConfig(effort=effort, seed=seed)
     spaces = next(search_spaces(samples, cost, cluster, split_backward=split_backward))
-    return find_plan(spaces, cluster.n_replicas, config)
+    return find_plan(spaces, config)
 
 
 def makespan_ms(
@@ -169,7 +169,7 @@ def test_a_batch_rule_that_begins_best_is_a_start() -> None:
     config = SearchConfig(effort=0)
     rules = [DynamicBatches(share) for share in (1 / 16, 0.25, 1.0)]
     spaces = next(search_spaces(samples, cost, cluster, split_backward=False))
-    found = find_plan(spaces, 1, config, rules)
+    found = find_plan(spaces, config, rules)
     assert found.by_rules
     best_rule_ms = min(plan.makespan_ms for plan in found.by_rules)
     assert found.searched[0].makespan_ms <= best_rule_ms
@@ -187,6 +187,7 @@ def test_more_replicas_than_samples_are_refused() -> None:
         ([[[0, 2, 0], [1, 1, 0]]], "sample 1 is in two windows"),
         ([[[0, 3, 0]]], "window of 3 samples from 0 in mode 0 lies outside"),
         ([[[0, 2, 1]]], "in mode 1 lies outside"),
+        ([[[0, 1, 0]], [[1, 1, 0]]], "2 replicas, and slowness 1"),
         ([[[0, 2, 0]], []], r"each replica of start must have shape \(n >= 1, 3\)"),
     ],
 )
@@ -198,16 +199,16 @@ def test_a_start_that_is_no_plan_is_refused(start: list[list[list[int]]], messag
 
 def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel() -> None:
     with pytest.raises(ValueError, match="n_replicas 1 to 2, got 4 and 3"):
-        _kernels.construct_plans(*two_samples(), 3, 4, 1)
+        _kernels.construct_plans(*two_samples(n_replicas=3), 4, 1)
     with pytest.raises(ValueError, match="sample 0 alone may not be used"):
-        _kernels.construct_plans(*two_samples(cell=-1), 1, 4, 1)
+        _kernels.construct_plans(*two_samples(cell=-1), 4, 1)
 
 
-Problem = tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool]
+Problem = tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool, FloatArray]
 
 
-def two_samples(cell: int = 0) -> Problem:
+def two_samples(cell: int = 0, n_replicas: int = 1) -> Problem:
     """Two samples that may run alone or together, all alike; with cell -1 they may not."""
     windows = (np.full(2, cell, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
     costs = _kernels.WindowCosts(np.ones((1, 2, len(Cost))), *windows)
-    return costs, np.full(2, np.inf), _kernels.Link(0.0, 1.0, True), False
+    return costs, np.full(2, np.inf), _kernels.Link(0.0, 1.0, True), False, np.ones(n_replicas)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "dynapipe/batch/priced_cut.hpp"
@@ -15,9 +16,10 @@ namespace dynapipe {
 ///
 /// @param cut            with two ends for each replica.
 /// @param load_ms        per replica, what it has to do besides the work of its windows.
+/// @param slowness       (n_replicas,): by what each replica takes longer.
 /// @param balances_fill  whether a replica also has to do the fill of its longest window.
 Assignment spread(const Cut& cut, const PricedCutter& cutter, std::vector<double> load_ms,
-                  bool balances_fill);
+                  std::span<const double> slowness, bool balances_fill);
 
 /// Puts the windows of a replica in an order in which work rises and then falls, so that neighbours
 /// are similar. The first and the last window stay.

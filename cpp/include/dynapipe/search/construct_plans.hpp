@@ -30,7 +30,8 @@ struct ConstructedPlan {
 /// memory price for its modes, the mode of its longest micro-batch and the shape of its order that
 /// suit it best, and the slowest replica passes micro-batches on to the fastest.
 ///
-/// @param n_replicas      >= 1, and at most the number of samples.
+/// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
+///                        one replica to as many as there are samples.
 /// @param split_backward  whether gradients of weights are separate passes.
 /// @param n_kept          maximal number of plans to return, >= 1.
 /// @param n_refined       how many of these are refined after they were found.
@@ -38,7 +39,7 @@ struct ConstructedPlan {
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
-                                             std::size_t n_replicas, bool split_backward,
+                                             std::span<const double> slowness, bool split_backward,
                                              std::size_t n_kept, std::size_t n_refined);
 
 }  // namespace dynapipe

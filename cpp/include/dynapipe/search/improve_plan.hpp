@@ -37,17 +37,19 @@ struct Improvement {
 ///                        micro-batches fit.
 /// @param limit_bytes     (n_stages,): memory for activations.
 /// @param split_backward  whether gradients of weights are separate passes.
+/// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1.
 /// @param effort          passes to schedule; the last move of a round may exceed it.
 /// @return                the best start, followed by the improvements that rounds found, the best
 ///                        last; no replica is empty.
 std::vector<Improvement> improve_plan(const WindowCosts& windows,
                                       std::span<const Assignment> starts,
                                       std::span<const double> limit_bytes, const Link& link,
-                                      bool split_backward, std::size_t effort, std::uint64_t seed);
+                                      bool split_backward, std::span<const double> slowness,
+                                      std::size_t effort, std::uint64_t seed);
 
 /// Makespans of plans, computed as in the search; infinite if a micro-batch does not fit.
 std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
                                  std::span<const double> limit_bytes, const Link& link,
-                                 bool split_backward);
+                                 bool split_backward, std::span<const double> slowness);
 
 }  // namespace dynapipe

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "dynapipe/batch/priced_cut.hpp"
@@ -15,9 +16,10 @@ namespace dynapipe {
 /// as long as that helps.
 class PlanRefiner {
   public:
-    /// @param cutter     rates the windows; must outlive the refiner, as must the simulator.
-    PlanRefiner(const WindowCosts& windows, const PricedCutter& cutter,
-                ReplicaSimulator& simulator);
+    /// @param cutter     rates the windows; must outlive the refiner, as must all that follows.
+    /// @param slowness   (n_replicas,): by what the passes of each replica take longer.
+    PlanRefiner(const WindowCosts& windows, const PricedCutter& cutter, ReplicaSimulator& simulator,
+                std::span<const double> slowness);
 
     /// Changes a plan in which every replica can run.
     ///
@@ -32,6 +34,7 @@ class PlanRefiner {
     WindowCosts windows_;
     const PricedCutter& cutter_;
     ReplicaSimulator& simulator_;
+    std::span<const double> slowness_;
 };
 
 }  // namespace dynapipe

@@ -1,11 +1,12 @@
 """Checkpoints written beside training; all ranks agree on which are complete."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import RunError, escaped
+from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
 from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import warn
@@ -33,6 +34,7 @@ class _Pending:
 
     n_done: int
     counters: Counters
+    online: Sequence[Sequence[float]]
     outcome: Future[_Outcome]
 
 
@@ -58,6 +60,7 @@ class Checkpoints:
         facts: Facts,
         position: Position,
         check_lock: Callable[[], None],
+        online: OnlineCosts | None = None,
     ) -> None:
         """Checkpoints `state` into `folder`.
 
@@ -69,10 +72,11 @@ class Checkpoints:
             facts: Facts that must be the same when a checkpoint is loaded.
             position: Position of this rank, by which the watchdog knows that it saves.
             check_lock: Check, on the first rank, that this run may write; raises RunError if not.
+            online: What costs are corrected by, if they are.
         """
         self._job, self._config, self._folder = job, config, folder
         self._position, self._check_lock = position, check_lock
-        self._state, self._facts = state, facts
+        self._state, self._facts, self._online = state, facts, online
         self._writer = ThreadPoolExecutor(1, "checkpoints")
         self._n_bytes = sum(job.numbers_of_all(state.n_bytes)) if self.is_on else 0
         self._pending: _Pending | None = None
@@ -152,8 +156,9 @@ class Checkpoints:
         if self._job.broadcast(self._lacks_room(n_done) if self._job.is_first else False):
             return
         parts, counters = self._state.snapshot(), self._state.counters
+        online = self._online.state if self._online else ()
         outcome = self._writer.submit(self._write, n_done, parts)
-        self._pending = _Pending(n_done, counters, outcome)
+        self._pending = _Pending(n_done, counters, online, outcome)
 
     def _lacks_room(self, n_done: int) -> bool:
         try:
@@ -197,7 +202,9 @@ class Checkpoints:
         checksums = tuple(outcome.checksum for outcome in outcomes)
         if errors:
             return self._give_up(pending.n_done, "; ".join(errors))
-        description = Description(pending.n_done, pending.counters, self._facts, checksums)
+        description = Description(
+            pending.n_done, pending.counters, self._facts, checksums, pending.online
+        )
         try:
             path = self._folder.finish(description)
         except RunError as error:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 _POLL_S = 0.5
 
 
-class _StoppedError(Exception):
+class StoppedError(Exception):
     """Planning is no longer needed."""
 
 
@@ -63,7 +63,7 @@ class PlanAhead:
         self._thread.join()
 
     def _plan_all(self) -> None:
-        with suppress(_StoppedError):
+        with suppress(StoppedError):
             for iteration in self._iterations:
                 self._serve(iteration)
 
@@ -73,11 +73,11 @@ class PlanAhead:
             # The largest first: if the store refuses any plan, it is this one.
             first, *others = sorted(range(len(plans)), key=lambda rank: -len(plans[rank]))
             self._insist(self._store.put, iteration, first, plans[first])
-        except _StoppedError:
+        except StoppedError:
             raise
         except Exception as error:  # executors must not wait for the plan, whatever the error
             self._fail(iteration, f"{type(error).__name__} on {platform.node()}: {error}")
-            raise _StoppedError from error
+            raise StoppedError from error
         for rank in others:
             self._insist(self._store.put, iteration, rank, plans[rank])
 
@@ -98,4 +98,4 @@ class PlanAhead:
         while not self._stopped.is_set():
             with suppress(PlanStoreTimeoutError):
                 return store(iteration, rank, what, _POLL_S)
-        raise _StoppedError
+        raise StoppedError

@@ -67,6 +67,7 @@ class RankReport:
         last_pass_ms: End of its last pass, from the start of the iteration.
         trace_first: First iteration that a new request wants traced; -1 without one.
         trace_last: Last such iteration; -1 without a request.
+        pass_times: Numbers of `PassTimes`; none if costs are not corrected.
     """
 
     iteration: int
@@ -88,6 +89,7 @@ class RankReport:
     last_pass_ms: float
     trace_first: int = -1
     trace_last: int = -1
+    pass_times: Sequence[float] = ()
 
     @classmethod
     def of(cls, execution: Execution, *, first_shard: bool) -> Self:
@@ -136,13 +138,14 @@ class RankReport:
             The report, in which numbers that all ranks know alike are this rank's; and the signal
             that asked any of the ranks to stop, or 0.
         """
-        loss, microbatches, padded_tokens, planning_ms, passes_ms = job.sums(
+        loss, microbatches, padded_tokens, planning_ms, passes_ms, *pass_times = job.sums(
             (
                 self.loss,
                 self.n_microbatches,
                 self.padded_tokens,
                 self.planning_ms,
                 self.passes_ms,
+                *self.pass_times,
             )
         )
         largest = job.largest(
@@ -179,6 +182,7 @@ class RankReport:
             last_pass_ms=last_pass_ms,
             trace_first=int(trace_first),
             trace_last=int(trace_last),
+            pass_times=pass_times,
         )
         return of_all, int(asked)
 

@@ -22,6 +22,7 @@ from dynapipe_hpc.experiment.run.evaluations import Evaluations
 from dynapipe_hpc.experiment.run.evaluator import Evaluator
 from dynapipe_hpc.experiment.run.locked import locked
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
+from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_resume_point
@@ -120,21 +121,25 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     store = _open_store(job, config.store, n_done)
     watchdog = Watchdog(job, config)
     position = watchdog.position
+    online = _online(experiment, n_done, point)
     checkpoints = Checkpoints(
-        job, config.checkpoint, folder, worker.state, facts, position, lock.check
+        job, config.checkpoint, folder, worker.state, facts, position, lock.check, online
     )
     outliers: dict[int, Outlier] = {}
     with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
             _closing_together(store, watchdog),
-            _planning(experiment, store, job, n_done, outliers) as planning,
+            _planning(experiment, store, job, n_done, outliers, online) as planning,
+            closing(online) if online is not None else nullcontext(),
             closing(log) if log is not None else nullcontext(),
             _checking(job, experiment),
             watchdog,
             _progress(worker, position) as progress,
         ):
             feed = PlanFeed(store, job.rank, experiment.sampler, worker, config.store.timeout_s)
-            rank = RankAtWork(job, config, worker, feed, planning, outliers, position, progress)
+            rank = RankAtWork(
+                job, config, worker, feed, planning, outliers, position, progress, online
+            )
             evaluations = _evaluations(experiment, rank, history, log)
             asked = train(rank, checkpoints, log, n_done, evaluations)
         worker.channels.close()
@@ -237,17 +242,26 @@ def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanS
     return store
 
 
+def _online(experiment: Experiment, n_done: int, point: ResumePoint | None) -> OnlineCosts | None:
+    """What corrects the costs of this run, as it was when training stopped."""
+    if not experiment.config.planner.cost.online:
+        return None
+    return OnlineCosts(experiment, n_done, point.description.online if point else ())
+
+
 def _planning(
     experiment: Experiment,
     store: PlanStore,
     job: Job,
     n_done: int,
     outliers: dict[int, Outlier],
+    online: OnlineCosts | None,
 ) -> PlanAhead:
     """Planning of this rank's iterations; their outliers are entered by iteration."""
-    config, planner, sampler = experiment.config, experiment.planner, experiment.sampler
+    config, sampler = experiment.config, experiment.sampler
 
     def make_plans(iteration: int) -> list[RankPlan]:
+        planner = online.planner(iteration) if online else experiment.planner
         samples = sampler.iteration(iteration)
         choice = planner.choose(samples)
         plans = planner.write(iteration, choice)

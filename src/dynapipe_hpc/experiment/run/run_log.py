@@ -1,7 +1,7 @@
 """The log of a run, which the first rank writes and prints."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -98,6 +98,11 @@ class RunLog:
         if traced:
             self._tracing.result()
             self._tracing = self._tracer.submit(self._trace, traced, samples)
+
+    def note(self, iteration: int, notes: Iterable[str]) -> None:
+        """Prints what else there is to say of an iteration."""
+        for line in notes:
+            print(f"iteration {iteration}: {line}\n", end="", flush=True)
 
     def _is_printed(self, metrics: Metrics) -> bool:
         """Whether it is one of every `log_every`, the first or the last, or skips its update."""

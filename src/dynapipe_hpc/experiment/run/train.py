@@ -13,6 +13,7 @@ from dynapipe_hpc.experiment.rank.assemble import Worker
 from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations
+from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.record import Execution, RankReport, record_of
@@ -34,6 +35,7 @@ class RankAtWork:
         outliers: Outliers of the iterations that this rank has planned.
         position: Position of the rank, in which its phases are recorded.
         progress: Record of its instructions, in the same position.
+        online: What costs are corrected by, if they are.
     """
 
     job: Job
@@ -44,6 +46,7 @@ class RankAtWork:
     outliers: dict[int, Outlier]
     position: Position
     progress: Progress
+    online: OnlineCosts | None = None
 
     def run(self, iteration: int) -> tuple[Execution, Sequence[Sample]]:
         """Takes the plan of an iteration and executes it; returns its global batch, too."""
@@ -60,6 +63,15 @@ class RankAtWork:
             taken.plan, trace, taken.waited_ms, planning_ms, taken.plans_ahead, outlier
         )
         return execution, taken.samples
+
+    def report(self, execution: Execution) -> RankReport:
+        """The rank's numbers about an iteration."""
+        is_first_shard = self.job.rank % self.config.cluster.n_shards == 0
+        report = RankReport.of(execution, first_shard=is_first_shard)
+        if self.online is None:
+            return report
+        counted = execution if is_first_shard else None
+        return replace(report, pass_times=self.online.of_rank(counted))
 
     def _execute(self, plan: RankPlan) -> IterationTrace:
         worker = self.worker
@@ -106,12 +118,16 @@ def train(
             checkpoints.finish()
             with rank.job.agreeing():
                 raise
-        own = RankReport.of(execution, first_shard=rank.job.rank % n_shards == 0)
+        own = rank.report(execution)
         if log is not None:
             first, last = log.trace_request.take(iteration)
             own = replace(own, trace_first=first, trace_last=last)
         # Ranks may receive the signal at different times, or only one of them: all stop together.
         report, asked = own.combined(rank.job)
+        if rank.online is not None:
+            changes = rank.online.add(report.pass_times)
+            if log is not None:
+                log.note(iteration, changes)
         measured_ms = 1e3 * (time.perf_counter() - started_s)
         if report.trace_last >= 0:
             wanted = range(report.trace_first, report.trace_last + 1)

@@ -63,7 +63,7 @@ class BestOfSearch:
         tried: list[Candidate | Infeasible] = []
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
         without_hope: list[set[Way]] = []
-        n_replicas, splits = self.cluster.n_replicas, may_split(self.schedule_rules)
+        splits = may_split(self.schedule_rules)
         update_ms = least_update_ms(self.cost, may_split=splits)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
         for spaces in search_spaces(
@@ -79,8 +79,8 @@ class BestOfSearch:
                 continue
             candidates = Choice(tuple(tried)).candidates
             best_ms = min((c.iteration_ms for c in candidates), default=math.inf) - update_ms
-            if any(space.may_beat(best_ms, n_replicas) for space in spaces.values()):
-                found = find_plan(spaces, n_replicas, self.config, self.batch_rules)
+            if any(space.may_beat(best_ms) for space in spaces.values()):
+                found = find_plan(spaces, self.config, self.batch_rules)
                 tried += self._promising(found, scheduler)
                 constructed = constructed or found.constructed
             else:

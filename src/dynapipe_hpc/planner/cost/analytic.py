@@ -90,6 +90,11 @@ class AnalyticCost:
         return KnownRows()
 
     @property
+    def slowness(self) -> None:
+        """Nothing: replicas are equally fast."""
+        return None
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
         return self._state_bytes + self._held.frozen

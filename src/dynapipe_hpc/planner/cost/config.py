@@ -10,15 +10,18 @@ from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Recompute
 
 
-class ModesConfig(ConfigTable):
-    """Modes of recomputation, in every variant of the table.
+class AnyCostConfig(ConfigTable):
+    """What every variant of the table has.
 
     Attributes:
         recompute: Modes that plans may use: none, selective, full, or several of these, among
             which the planner chooses for each micro-batch.
+        online: Whether a run corrects predicted times by those that it measures: iteration k is
+            planned by what the iterations before k - store.look_ahead took. Memory stays as it is.
     """
 
     recompute: tuple[Literal["none", "selective", "full"], ...] = Field(("none",), min_length=1)
+    online: bool = False
 
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
@@ -26,7 +29,7 @@ class ModesConfig(ConfigTable):
         return tuple(mode for mode in Recompute if mode.text in self.recompute)
 
 
-class AnalyticConfig(ModesConfig):
+class AnalyticConfig(AnyCostConfig):
     """An estimate from peak rates, for machines that were not profiled.
 
     The defaults are of one CPU core that computes in float32 with AdamW.
@@ -51,7 +54,7 @@ class AnalyticConfig(ModesConfig):
     reduction_bytes_per_ms: float = Field(default=1e6, ge=1)
 
 
-class ProfiledConfig(ModesConfig):
+class ProfiledConfig(AnyCostConfig):
     """Measurements of the machine, as `dynapipe-hpc profile` writes them.
 
     Attributes:

@@ -40,6 +40,9 @@ class Cost(IntEnum):
     BACKWARD_TRANSIENT_BYTES = 7
 
 
+TIMES = [Cost.FORWARD_MS, Cost.BACKWARD_MS, Cost.WEIGHT_MS, Cost.SPLITTING_MS]
+"""What is a time."""
+
 SHARED = (Cost.FORWARD_TRANSIENT_BYTES, Cost.BACKWARD_TRANSIENT_BYTES)
 """What parts of a stage share, as they run one after the other; all else they add up."""
 
@@ -194,6 +197,12 @@ class StageCosts:
         """The costs of the micro-batches of all parts, one part after the other."""
         return cls(np.concatenate([part.table for part in parts]))
 
+    def slowed(self, factors: FloatArray) -> "StageCosts":
+        """The costs where passes take longer by a factor per stage, shape (n_stages,)."""
+        table = self.table.copy()
+        table[..., TIMES] *= factors[:, None]
+        return StageCosts(table)
+
     def take(self, microbatches: IntArray) -> "StageCosts":
         """The costs of some micro-batches, in the given order."""
         return StageCosts(self.table[microbatches])
@@ -241,6 +250,14 @@ class CostModel(Protocol):
     @property
     def known_rows(self) -> KnownRows:
         """Rows whose costs are known."""
+        ...
+
+    @property
+    def slowness(self) -> FloatArray | None:
+        """Factors by which passes of a stage take longer on a replica than `stage_costs` says.
+
+        Each is >= 1, shape (n_replicas, n_stages); None if replicas are equally fast.
+        """
         ...
 
     @property

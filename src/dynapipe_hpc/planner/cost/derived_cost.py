@@ -7,7 +7,7 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, KnownRows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DerivedCost:
     """The part of a `CostModel` in which it is another one.
 
@@ -41,6 +41,11 @@ class DerivedCost:
     def known_rows(self) -> KnownRows:
         """Rows whose costs are known, in all modes."""
         return self.cost.known_rows
+
+    @property
+    def slowness(self) -> FloatArray | None:
+        """Factors by which the stages of replicas take longer, see `CostModel`."""
+        return self.cost.slowness
 
     @property
     def static_bytes(self) -> FloatArray:

@@ -115,6 +115,11 @@ class FunctionCost:
         return KnownRows()
 
     @property
+    def slowness(self) -> None:
+        """Nothing: replicas are equally fast."""
+        return None
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Nothing, shape (n_stages,): the limit of the cluster is for micro-batches alone."""
         return np.zeros(len(self.stage_shares))

@@ -162,6 +162,11 @@ class ProfiledCost:
         shortest = max(int(lengths[0]) for lengths in (*every_length, *every_target_length))
         return KnownRows(n_rows, most, shortest)
 
+    @property
+    def slowness(self) -> None:
+        """Nothing: replicas are equally fast."""
+        return None
+
     @cached_property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""

@@ -62,7 +62,6 @@ class Found:
 
 def find_plan(
     spaces: Mapping[str, SearchSpace],
-    n_replicas: int,
     config: SearchConfig,
     rules: Sequence[DynamicBatches] = (),
 ) -> Found:
@@ -75,16 +74,13 @@ def find_plan(
 
     Args:
         spaces: Search spaces by order of the samples, the plainest first; see `search_spaces`.
-        n_replicas: Number of replicas that share the work, at most that of samples.
         config: Effort of the search.
         rules: Batch rules; their plans in the plainest order are starting points, too.
     """
     plainest, *_ = spaces
-    constructed = {
-        order: space.construct(n_replicas, N_KEPT, N_REFINED) for order, space in spaces.items()
-    }
+    constructed = {order: space.construct(N_KEPT, N_REFINED) for order, space in spaces.items()}
     lanes = [
-        _Lane.of(space, constructed[order], n_replicas, rules if order == plainest else ())
+        _Lane.of(space, constructed[order], rules if order == plainest else ())
         for order, space in spaces.items()
     ]
     kept = _best_orders(lanes, config)
@@ -114,10 +110,9 @@ class _Lane:
         cls,
         space: SearchSpace,
         constructed: list[ConstructedPlan],
-        n_replicas: int,
         rules: Sequence[DynamicBatches],
     ) -> Self:
-        plans = list(rule_plans(rules, space.windows, n_replicas))
+        plans = list(rule_plans(rules, space.windows, space.n_replicas))
         makespans_ms = space.makespans_ms([plan.replicas for plan in plans])
         by_rules = [
             FoundPlan(plan.way, space, plan.replicas, ms, 0)

@@ -15,7 +15,7 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 
 Windows = npt.NDArray[np.uint32]
-_Problem = tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool]
+_Problem = tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool, FloatArray]
 Replicas = Sequence[Windows]
 """Windows of each replica in order: first sample, number of samples, mode; shape (n, 3)."""
 
@@ -62,12 +62,14 @@ class SearchSpace:
         room_bytes: Memory for activations, shape (n_stages,).
         link: Link between neighbouring stages.
         split_backward: Whether weight gradients have separate passes.
+        slowness: Factors by which replicas that share the work take longer, shape (n_replicas,).
     """
 
     windows: WindowTable
     room_bytes: FloatArray
     link: Link
     split_backward: bool
+    slowness: FloatArray
     _known: list[_Problem] = field(default_factory=list, init=False)
 
     @property
@@ -75,18 +77,23 @@ class SearchSpace:
         """Arguments of all kernels, made once they are needed, as large tables take time."""
         if not self._known:
             windows, link = self.windows.kernel_costs, kernel_link(self.link)
-            self._known.append((windows, self.room_bytes, link, self.split_backward))
+            problem = (windows, self.room_bytes, link, self.split_backward, self.slowness)
+            self._known.append(problem)
         return self._known[0]
 
-    def construct(self, n_replicas: int, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
+    @property
+    def n_replicas(self) -> int:
+        """Number of replicas that share the work, at most that of samples."""
+        return len(self.slowness)
+
+    def construct(self, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
         """Plans constructed by rules, best first; see construct_plans.hpp.
 
         Args:
-            n_replicas: Number of replicas, at most that of samples.
             n_kept: Most plans to return.
             n_refined: Number of these to refine.
         """
-        made = _kernels.construct_plans(*self._problem, n_replicas, n_kept, n_refined)
+        made = _kernels.construct_plans(*self._problem, n_kept, n_refined)
         return [ConstructedPlan.of(plan) for plan in made]
 
     def improve(
@@ -103,10 +110,11 @@ class SearchSpace:
         """
         return _kernels.improve_plan(*self._problem, starts, effort, seed)
 
-    def may_beat(self, makespan_ms: float, n_replicas: int) -> bool:
+    def may_beat(self, makespan_ms: float) -> bool:
         """Whether some plan might end sooner; False is proof, see least_makespan.hpp."""
+        alike = self._problem[:4]  # slower replicas make no plan faster
         return makespan_ms == np.inf or makespan_ms > _kernels.least_makespan_ms(
-            *self._problem, n_replicas
+            *alike, self.n_replicas
         )
 
     def makespans_ms(self, plans: Sequence[Replicas]) -> list[float]:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
+import numpy as np
+
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -18,7 +20,7 @@ from dynapipe_hpc.planner.batch.windows.price_windows import (
     price_layouts,
 )
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.search.space import SearchSpace
 
 
@@ -56,7 +58,11 @@ def search_spaces(
         raise TooFewMicroBatchesError.of(len(samples), cluster.n_replicas)
     room_bytes = activation_room_bytes(cost, cluster)
     to_space = partial(
-        SearchSpace, room_bytes=room_bytes, link=cluster.link, split_backward=split_backward
+        SearchSpace,
+        room_bytes=room_bytes,
+        link=cluster.link,
+        split_backward=split_backward,
+        slowness=_slowness(cost, cluster.n_replicas),
     )
     tables = _tables(samples, cost, cluster, layouts, token_multiple)
     spaces = [{order: to_space(table) for order, table in each.items()} for each in tables]
@@ -97,6 +103,11 @@ def _tables(
         elif cost.is_encoder_decoder:
             tables["mixed"] = mixture
     return found
+
+
+def _slowness(cost: CostModel, n_replicas: int) -> FloatArray:
+    """Factors by which replicas take longer: those of their slowest stages, for which all wait."""
+    return np.ones(n_replicas) if cost.slowness is None else cost.slowness.max(axis=1)
 
 
 def _in_mode(space: SearchSpace, mode: int) -> SearchSpace:

@@ -1,7 +1,7 @@
 """Description of a checkpoint: the file that makes it complete and lists its parts."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -29,12 +29,14 @@ class Description:
         counters: Counters of the optimizer, which are equal on all ranks.
         facts: Settings by name that must not change when training resumes.
         part_checksums: Checksums of the parts, by the rank that wrote them.
+        online: Measured times that the next plans depend on; none if costs are not corrected.
     """
 
     n_done: int
     counters: Counters
     facts: Facts
     part_checksums: tuple[str, ...]
+    online: Sequence[Sequence[float]] = ()
 
     def write(self, folder: Path) -> None:
         """Writes the description, which completes a checkpoint.
@@ -59,6 +61,7 @@ class Description:
                 _counters(_checked(fields, "counters", _is_object)),
                 _checked(fields, "facts", _is_object),
                 tuple(_checked(fields, "part_checksums", _are_texts)),
+                tuple(_checked({"online": [], **fields}, "online", _are_lists_of_numbers)),
             )
         except (KeyError, TypeError, InputError) as error:
             raise DamagedError(f"{path}: is not a description of a checkpoint: {error}") from None
@@ -83,6 +86,13 @@ def _is_count(value: object) -> bool:
 
 def _is_scale(value: object) -> bool:
     return isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _are_lists_of_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, list) and all(type(number) in (int, float) for number in each)
+        for each in value
+    )
 
 
 def _is_object(value: object) -> bool:

@@ -1,0 +1,108 @@
+"""Cost model of a run that learns from the run's own iterations."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.measured_passes import measured_passes
+from dynapipe_hpc.experiment.run.plan_ahead import StoppedError
+from dynapipe_hpc.experiment.run.record import Execution
+from dynapipe_hpc.experiment.run.slow_ranks import SlowRanks
+from dynapipe_hpc.planner.cost.pass_times import PassTimes
+from dynapipe_hpc.planner.make_plans import Planner
+
+
+class OnlineCosts:
+    """Pass times of the iterations so far, by which later ones are planned.
+
+    Iteration k is planned by the iterations before k - look_ahead, whenever they are planned and
+    whoever plans it: these are done, on all ranks, when there may be a plan of it. So plans depend
+    on what was measured, but not on how far ahead a planner is.
+
+    One thread adds iterations, another plans.
+    """
+
+    def __init__(self, experiment: Experiment, n_done: int, earlier: Any = None) -> None:
+        """Continues after `n_done` iterations.
+
+        Args:
+            experiment: The experiment.
+            n_done: Number of iterations that earlier runs have done.
+            earlier: What `state` was then; anything else, as of another cluster, is not used.
+        """
+        self._experiment = experiment
+        self._look_ahead = experiment.config.store.look_ahead
+        self._first, self._n_done = n_done, n_done
+        cluster = experiment.config.cluster
+        self._size = (cluster.n_replicas, cluster.n_stages)
+        known = _restored(earlier, n_done, self._size)
+        self._known = known or {n_done: PassTimes.none(*self._size)}
+        self._slow_ranks = SlowRanks(cluster)
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    @property
+    def state(self) -> list[list[float]]:
+        """What the next plans depend on: pass times before the last iterations, oldest first."""
+        return [times.numbers for times in self._known.values()]
+
+    def of_rank(self, execution: Execution | None) -> list[float]:
+        """The numbers of `PassTimes` that a rank adds to those of an iteration.
+
+        The first iteration of a process does not count, as much is done then for the first time.
+
+        Args:
+            execution: The iteration; None on a rank that does not count.
+        """
+        if execution is None or execution.plan.iteration == self._first:
+            return PassTimes.none(*self._size).numbers
+        cost, factors = self._experiment.planner.cost, self._known[self._n_done].factors
+        n_replicas, _ = self._size
+        plan, trace = execution.plan, execution.trace
+        return measured_passes(plan, trace, cost, factors, n_replicas).numbers
+
+    def add(self, numbers: Sequence[float]) -> list[str]:
+        """Adds the next iteration; returns a line for every rank that has become slow, or is not.
+
+        Args:
+            numbers: The sums over ranks of what `of_rank` returned.
+        """
+        passes = PassTimes.from_numbers(numbers, *self._size)
+        with self._changed:
+            self._known[self._n_done + 1] = self._known[self._n_done].after(passes)
+            self._n_done += 1
+            for n in [n for n in self._known if n < self._n_done - self._look_ahead]:
+                del self._known[n]
+            self._changed.notify_all()
+        return self._slow_ranks.add(self._known[self._n_done].levels)
+
+    def planner(self, iteration: int) -> Planner:
+        """The planner of an iteration, whose costs are corrected; waits until they are known.
+
+        Raises:
+            StoppedError: No more iterations will be added.
+        """
+        n_done = iteration - self._look_ahead
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or n_done <= self._n_done)
+            if self._is_closed:
+                raise StoppedError
+            times = self._known[max(n_done, min(self._known))]
+        return self._experiment.corrected_planner(times.corrections)
+
+    def close(self) -> None:
+        """Ends waiting."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+
+def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, PassTimes]:
+    """Pass times by number of iterations done; none if they are not of as many ranks."""
+    try:
+        times = [PassTimes.from_numbers(numbers, *size) for numbers in earlier or ()]
+    except (InputError, TypeError, ValueError):
+        return {}
+    return dict(zip(range(n_done - len(times) + 1, n_done + 1), times, strict=True))

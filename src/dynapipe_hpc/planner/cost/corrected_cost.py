@@ -1,0 +1,108 @@
+"""Cost model whose times are corrected by factors."""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Self
+
+import numpy as np
+
+from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.derived_cost import DerivedCost
+
+
+class Timed(IntEnum):
+    """Parts of training on a micro-batch whose times are corrected apart; a backward pass has two.
+
+    Attributes:
+        FORWARD: Forward pass.
+        GRADIENT: Gradients of inputs.
+        WEIGHT: Gradients of weights.
+    """
+
+    FORWARD = 0
+    GRADIENT = 1
+    WEIGHT = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Corrections:
+    """Factors by which passes take longer than a cost model says.
+
+    Attributes:
+        factors: Factors of the fastest replica, shape (len(Layout), len(Recompute), n_stages,
+            len(Timed)).
+        slowness: Factors of every rank on top of these, shape (n_replicas, n_stages); None if all
+            replicas are equally fast.
+    """
+
+    factors: FloatArray
+    slowness: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CorrectedCost(DerivedCost):
+    """A `CostModel` with the memory of another, and its times corrected.
+
+    Attributes:
+        corrections: The corrections.
+        layout: Layout that costs are asked for.
+    """
+
+    corrections: Corrections
+    layout: Layout = Layout.PADDED
+
+    @property
+    def description(self) -> str:
+        """Human-readable origin of the costs."""
+        return f"{self.cost.description}, corrected by measured passes"
+
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """Modes of recomputation that a plan may use."""
+        return self.cost.recompute_modes
+
+    @property
+    def slowness(self) -> FloatArray | None:
+        """Factors by which the stages of replicas take longer, see `CostModel`."""
+        return self.corrections.slowness
+
+    @property
+    def reduce_ms(self) -> FloatArray:
+        """Time of the gradient all-reduce over replicas, not corrected, shape (n_stages,)."""
+        return self.cost.reduce_ms
+
+    @property
+    def step_ms(self) -> float:
+        """Time of the optimizer step on the slowest stage, not corrected."""
+        return self.cost.step_ms
+
+    def of_layout(self, layout: Layout) -> Self:
+        """The costs of rows whose samples lie in a layout; any layout may have its own factors."""
+        if layout is self.layout:
+            return self
+        return replace(self, cost=self.cost.of_layout(layout), layout=layout)
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        """Costs of micro-batches, see `CostModel`."""
+        costs = self.cost.stage_costs(shapes, recompute, out)
+        factors = self.corrections.factors[self.layout, recompute]
+        # Infinite times have no difference, and stay as they are.
+        gradient_ms = np.subtract(
+            costs.backward_ms,
+            costs.weight_ms,
+            where=np.isfinite(costs.weight_ms),
+            out=costs.backward_ms.copy(),
+        )
+        costs.table[..., Cost.FORWARD_MS] *= factors[:, Timed.FORWARD]
+        costs.table[..., Cost.WEIGHT_MS] *= factors[:, Timed.WEIGHT]
+        costs.table[..., Cost.SPLITTING_MS] *= factors[:, Timed.GRADIENT]
+        costs.table[..., Cost.BACKWARD_MS] = (
+            gradient_ms * factors[:, Timed.GRADIENT] + costs.weight_ms
+        )
+        return costs

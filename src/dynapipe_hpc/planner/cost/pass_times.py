@@ -1,0 +1,142 @@
+"""Times of the passes of some iterations: predicted, and as they were measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.planner.cost.corrected_cost import Corrections, Timed
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
+
+KEPT = 0.8
+"""Share of the sums that is left after another iteration: the last five count for two thirds."""
+COMMON = 0.01
+"""Weight of what all ways of a stage have in common, as a share of the stage's time."""
+MOST_AT_ONCE = 4.0
+"""Most by which one iteration counts as slower than the factors so far say: it may be a stall."""
+
+
+ALIKE = 1.05
+"""Ratio of times up to which replicas are taken to be equally fast."""
+
+
+def shape_of(n_stages: int) -> tuple[int, ...]:
+    """Shape of the sums of `PassTimes` over ways and parts, and of factors."""
+    return (len(Layout), len(Recompute), n_stages, len(Timed))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassTimes:
+    """Sums of predicted and measured times of passes, in which earlier iterations fade.
+
+    A whole backward pass counts for both of its parts, as it does not show how long either took.
+
+    Attributes:
+        predicted_ms: Times that an uncorrected cost model predicts, shape `shape_of`.
+        measured_ms: Times that the same passes took, of the same shape.
+        expected_ms: Times that each rank was expected to take for its passes by the factors so far,
+            shape (n_replicas, n_stages).
+        taken_ms: Times that it took for them, of the same shape.
+    """
+
+    predicted_ms: FloatArray
+    measured_ms: FloatArray
+    expected_ms: FloatArray
+    taken_ms: FloatArray
+
+    @classmethod
+    def none(cls, n_replicas: int, n_stages: int) -> Self:
+        """No passes."""
+        of_ways, of_ranks = shape_of(n_stages), (n_replicas, n_stages)
+        return cls(*(np.zeros(shape) for shape in (of_ways, of_ways, of_ranks, of_ranks)))
+
+    @classmethod
+    def from_numbers(cls, numbers: Sequence[float], n_replicas: int, n_stages: int) -> Self:
+        """What `numbers` lists.
+
+        Raises:
+            InputError: They are not as many as so many ranks have, or one is no time.
+        """
+        shapes = [sums.shape for sums in cls.none(n_replicas, n_stages)._sums]
+        ends = np.cumsum([np.prod(shape) for shape in shapes])
+        times = np.array(numbers, np.float64)
+        if times.shape != (ends[-1],) or not (np.isfinite(times) & (times >= 0)).all():
+            raise InputError(f"pass times are not {ends[-1]} finite numbers >= 0")
+        parts = np.split(times, ends[:-1])
+        return cls(*(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)))
+
+    @property
+    def numbers(self) -> list[float]:
+        """All numbers in one list."""
+        found: list[float] = np.concatenate([sums.ravel() for sums in self._sums]).tolist()
+        return found
+
+    @property
+    def _sums(self) -> tuple[FloatArray, ...]:
+        return (self.predicted_ms, self.measured_ms, self.expected_ms, self.taken_ms)
+
+    def after(self, iteration: Self) -> Self:
+        """The sums after another iteration, in which much slower passes count as stalls."""
+        measured_ms, taken_ms = iteration.measured_ms, iteration.taken_ms
+        if self.predicted_ms.any():
+            most_ms = MOST_AT_ONCE * self.factors * iteration.predicted_ms
+            measured_ms = np.minimum(measured_ms, most_ms)
+            taken_ms = np.minimum(taken_ms, MOST_AT_ONCE * iteration.expected_ms)
+        return type(self)(
+            KEPT * self.predicted_ms + iteration.predicted_ms,
+            KEPT * self.measured_ms + measured_ms,
+            KEPT * self.expected_ms + iteration.expected_ms,
+            KEPT * self.taken_ms + taken_ms,
+        )
+
+    @property
+    def factors(self) -> FloatArray:
+        """Factors by which passes take longer than predicted, shape `shape_of`.
+
+        A way that was seen little, or long ago, has the factor of its stage in all ways; a part
+        that was not seen has that of the stage's other parts; a stage that was not seen has 1.
+        """
+        of_stage = _ratio(self.measured_ms, self.predicted_ms, (0, 1, 3), 1.0)
+        of_part = _ratio(self.measured_ms, self.predicted_ms, (0, 1), of_stage)
+        common_ms = COMMON * self.predicted_ms.sum((0, 1), keepdims=True)
+        predicted_ms = self.predicted_ms + common_ms
+        measured_ms = self.measured_ms + of_part * common_ms
+        return _ratio(measured_ms, predicted_ms, (), of_part)
+
+    @property
+    def slowness(self) -> FloatArray:
+        """Time of every rank as a multiple of the factors', shape (n_replicas, n_stages)."""
+        return _ratio(self.taken_ms, self.expected_ms, (), 1.0)
+
+    @property
+    def levels(self) -> FloatArray:
+        """Time of every rank as a multiple of the prediction, shape (n_replicas, n_stages)."""
+        of_stage = _ratio(self.measured_ms, self.predicted_ms, (0, 1, 3), 1.0)
+        return self.slowness * of_stage[0, 0, :, 0]
+
+    @property
+    def corrections(self) -> Corrections:
+        """Factors of the fastest replica, and by how much others are slower, if they are."""
+        fastest = self.slowness.min(axis=0)
+        slower = self.slowness / fastest
+        if (slower < ALIKE).all():
+            return Corrections(self.factors)
+        return Corrections(self.factors * fastest[:, None], slower)
+
+
+def _ratio(
+    measured_ms: FloatArray,
+    predicted_ms: FloatArray,
+    axes: tuple[int, ...],
+    unknown: FloatArray | float,
+) -> FloatArray:
+    """Quotient of sums over axes, which are kept; `unknown` where nothing was predicted."""
+    predicted_ms = predicted_ms.sum(axes, keepdims=True)
+    filled = np.broadcast_to(unknown, predicted_ms.shape).copy()
+    quotient: FloatArray = np.divide(
+        measured_ms.sum(axes, keepdims=True), predicted_ms, where=predicted_ms > 0, out=filled
+    )
+    return quotient

@@ -1,0 +1,123 @@
+"""A cost model whose times are corrected, and plans of replicas that are not equally fast."""
+
+import numpy as np
+import pytest
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.equal_shares import rows_only
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import Backward, Forward
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.config import PlannerConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.cost.corrected_cost import CorrectedCost, Corrections
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
+from dynapipe_hpc.planner.from_config import chooser
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+
+SIZES = (len(Layout), len(Recompute), 2, 3)
+COST = LinearCost(token_ms=(0.01, 0.02), model_bytes=5.0, recomputes=True, weights_ms=(3.0, 7.0))
+SHAPES = decoder_shapes(np.array([1, 4]), np.array([100, 8]))
+
+
+def factors_with(**at: FloatArray) -> FloatArray:
+    """Ones, but for some ways, by name of the layout."""
+    factors = np.ones(SIZES)
+    for layout, of_layout in at.items():
+        factors[Layout.of(layout)] = of_layout
+    return factors
+
+
+def test_every_part_has_its_factor_and_memory_stays() -> None:
+    """Half of a backward pass of `LinearCost` may be deferred."""
+    of_stages = np.array([[2.0, 3.0, 5.0], [0.5, 0.25, 4.0]])
+    cost = CorrectedCost(COST, Corrections(factors_with(padded=of_stages)))
+    plain, found = COST.stage_costs(SHAPES), cost.stage_costs(SHAPES)
+    assert (plain.weight_ms > 0).all()
+    for stage, (forward, gradient, weight) in enumerate(of_stages.tolist()):
+        before, after = plain.table[:, stage], found.table[:, stage]
+        rest = before[:, Cost.BACKWARD_MS] - before[:, Cost.WEIGHT_MS]
+        deferred = weight * before[:, Cost.WEIGHT_MS]
+        expected = {
+            Cost.FORWARD_MS: forward * before[:, Cost.FORWARD_MS],
+            Cost.BACKWARD_MS: gradient * rest + deferred,
+            Cost.WEIGHT_MS: deferred,
+            Cost.SPLITTING_MS: gradient * before[:, Cost.SPLITTING_MS],
+        }
+        for column in Cost:
+            assert after[:, column] == pytest.approx(expected.get(column, before[:, column]))
+    assert (cost.reduce_ms.tolist(), cost.step_ms) == ([3.0, 7.0], 7.0)
+    assert cost.static_bytes.tolist() == [5.0, 5.0]
+
+
+def test_what_cannot_run_stays_infinite() -> None:
+    cost = LinearCost(longest_row=50)
+    corrected = CorrectedCost(cost, Corrections(factors_with(padded=np.full((2, 3), 2.0))))
+    alone, together = corrected.stage_costs(SHAPES).table
+    assert np.isinf(alone[:, [Cost.FORWARD_MS, Cost.BACKWARD_MS, Cost.WEIGHT_MS]]).all()
+    assert np.isfinite(together).all()
+
+
+def test_layouts_and_modes_are_corrected_apart_even_if_costs_do_not_tell_them_apart() -> None:
+    factors = factors_with(packed=np.full((2, 3), 4.0))
+    factors[Layout.PADDED, Recompute.FULL] = 3.0
+    cost = CorrectedCost(COST, Corrections(factors))
+    packed = cost.of_layout(Layout.PACKED)
+    assert cost.of_layout(Layout.PADDED) is cost
+    for model, mode, factor in (
+        (cost, Recompute.NONE, 1.0),
+        (cost, Recompute.FULL, 3.0),
+        (packed, Recompute.NONE, 4.0),
+        (packed.of_layout(Layout.PADDED), Recompute.FULL, 3.0),
+    ):
+        found = model.stage_costs(SHAPES, mode).work_ms
+        assert found == pytest.approx(factor * COST.stage_costs(SHAPES, mode).work_ms)
+
+
+def times_of(plan: RankPlan) -> list[float]:
+    return [end - start for start, end in plan.prediction.passes_ms]
+
+
+@pytest.mark.parametrize("effort", [0, 50_000])
+def test_a_slow_replica_gets_less_work_and_a_true_prediction(effort: int) -> None:
+    """One stage of replica 1 takes twice as long, so that replica 1 should do half as much."""
+    cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
+    config = PlannerConfig(
+        cost=AnalyticConfig(),
+        batch=DynamicConfig(),
+        schedule=ScheduleConfig(split_backward=False),
+        search={"effort": effort},
+    )
+    cost = LinearCost()
+    alike = Planner(chooser(config, cost, cluster, 512), cost, cluster, 8, rows_only(cluster))
+    slowness = np.array([[1.0, 1.0], [1.0, 2.0]])
+    slow = alike.corrected(config, Corrections(np.ones(SIZES), slowness), 512)
+    samples = samples_of(np.random.default_rng(0).integers(8, 200, 120).tolist())
+    plans = slow.make_plans(0, samples)
+    for plan in plans:
+        priced = cost.stage_costs(
+            decoder_shapes(
+                np.array([m.n_rows for m in plan.microbatches]),
+                np.array([m.row_tokens for m in plan.microbatches]),
+            )
+        ).table[:, plan.stage]
+        columns = {Forward: Cost.FORWARD_MS, Backward: Cost.BACKWARD_MS}
+        passes = [step for step in plan.instructions if isinstance(step, Forward | Backward)]
+        expected = [priced[step.microbatch, columns[type(step)]] for step in passes]
+        assert times_of(plan) == pytest.approx(
+            slowness[plan.replica, plan.stage] * np.array(expected)
+        )
+    if effort:
+        fast, _, _, slowest = (sum(times_of(plan)) for plan in plans)
+        assert 0.8 < fast / slowest < 1.1
+        # Twice as long if the work were shared out evenly; 4/3 is what speeds 1 and 1/2 allow.
+        ratio = (
+            plans[0].prediction.iteration_ms
+            / alike.make_plans(0, samples)[0].prediction.iteration_ms
+        )
+        assert 1.3 < ratio < 1.5
