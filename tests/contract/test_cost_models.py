@@ -21,6 +21,7 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.corrected_cost import CorrectedCost, Corrections
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.function_cost import FunctionCost
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
@@ -37,6 +38,10 @@ MODELS: dict[str, Callable[[], CostModel]] = {
     ),
     "analytic T5 in a mode": lambda: AnalyticCost(
         T5_SHAPE, EQUAL, CLUSTER, AnalyticConfig(recompute=("selective",))
+    ),
+    "analytic, corrected": lambda: CorrectedCost(
+        AnalyticCost(SHAPE, EQUAL, CLUSTER, AnalyticConfig(recompute=("none", "full"))),
+        Corrections(np.random.default_rng(0).uniform(0.5, 2, (3, 3, 3, 3)), np.ones((2, 3))),
     ),
     "functions": lambda: FunctionCost(
         lambda n, m: 1 + n * m**1.5, lambda n, m: n * m, (0.2, 0.5, 0.3), hidden_size=8

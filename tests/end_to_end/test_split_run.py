@@ -1,5 +1,6 @@
 """Split backward passes of packed rows from measurements to a run, as a user goes about it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ CHANGES: Tables = {
     "model": {"hidden_size": 64, "ffn_size": 256, "max_tokens": 256},
     "cluster": {"n_replicas": 1},
     "planner": {
-        "cost": {"kind": "profiled", "path": "costs.h5"},
+        "cost": {"kind": "profiled", "path": "costs.h5", "online": True},
         "batch": {"rule": "dynamic", "layouts": ["packed"]},
         "schedule": {"split_backward": True, "rules": ["zb_h1"]},
     },
-    "training": {"iterations": 3, "dtype": "float64"},
+    "training": {"iterations": 6, "dtype": "float64"},
+    "checkpoint": {"every": 3},
+    "store": {"look_ahead": 1},
 }
 
 
@@ -48,6 +51,17 @@ def test_the_run_has_the_losses_of_the_unsplit_model(folder: Path) -> None:
     )
     for found, expected in zip(split, unsplit, strict=True):
         assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_run_that_goes_on_plans_by_what_was_measured_before(folder: Path) -> None:
+    """Iteration 5 is planned by iteration 4, which every run measures anew."""
+    shutil.copytree(folder / "split", folder / "again")
+    shutil.rmtree(folder / "again" / "checkpoints" / "000006")
+    call(folder, 2, "run", "config.toml", "-o", "again")
+    (before_ms,), (again_ms,) = (
+        columns(folder / run, "predicted_ms") for run in ("split", "again")
+    )
+    assert again_ms[:5] == before_ms[:5]
 
 
 def test_memory_is_as_planned(folder: Path) -> None:
