@@ -2,7 +2,8 @@
 
     python benchmarks/prediction.py [--family gpt] [--family t5] [--json OUT.json]
 
-The demo experiments on two ranks: a profile, then training with dynamic micro-batches. Errors are
+The demo experiments on two ranks: a profile, then training with dynamic micro-batches, by this
+table and, `online`, with the corrections that the run learns from its own passes. Errors are
 |predicted - measured| / measured, over the iterations 10 to 60. "p/m" is predicted over measured,
 by part of the iteration where the ranks spend it: forward passes (with reading their tokens) and
 backward passes by stage, and the update. "rest" is what is not inside of any instruction, in ms.
@@ -45,9 +46,9 @@ PART_OF = {Kind.LOAD: "forward", Kind.FORWARD: "forward", Kind.BACKWARD: "backwa
 Row = dict[str, float]
 
 
-def measure(config: Path, folder: Path) -> Row:
-    """Profiles and trains, and compares."""
-    corpus, costs, run = folder / "corpus", folder / "costs.h5", folder / "run"
+def measure(config: Path, folder: Path) -> dict[str, Row]:
+    """Profiles, trains by the table alone and with corrections, and compares."""
+    corpus, costs = folder / "corpus", folder / "costs.h5"
     dynapipe("demo-corpus", f"{corpus}.jsonl", "--samples", N_SAMPLES, "--seed", 1)
     dynapipe("preprocess", f"{corpus}.jsonl", f"{corpus}.h5")
     data = ["--set", f"data.dataset={corpus}.h5"]
@@ -60,9 +61,15 @@ def measure(config: Path, folder: Path) -> Row:
         "report.trace_iterations": COUNTED.stop,
     }
     settings = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
-    dynapipe("run", config, "-o", run, *data, *settings, n_ranks=N_RANKS)
-    loads = {"profile_s": profile_s, "profile_load": profile_load, "run_load": os.getloadavg()[0]}
-    return compare(RunFolder.open(run)) | loads
+    found = {}
+    for name, online in (("", "false"), (", online", "true")):
+        run = folder / f"run{name}"
+        corrected = ["--set", f"planner.cost.online={online}"]
+        dynapipe("run", config, "-o", run, *data, *settings, *corrected, n_ranks=N_RANKS)
+        loads = {"profile_s": profile_s, "profile_load": profile_load}
+        loads["run_load"] = os.getloadavg()[0]
+        found[name] = compare(RunFolder.open(run)) | loads
+    return found
 
 
 def dynapipe(verb: str, *arguments: object, n_ranks: int = 1) -> None:
@@ -132,10 +139,11 @@ def main() -> None:
     parser.add_argument("--family", choices=CONFIGS, action="append", help="default: both")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    results = {}
+    results: dict[str, Row] = {}
     for family in arguments.family or CONFIGS:
         with tempfile.TemporaryDirectory() as folder:
-            results[family] = measure(CONFIGS[family], Path(folder))
+            rows = measure(CONFIGS[family], Path(folder))
+        results |= {f"{family}{name}": row for name, row in rows.items()}
     show(results)
     if arguments.json:
         text = json.dumps({"machine": machine_facts(N_RANKS), "results": results}, indent=1)

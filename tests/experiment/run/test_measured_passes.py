@@ -41,10 +41,10 @@ def test_a_whole_backward_pass_counts_for_both_of_its_parts() -> None:
     plan, trace = example_plans()[1], example_traces()[1]
     passes = measured_passes(plan, trace, COST, np.full(shape_of(2), 2.0), n_replicas=1)
     at = np.s_[Layout.PADDED, Recompute.NONE, 1]
-    assert passes.measured_ms[at].tolist() == [8.0, 8.0, 8.0]
+    assert passes.measured_ms[at].tolist() == [16.0, 8.0, 8.0]  # with 8 ms for its tokens
     assert passes.predicted_ms[at] == pytest.approx([14.5, 14.5, 14.5])
-    assert passes.measured_ms.sum() == 24.0
-    assert passes.taken_ms.tolist() == [[0.0, 24.0]]
+    assert passes.measured_ms.sum() == 32.0
+    assert passes.taken_ms.tolist() == [[0.0, 32.0]]
     assert passes.expected_ms == pytest.approx(np.array([[0.0, 2 * 3 * 14.5]]))
 
 
@@ -56,7 +56,7 @@ def test_halves_of_backward_passes_count_for_one_part_each_in_their_own_way() ->
     trace = replace(example_traces()[1], start_ms=(0.0, *ends[:-1]), end_ms=ends)
     passes = measured_passes(plan, trace, COST, np.ones(shape_of(2)), n_replicas=1)
     of_stage = np.s_[Layout.PADDED, :, 1]
-    assert passes.measured_ms[of_stage].tolist() == [[2, 5, 20], [0, 0, 0], [4, 10, 1]]
+    assert passes.measured_ms[of_stage].tolist() == [[3, 5, 20], [0, 0, 0], [5, 10, 1]]
     predicted_ms = [[14.5, 7.25, 7.25], [0, 0, 0], [14.5, 29 - 7.25, 7.25]]
     assert passes.predicted_ms[of_stage] == pytest.approx(np.array(predicted_ms))
     assert passes.predicted_ms[:, :, 0].max() == 0.0

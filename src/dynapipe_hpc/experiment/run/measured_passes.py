@@ -3,7 +3,13 @@
 import numpy as np
 
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.plan.instruction import Backward, BackwardInput, BackwardWeight, Forward
+from dynapipe_hpc.plan.instruction import (
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Load,
+)
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.corrected_cost import Timed
@@ -15,6 +21,8 @@ def measured_passes(
     plan: RankPlan, trace: IterationTrace, cost: CostModel, factors: FloatArray, n_replicas: int
 ) -> PassTimes:
     """Times of the passes that a rank has executed, each beside its uncorrected prediction.
+
+    Reading the tokens of a micro-batch is part of its forward pass, as in cost tables.
 
     Args:
         plan: The plan.
@@ -28,10 +36,12 @@ def measured_passes(
     of_microbatch = [column[:, plan.stage].tolist() for column in columns]
     passes = PassTimes.none(n_replicas, costs.n_stages)
     for step, start_ms, end_ms in zip(plan.instructions, trace.start_ms, trace.end_ms, strict=True):
-        if not isinstance(step, Forward | Backward | BackwardInput | BackwardWeight):
+        if not isinstance(step, Load | Forward | Backward | BackwardInput | BackwardWeight):
             continue
         forward, backward, weight, splitting = (each[step.microbatch] for each in of_microbatch)
         match step:
+            case Load():
+                parts, predicted_ms = [Timed.FORWARD], 0.0
             case Forward():
                 parts, predicted_ms = [Timed.FORWARD], forward
             case Backward():
