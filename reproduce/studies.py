@@ -7,8 +7,8 @@ from typing import Any
 
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, with_tables
-from dynapipe_hpc.experiment.study.ranks import Ranks
 from dynapipe_hpc.experiment.study.simulate import simulate
+from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.report.simulation_folder import Planned
 
 HERE = Path(__file__).parent

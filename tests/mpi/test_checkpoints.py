@@ -13,9 +13,9 @@ from tests.examples.training_case import SHAPE, Rank, make_rank
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
+from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.resume import find_resume_point
-from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster

@@ -8,9 +8,9 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.study.ranks import Alone
 from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.ranks import Alone
 
 pytestmark = pytest.mark.mpi
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dynapipe_hpc.job.started import read_started
 
 if TYPE_CHECKING:
-    from dynapipe_hpc.experiment.study.ranks import Ranks
+    from dynapipe_hpc.job.ranks import Ranks
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def open_ranks() -> "Iterator[Ranks]":
     """The ranks that a launcher started; one alone needs no MPI, which login nodes often lack."""
     started = read_started(os.environ, n_usable_cores=1)
     if started.launcher is None and started.interface is None:
-        from dynapipe_hpc.experiment.study.ranks import Alone
+        from dynapipe_hpc.job.ranks import Alone
 
         yield Alone()
         return

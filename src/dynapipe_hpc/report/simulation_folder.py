@@ -1,7 +1,8 @@
 """The folder of a simulation: written while iterations are planned, read for its table."""
 
 import csv
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from dynapipe_hpc.report.planned_iteration import (
 )
 from dynapipe_hpc.report.run_folder import write_atomically
 
-CONFIG, PLANNED, PLANNING = "config.toml", "planned.csv", "planning.csv"
+CONFIG, INPUTS = "config.toml", "inputs.json"
+PLANNED, PLANNING = "planned.csv", "planning.csv"
 _PARTS = "parts"
 _OF_PLANNING = ("method", "iteration", "planning_ms")
 
@@ -47,11 +49,12 @@ class SimulationFolder:
         """Opens nothing yet."""
         self.path = path
 
-    def begin(self, config_toml: str) -> None:
+    def begin(self, config_toml: str, inputs: Mapping[str, str]) -> None:
         """Creates the folder, or checks that it holds a part of this simulation.
 
         Args:
             config_toml: Text of the configuration, which the folder keeps.
+            inputs: Checksums of what else decides the results, by its name.
 
         Raises:
             InputError: It holds another simulation or other files, or cannot be written.
@@ -65,14 +68,17 @@ class SimulationFolder:
             raise InputError(
                 f"{self.path}: cannot be written: {error.strerror}; choose another folder"
             ) from None
-        if others and not others <= {CONFIG, PLANNED, PLANNING, _PARTS}:
+        if others and not others <= {CONFIG, INPUTS, PLANNED, PLANNING, _PARTS}:
             raise InputError(f"{self.path} holds files that no simulation wrote; name a new folder")
         if CONFIG in others and read_text(config) != config_toml:
             raise InputError(
                 f"{self.path} holds a simulation of another configuration (its {CONFIG}); name "
                 "another folder, or remove this one"
             )
-        remove_unfinished(self.path, CONFIG, PLANNED, PLANNING)
+        if INPUTS in others:
+            self._check_inputs(inputs)
+        remove_unfinished(self.path, CONFIG, INPUTS, PLANNED, PLANNING)
+        write_atomically(self.path / INPUTS, json.dumps(inputs, indent=1) + "\n")
         write_atomically(config, config_toml)
         with writing(parts):
             parts.mkdir(exist_ok=True)
@@ -130,6 +136,20 @@ class SimulationFolder:
             for part in (self.path / _PARTS).glob("*.csv"):
                 part.unlink()
             (self.path / _PARTS).rmdir()
+
+    def _check_inputs(self, inputs: Mapping[str, str]) -> None:
+        path = self.path / INPUTS
+        try:
+            stored = dict(json.loads(read_text(path)))
+        except (ValueError, TypeError, RecursionError):
+            raise InputError(f"{path}: is damaged; remove {self.path}") from None
+        for name, checksum in inputs.items():
+            if stored.get(name) != checksum:
+                raise InputError(
+                    f"{self.path} holds a simulation with other contents of {name} (checksum "
+                    f"{quoted(stored.get(name))}, now {checksum}); restore them, name another "
+                    "folder, or remove this one"
+                )
 
     def _part(self, rank: int) -> Path:
         return self.path / _PARTS / f"{rank:05d}.csv"

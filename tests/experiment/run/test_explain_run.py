@@ -13,9 +13,9 @@ from tests.report.test_metrics import metrics
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.run.end_record import EndRecord, recorder_of
 from dynapipe_hpc.experiment.run.explain_run import explain_run
-from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.how_ended import HowEnded
 from dynapipe_hpc.report.run_folder import RunFolder

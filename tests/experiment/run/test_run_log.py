@@ -15,8 +15,8 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.run.record import Execution
-from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.report.run_folder import RunFolder

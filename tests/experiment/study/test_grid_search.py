@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.study.grid import ROWS, grid
 from dynapipe_hpc.experiment.study.grid_search import grid_search
 from dynapipe_hpc.experiment.study.predict import Prediction, Pruned, Refusal, predict
-from dynapipe_hpc.experiment.study.ranks import Alone
+from dynapipe_hpc.job.ranks import Alone
 
 NAIVE: Mapping[str, Any] = {"name": "naive", "planner": {"batch": {"rule": "naive_padding"}}}
 OURS: Mapping[str, Any] = {"name": "ours", "planner": {"search": {"effort": 0}}}

@@ -1,10 +1,12 @@
 """Whole runs are planned by every method, in any number of starts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
@@ -12,9 +14,11 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import ConfigError, to_toml
+from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.place_layers import place_layers
-from dynapipe_hpc.experiment.study.ranks import Alone
 from dynapipe_hpc.experiment.study.simulate import simulate
+from dynapipe_hpc.job.ranks import Alone
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 
 METHODS: tuple[dict[str, Any], ...] = (
@@ -83,6 +87,7 @@ def test_a_killed_simulation_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert times[2] not in ("3", "3.0")
     assert {each.name for each in killed.iterdir()} == {
         "config.toml",
+        "inputs.json",
         "planned.csv",
         "planning.csv",
     }
@@ -159,3 +164,39 @@ def test_two_methods_of_one_name_are_refused() -> None:
 
 def test_without_a_study_the_configured_method_is_simulated(tmp_path: Path) -> None:
     assert set(simulated(study(), tmp_path)) == {("dynamic", k) for k in range(N_ITERATIONS)}
+
+
+def by_table(path: Path, state_factor: float) -> ExperimentConfig:
+    """The same with costs from a table that is written anew."""
+    write_table(replace(linear_table(), state_factor=state_factor), path)
+    cost = {"kind": "profiled", "path": str(path), "recompute": ["none"]}
+    config = study(METHODS[0], cost=cost).model_dump(exclude_none=True)
+    model = {**SHAPE.model_dump(exclude_none=True), "layers_per_stage": [6]}
+    return ExperimentConfig.model_validate({**config, "model": model})
+
+
+def test_a_changed_cost_table_is_noticed(tmp_path: Path) -> None:
+    table, folder = tmp_path / "costs.h5", tmp_path / "out"
+    first = simulated(by_table(table, 4.0), folder)
+    assert simulated(by_table(table, 4.0), folder) == first
+    told = r"other contents of the cost table .*costs\.h5 \(checksum '\w{16}', now \w{16}\)"
+    with pytest.raises(InputError, match=told):
+        simulated(by_table(table, 5.0), folder)
+
+
+def test_other_samples_are_noticed(tmp_path: Path) -> None:
+    """As of a dataset that was made anew in the same place."""
+    simulated(study(METHODS[0]), tmp_path)
+    other = ExperimentFiles(study(METHODS[0]))
+    other.trained = other.trained._replace(inputs=other.trained.inputs + 1)
+    with pytest.raises(InputError, match="other contents of the samples"):
+        simulate(Alone(), other, tmp_path)
+
+
+def test_two_simulations_do_not_write_one_folder(tmp_path: Path) -> None:
+    with locked(Alone(), tmp_path / "out"):
+        with pytest.raises(InputError, match="out: in use by another run, process"):
+            simulated(study(METHODS[0]), tmp_path / "out")
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
+    simulated(study(METHODS[0]), tmp_path / "out")
+    assert not (tmp_path / "out" / ".lock").exists()

@@ -8,6 +8,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.lock.run_lock import writer_of
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.resume import (
     ResumePoint,
@@ -16,7 +17,6 @@ from dynapipe_hpc.experiment.run.resume import (
     newest_undamaged,
     together,
 )
-from dynapipe_hpc.experiment.run.run_lock import writer_of
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.checkpoint.description import Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder

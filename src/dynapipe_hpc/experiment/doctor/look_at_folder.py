@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.experiment.run.run_lock import writer_of
+from dynapipe_hpc.experiment.lock.run_lock import writer_of
 
 _BLOCK = bytes(1 << 20)
 _LITTLE_BYTES = 1e9

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.lock.run_lock import writer_of
+from dynapipe_hpc.experiment.lock.signs_of_life import PATIENCE_S
 from dynapipe_hpc.experiment.run.end_record import EndRecord
-from dynapipe_hpc.experiment.run.run_lock import writer_of
-from dynapipe_hpc.experiment.run.signs_of_life import PATIENCE_S
 from dynapipe_hpc.job.how_ended import HowEnded
 from dynapipe_hpc.report.amounts import duration
 from dynapipe_hpc.report.iterations_file import IterationsFile

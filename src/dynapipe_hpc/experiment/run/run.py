@@ -12,6 +12,8 @@ from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.lock.locked import locked
+from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
@@ -20,13 +22,11 @@ from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.end_record import recorder_of
 from dynapipe_hpc.experiment.run.evaluations import Evaluations
 from dynapipe_hpc.experiment.run.evaluator import Evaluator
-from dynapipe_hpc.experiment.run.locked import locked
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_resume_point
-from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.train import RankAtWork, train
 from dynapipe_hpc.experiment.run.warm_start import warm_start

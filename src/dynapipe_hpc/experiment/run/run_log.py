@@ -10,12 +10,12 @@ from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
 from dynapipe_hpc.experiment.rank.devices import gpu_name
 from dynapipe_hpc.experiment.run.pace import Pace
 from dynapipe_hpc.experiment.run.record import Execution, line_of_evaluation
 from dynapipe_hpc.experiment.run.resume import n_repeatable
-from dynapipe_hpc.experiment.run.run_lock import RunLock
 from dynapipe_hpc.experiment.run.trace_request import TraceRequest
 from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
 from dynapipe_hpc.job.machine import machine_facts

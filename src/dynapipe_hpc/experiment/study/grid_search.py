@@ -8,7 +8,7 @@ from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.study.grid import grid
 from dynapipe_hpc.experiment.study.predict import Outcome, Prediction, predict
-from dynapipe_hpc.experiment.study.ranks import Ranks
+from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.report.planned_iteration import line_of
 from dynapipe_hpc.report.run_folder import write_atomically
 

@@ -1,7 +1,7 @@
 """Whole runs of several methods, planned but not executed."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -11,9 +11,11 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.place_layers import place_layers
+from dynapipe_hpc.experiment.study.inputs import inputs_of
 from dynapipe_hpc.experiment.study.methods import methods_of
-from dynapipe_hpc.experiment.study.ranks import Ranks
+from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.choose.choice import Candidate
 from dynapipe_hpc.planner.make_plans import Planner
@@ -95,21 +97,32 @@ def simulate(
         All iterations, by method, on the first rank; an empty list elsewhere.
 
     Raises:
-        InputError: A file or a method cannot be used, or the folder holds something else.
+        InputError: A file or a method cannot be used, or the folder holds something else, or is
+            in use.
         RunError: The folder cannot be written.
     """
-    folder = SimulationFolder(output)
+    with ranks.agreeing():
+        variants = {each.name: files.variant(each.config) for each in methods_of(files.config)}
+    with locked(ranks, output):
+        return _simulate(ranks, files, variants, SimulationFolder(output), on_share)
+
+
+def _simulate(
+    ranks: Ranks,
+    files: ExperimentFiles,
+    variants: Mapping[str, ExperimentFiles],
+    folder: SimulationFolder,
+    on_share: Callable[[float], None],
+) -> list[Planned]:
     done: dict[tuple[str, int], Planned] = {}
     with ranks.agreeing():
-        methods = methods_of(files.config)
         n_iterations = files.training.n_iterations
         if ranks.is_first:
-            folder.begin(to_toml(files.config))
+            folder.begin(to_toml(files.config), inputs_of(files, variants.values()))
             done = folder.planned()
             folder.gather(list(done.values()))
-    every = list(product([method.name for method in methods], range(n_iterations)))
+    every = list(product(variants, range(n_iterations)))
     missing = ranks.broadcast([key for key in every if key not in done])
-    variants = {method.name: files.variant(method.config) for method in methods}
     with ranks.agreeing():
         placements = {
             name: place_layers(variants[name]) for name in list(variants)[ranks.rank :: ranks.size]

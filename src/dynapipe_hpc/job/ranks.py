@@ -1,4 +1,4 @@
-"""The processes that share a study."""
+"""The processes that share work, with MPI or without."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Ranks(Protocol):
-    """The ranks of a job, as a study needs them; `job.Job` is one, and `Alone` another."""
+    """The ranks of a job, as far as they need no MPI; `Job` is one of them, and `Alone` another."""
 
     @property
     def rank(self) -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.experiment.run.lock_holder import LockHolder, read_holder
-from dynapipe_hpc.experiment.run.signs_of_life import BEAT_S, PATIENCE_S, gives_sign
+from dynapipe_hpc.experiment.lock.lock_holder import LockHolder, read_holder
+from dynapipe_hpc.experiment.lock.signs_of_life import BEAT_S, PATIENCE_S, gives_sign
 from dynapipe_hpc.report.run_folder import LOCK
 
 _PAUSE_S = 0.05
