@@ -11,7 +11,17 @@ from pathlib import Path
 
 from dynapipe_hpc.cli.open_ranks import open_ranks
 from dynapipe_hpc.report.run_folder import write_atomically
-from reproduce import ablations, layer_time, packing, planning_time, variation
+from reproduce import (
+    ablations,
+    best_division,
+    efficiency,
+    layer_time,
+    ordering,
+    packing,
+    planning_time,
+    scaling,
+    variation,
+)
 from reproduce.page import claims_text, write_page
 from reproduce.studies import Studies
 
@@ -24,17 +34,21 @@ def main() -> None:
     arguments = parser.parse_args()
     with open_ranks() as ranks:
         studies = Studies(ranks, arguments.inputs, arguments.output / "simulations")
-        points = packing.best_divisions(packing.simulate_all(studies))
+        points = best_division.simulate_all(studies)
         ablated = ablations.simulate_all(studies)
+        scaled = scaling.simulate_all(studies)
         if not ranks.is_first:
             return
         every = [
             layer_time.figure(arguments.inputs),
             variation.figure(),
             *packing.figures(points),
+            efficiency.figure(points),
             ablations.microbatching(ablated),
             ablations.schedules(ablated),
+            ordering.figure(studies),
             planning_time.figure(points),
+            *scaling.figures(scaled),
         ]
         print(write_page(arguments.output, every))
         if arguments.claims:

@@ -14,6 +14,7 @@ from reproduce.figure import Row
 mpl.rcParams["svg.hashsalt"] = "dynapipe-hpc"
 
 COLORS = ("#888888", "#c0a060", "#d08030", "#7060b0", "#3080c0", "#208050", "#b03050", "#404040")
+MOST_PER_ROW = 4
 
 
 WITH_BARS = {"tokens_per_s", "makespan"}
@@ -41,11 +42,12 @@ def draw_lines(
         y_label: Text of the vertical axis.
         is_log: Whether the horizontal axis is logarithmic.
     """
-    size = (5 * len(panels), 4.6)
-    figure = Figure(size)
-    axes = figure.subplots(1, len(panels), squeeze=False)
+    n_rows = -(-len(panels) // MOST_PER_ROW)
+    n_columns = -(-len(panels) // n_rows)
+    figure = Figure((5 * n_columns, 0.6 + 4 * n_rows))
+    axes = figure.subplots(n_rows, n_columns, squeeze=False).flatten().tolist()
     names = list(dict.fromkeys(str(row["method"]) for rows in panels.values() for row in rows))
-    for axis, (title, rows) in zip(axes[0], panels.items(), strict=True):
+    for axis, (title, rows) in zip(axes, panels.items(), strict=True):
         for color, name in zip(COLORS, names, strict=False):
             points = [row for row in rows if row["method"] == name]
             values = [float(row[y]) for row in points]
@@ -62,7 +64,7 @@ def draw_lines(
         axis.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    _finish(figure, axes[0], path)
+    _finish(figure, axes, path)
 
 
 def draw_bars(path: Path, panels: Mapping[str, Sequence[Row]], y: str, y_label: str) -> None:
@@ -94,6 +96,6 @@ def _finish(figure: Figure, axes: Sequence[Axes], path: Path) -> None:
     figure.legend(
         handles.values(), handles.keys(), loc="lower center", ncols=3, fontsize=8, frameon=False
     )
-    figure.tight_layout(rect=(0, 0.12, 1, 1))
+    figure.tight_layout(rect=(0, 0.55 / figure.get_figheight(), 1, 1))
     facts = {"Date": None} if path.suffix == ".svg" else {"Software": None}
     figure.savefig(path, dpi=130, metadata=facts, bbox_inches="tight")  # long legends, too

@@ -18,6 +18,7 @@ class Claim:
         found: Our number.
         holds: Whether ours bears the claim out.
         why: Why not, or what limits the answer.
+        is_whole: Whether it does so in full; else only the order of methods holds, not the size.
     """
 
     name: str
@@ -26,12 +27,18 @@ class Claim:
     found: str
     holds: bool
     why: str = ""
+    is_whole: bool = True
 
     @property
     def cells(self) -> tuple[str, ...]:
         """A row of a table."""
-        holds = "yes" if self.holds else "no"
+        holds = ("yes" if self.is_whole else "in part") if self.holds else "no"
         return (self.name, self.text, self.paper, self.found, holds, self.why)
+
+
+def is_as_large(gain: float, paper: float) -> bool:
+    """Whether a gain is at least three quarters of that of the paper."""
+    return gain >= 0.75 * paper
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from reproduce.studies import Method
 
 PACKING = "MLM+DS: packing to the maximum"
+SAME = "MLM+DS on the division of ours"
 FITTED = "packing to the longest"
 BALANCED = "packed, balanced (today's rule)"
 PUBLISHED = "DynaPipe as published"

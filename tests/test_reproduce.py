@@ -1,98 +1,231 @@
 """Figures of the study say what their simulations found."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from reproduce import ablations, accuracy, layer_time, methods, packing, planning_time, variation
+from reproduce import (
+    ablations,
+    accuracy,
+    best_division,
+    efficiency,
+    layer_time,
+    methods,
+    ordering,
+    packing,
+    planning_time,
+    scaling,
+    settings,
+    variation,
+)
+from reproduce.best_division import Point, Points
+from reproduce.cluster import cluster_table, reduce_ms_per_byte
+from reproduce.figure import Claim
 from reproduce.page import claims_text, write_page
-from reproduce.studies import HERE, TABLES
+from reproduce.settings import Division, Setting
+from reproduce.studies import HERE, TABLES, Study
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
 from dynapipe_hpc.experiment.study.methods import methods_of
+from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 from dynapipe_hpc.report.simulation_folder import Planned
 
-RATES = {  # real tokens per ms by method, at 512 tokens; all but packing keep it at 8,192
+RATES = {  # real tokens per ms by method, at 512 tokens; all but packing keep it
     methods.PACKING: 10,
+    methods.SAME: 9,
     methods.FITTED: 12,
     methods.BALANCED: 20,
     methods.PUBLISHED: 15,
     methods.PADDED: 18,
     methods.ALL: 30,
 }
+ALL_ROUND = Setting("gpt", 8, 2048, 65_536)
 
 
-def planned(method: str, rate: float, planning_ms: float = 1.0, reason: str = "") -> Planned:
-    """An iteration of 900 real tokens among 1,000 computed, a third of each in a decoder."""
-    times = (900 / rate, 900 / rate, 1.0, reason)
-    return Planned(PlannedIteration(method, 0, 9, 600, 300, 700, 300, 4, *times), planning_ms)
+def planned(
+    method: str, rate: float, planning_ms: float = 1.0, reason: str = "", family: str = "t5"
+) -> Planned:
+    """An iteration of 900 real tokens among 1,000 computed, of a T5 a third in the decoder."""
+    ms, (rows, target_rows) = 900 / rate, {"t5": (700, 300), "gpt": (1000, 0)}[family]
+    sizes = (9, 600, 300, rows, target_rows, 4)
+    return Planned(PlannedIteration(method, 0, *sizes, ms, ms, 1.0, reason), planning_ms)
 
 
-def simulated(factor: float = 1, reason: str = "", division: str = "2x4x1") -> Any:
-    for family in ("gpt", "t5"):
-        for longest in packing.LONGEST:
+def made_up() -> Iterator[tuple[tuple[Setting, str], Point]]:
+    """Packing takes four times as long per token at 8,192 tokens, and cannot run some points."""
+    for setting in settings.settings():
+        for method, rate in RATES.items():
+            slower = {8192: 4}.get(setting.longest, 1) if method == methods.PACKING else 1
+            if method == methods.PACKING and setting[:3] == ("t5", 32, 8192):
+                continue
+            if method in (methods.FITTED, methods.BALANCED) and setting.n_gpus != 8:
+                continue
+            rates = [seed * rate * setting.tokens / slower for seed in (0.9, 1.0, 1.2)]
+            of_seeds = [planned(method, rate / slower, family=setting.family)] * 3
+            yield (setting, method), Point(Division(1, setting.n_gpus, 1), rates, of_seeds)
+
+
+POINTS: Points = dict(made_up())
+
+
+def by_text(claims: Sequence[Claim]) -> dict[str, Claim]:
+    return {claim.text: claim for claim in claims}
+
+
+class Simulations:
+    """Rates of the same methods on any division: more with more stages, but not all of them run."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def run(self, studies: Sequence[Study]) -> dict[str, list[list[Planned]]]:
+        """What `Studies.run` returns; published micro-batches do not fit into later batches."""
+        found = {}
+        for study in studies:
+            self.asked.append(study.name)
+            cluster = study.tables["cluster"]
             of_seeds = []
-            for seed in (0.9, 1.0, 1.2):
-                rates = {
-                    m: r / (4 if m == methods.PACKING and longest == 8192 else 1)
-                    for m, r in RATES.items()
-                }
-                of_seeds.append(
-                    [planned(m, seed * factor * r, reason=reason) for m, r in rates.items()]
-                )
-            yield packing.Simulated(family, longest, division, of_seeds)
+            for seed in study.seeds:
+                of_seed = []
+                for name in (str(method["name"]) for method in study.methods):
+                    n_stages, is_first = cluster["n_stages"], study.name.endswith("first")
+                    fails = name == methods.PUBLISHED and n_stages == 4 and not is_first
+                    rate = -n_stages if name == methods.PACKING else n_stages
+                    reason = "too large" if fails or cluster["n_shards"] > 1 else ""
+                    of_seed.append(planned(name, 100 + rate + seed, reason=reason))
+                of_seeds.append(of_seed)
+            found[study.name] = of_seeds
+        return found
 
 
-def test_the_fastest_division_that_runs_everything_counts() -> None:
-    failed = simulated(9, "too large", "8x1x1")
-    points = packing.best_divisions([*simulated(), *simulated(2, "", "1x4x2"), *failed])
-    point = points["gpt", 2048, methods.ALL]
-    assert point.division == "1x4x2"
-    assert sorted(point.rates) == pytest.approx([54_000, 60_000, 72_000])
+def test_every_method_has_the_best_division_that_runs_all_batches() -> None:
+    setting = Setting("gpt", 4, 512, 65_536)
+    simulations: Any = Simulations()
+    found = best_division.simulate_all(simulations, [setting])
+    best = {method: str(found[setting, method].division) for _, method in found}
+    assert best == {
+        methods.PACKING: "4x1x1",
+        methods.SAME: "1x4x1",
+        methods.PUBLISHED: "2x2x1",
+        methods.PADDED: "1x4x1",
+        methods.ALL: "1x4x1",
+    }
+    assert found[setting, methods.ALL].rates == pytest.approx([104_000, 105_000, 106_000])
+    assert found[setting, methods.SAME].rates == pytest.approx([96_000, 97_000, 98_000])
+    assert sum(name.endswith("first") for name in simulations.asked) == 6
+
+
+def test_points_are_those_of_the_paper() -> None:
+    every = list(settings.settings())
+    assert len(every) == len(set(every)) == 2 * 4 * (5 + 4 - 1)
+    powers = [1, 2, 4, 8, 16, 32]
+    for n_gpus in settings.N_GPUS:
+        triples = product(powers, powers, powers[:4])
+        grid = {each for each in triples if math.prod(each) == n_gpus}
+        assert set(settings.divisions(n_gpus)) == grid
+
+
+def test_transfers_and_reductions_are_slower_between_nodes() -> None:
+    def cluster(*sizes: int) -> Cluster:
+        return Cluster.model_validate({**cluster_table(*sizes), "device_memory_bytes": 1})
+
+    assert cluster(1, 4, 2).link == cluster(4, 1, 8).link == Link(bytes_per_ms=2.4e8)
+    assert cluster(1, 4, 4).link == Link(latency_ms=0.05, bytes_per_ms=1e7)
+    assert reduce_ms_per_byte(cluster(1, 16, 1)) == 0
+    # Every byte is sent 2 * 3 / 4 times: all in a node, or by eight rings that share its network.
+    assert reduce_ms_per_byte(cluster(4, 2, 1)) == pytest.approx(1.5 / 2.4e8)
+    assert reduce_ms_per_byte(cluster(4, 2, 4)) == pytest.approx(1.5 / 5e6)
+    assert reduce_ms_per_byte(cluster(16, 1, 2)) == pytest.approx(1.875 / 2e7)
 
 
 def test_claims_compare_medians() -> None:
-    points = packing.best_divisions(simulated())
-    throughput, efficiency = packing.figures(points)
-    found = {claim.text: claim for claim in throughput.claims}
-    faster = found[f"GPT 6.7B: {methods.PUBLISHED} is faster than packing"]
-    assert (faster.found, faster.holds) == ("1.50x to 6.00x (at 8,192 tokens)", True)
-    behind = found["GPT 6.7B: ours is faster than today's packed rule at every length"]
+    over_lengths, over_tokens = packing.figures(POINTS)
+    found = by_text(over_lengths.claims)
+    faster = found[f"GPT: {methods.PUBLISHED} is faster than packing"]
+    assert (faster.found, faster.cells[4]) == ("1.50x to 6.00x (4 GPUs, 8,192 tokens)", "yes")
+    behind = found["GPT: ours is faster than today's packed rule at every length (8 GPUs)"]
     assert (behind.found, behind.holds) == ("1.500x to 1.500x", True)
-    [falls] = [c for c in throughput.claims if "T5 11B: throughput of packing falls" in c.text]
-    assert falls.holds
-    assert f"{methods.PACKING}: 75 % at 8,192; {methods.PUBLISHED}: 0 %" in falls.found
-    assert [claim.holds for claim in efficiency.claims] == [True] * 3 + [False] * 3
-    [row, *_] = efficiency.rows
-    assert (row["real"], row["decoder_real"]) == (600 / 700, 1.0)
+    [falls] = [claim for text, claim in found.items() if "T5: throughput of packing falls" in text]
+    assert falls.cells[4] == "in part"  # not on 32 GPUs, where it does not run 8,192 tokens
+    assert f"{methods.PACKING}: 0 to 75 %; {methods.PUBLISHED}: 0 to 0 %" in falls.found
+    [reach] = [claim for text, claim in found.items() if "T5: dynamic micro-batches run" in text]
+    assert f"{methods.PACKING}: 8,192, 8,192, 8,192, 4,096; " in reach.found
+    [grows, *_] = over_tokens.claims
+    assert grows.found.startswith(f"{methods.PACKING}: 8.00x to 8.00x")
+    assert not grows.holds  # all grow alike
+    assert {row["model"] for row in over_tokens.rows if row["tokens"] == 16_384} == {
+        s.model for s in settings.settings()
+    }
+
+
+def test_both_sides_of_a_t5_are_shown() -> None:
+    figure = efficiency.figure(POINTS)
+    shares = {row["rows"]: row["real"] for row in figure.rows if row["method"] == methods.ALL}
+    assert shares == {efficiency.ROWS: 0.9, efficiency.ENCODER: 6 / 7, efficiency.DECODER: 1}
+    balanced = by_text(figure.claims)[
+        f"T5 11B: {methods.ALL} is more balanced between encoder and decoder than packing"
+    ]
+    assert balanced.found.startswith("encoder 0.86 to 0.86, 0.9 to 0.9 times the decoder's")
+    assert not balanced.holds
 
 
 def test_planning_time_is_compared_as_averages() -> None:
-    key = ("gpt", 512, methods.ALL)
     times = [planned(methods.ALL, 9, 1), planned(methods.ALL, 9, 5)]
-    points = packing.best_divisions(simulated())
-    every = planning_time.figure({**points, key: packing.Point("2x4x1", [1], times)}).rows
-    [row] = [r for r in every if tuple(r.values())[:3] == ("GPT 6.7B", 512, methods.ALL)]
+    points = {**POINTS, (ALL_ROUND, methods.ALL): Point(Division(2, 4, 1), [1], times)}
+    every = planning_time.figure(points).rows
+    keys = (ALL_ROUND.model, 8, 2048, 65_536, methods.ALL)
+    [row] = [r for r in every if tuple(r.values())[:5] == keys]
     assert row["ratio"] == pytest.approx(6 / 200)
     assert row["largest_ratio"] == pytest.approx(5 / 100)
+
+
+def test_scaling_is_told_per_gpu_and_planning_in_cores() -> None:
+    class Scaled:
+        def run(self, studies: Sequence[Study]) -> dict[str, list[list[Planned]]]:
+            """Replicas add half of what the first one does; planning takes 3 iterations."""
+            return {
+                study.name: [
+                    [
+                        planned(name, rate := (1 + study.tables["cluster"]["n_replicas"]) / 2,
+                                3 * 900 / rate)
+                        for name in scaling.PLANNERS
+                    ]
+                ]
+                for study in studies
+            }  # fmt: skip
+
+    studies: Any = Scaled()
+    throughput, planning = scaling.figures(scaling.simulate_all(studies))
+    assert [row["gpus"] for row in throughput.rows if row["method"] == methods.ALL] == 2 * [
+        64, 256, 1024, 4096,
+    ]  # fmt: skip
+    claim = throughput.claims[1]
+    assert (claim.found, claim.holds) == ("1.00 on 64, 0.62 on 256, 0.53 on 1,024, 0.51 on 4,096 "
+                                          "GPUs", True)  # fmt: skip
+    assert planning.claims[2].found == (
+        "weak: 3 cores for 4,096 GPUs; strong: 3 cores for 4,096 GPUs"
+    )
 
 
 def test_page_and_claims_are_written(tmp_path: Path) -> None:
     rules = [[planned(str(m["name"]), 9 + k) for k, m in enumerate(ablations.RULES)]]
     schedules = [[planned(str(m["name"]), 9 + k) for k, m in enumerate(ablations.SCHEDULES)]]
     ablated = ablations.Ablations(rules, dict.fromkeys(ablations.BATCHES, schedules))
-    points = packing.best_divisions(simulated())
     figures = [
-        *packing.figures(points),
+        *packing.figures(POINTS),
+        efficiency.figure(POINTS),
         ablations.microbatching(ablated),
         ablations.schedules(ablated),
-        planning_time.figure(points),
+        planning_time.figure(POINTS),
     ]
-    drawn_ones = figures[:1] + figures[3:4]
+    drawn_ones = figures[3:5]
     page = write_page(tmp_path, drawn_ones)
     for figure in drawn_ones:
         kinds = {path.suffix for path in tmp_path.glob(f"{figure.name}.*")}
@@ -100,7 +233,7 @@ def test_page_and_claims_are_written(tmp_path: Path) -> None:
         assert f'src="{figure.name}.svg"' in page.read_text()
         assert figure.inputs.split(":")[0] in ("Simulated", "Measured")
     drawn = (tmp_path / "schedules.svg").read_bytes()
-    figures[3].draw(tmp_path / "schedules.svg")
+    figures[4].draw(tmp_path / "schedules.svg")
     assert (tmp_path / "schedules.svg").read_bytes() == drawn
     text = claims_text(figures)
     assert (
@@ -115,24 +248,16 @@ def test_page_and_claims_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_every_method_can_be_configured(family: str) -> None:
     config = load_config(HERE / f"{family}.toml")
-    compared: list[Mapping[str, Any]] = [
-        methods.packing(512),
-        methods.fitted(),
-        methods.balanced(),
-        methods.published(),
-        methods.padded(),
-        methods.everything(),
-    ]
-    for replicas, stages, shards in packing.DIVISIONS[family]:
-        layers = [packing.N_LAYERS[family] // stages] * stages
-        tables: dict[str, Any] = {
-            "cluster": {"n_replicas": replicas, "n_stages": stages, "n_shards": shards},
-            "model": {"layers_per_stage": layers},
-            "study": {"methods": compared},
-        }
-        found = methods_of(with_tables(config, "test", tables))
-        assert [method.name for method in found] == list(packing.COMPARED)
-        assert {m.config.model.layers_per_stage for m in found} == {tuple(layers)}
+    for n_gpus in settings.N_GPUS:
+        setting = Setting(family, n_gpus, 512, 65_536)
+        compared: list[Mapping[str, Any]] = best_division.compared(setting)
+        for division in settings.divisions(n_gpus):
+            tables = settings.tables_of(setting, division, 1) | {"study": {"methods": compared}}
+            found = methods_of(with_tables(config, "test", tables))
+            assert [method.name for method in found] == [method["name"] for method in compared]
+            assert {m.config.cluster.n_ranks for m in found} == {n_gpus}
+            [layers] = {m.config.model.layers_per_stage for m in found}
+            assert sum(layers or ()) == settings.N_LAYERS[family][n_gpus]
 
 
 def test_a_layer_takes_its_measured_time_shared_by_tokens(tmp_path: Path) -> None:
@@ -178,3 +303,42 @@ def test_errors_of_predictions_are_those_of_executed_runs(tmp_path: Path) -> Non
     found = [(claim.found, claim.holds) for claim in claims]
     assert claims[1].text.startswith("T5: predicted times, corrected by the run, and memory")
     assert found == [("times 4.0 %, memory 0.0 %", True), ("times 6.0 %, memory 1.0 %", False)]
+
+
+def costs_of(forward_ms: Sequence[float], n_stages: int) -> StageCosts:
+    times = np.repeat(np.array(forward_ms)[:, np.newaxis], n_stages, axis=1)
+    nothing = np.zeros_like(times)
+    return StageCosts.of(
+        forward_ms=times,
+        backward_ms=2 * times,
+        weight_ms=nothing,
+        splitting_ms=nothing,
+        boundary_bytes=nothing,
+        stored_bytes=np.ones_like(times),
+        forward_transient_bytes=nothing,
+        backward_transient_bytes=nothing,
+    )
+
+
+def test_orders_and_noise_are_apart_from_the_schedule() -> None:
+    link, room = Link(latency_ms=0), np.full(2, 4.0)
+    equal = ordering.makespans(costs_of([1] * 8, 2), room, link, np.zeros(2))
+    filled = (8 + 2 - 1) * 3
+    for method in ordering.METHODS:
+        assert (equal[method] == filled) == ("off" not in method)
+    # Long ones are worst at both ends, where nothing runs beside them.
+    found = ordering.makespans(costs_of([5, *[1] * 6, 5], 2), room, link, np.zeros(2))
+    for name in ordering.RULES:
+        assert 16 * 3 < found[f"{name}, best of orders"] < found[name]
+    assert found[ordering.ADAPTIVE] < found[ordering.IN_ORDER]
+
+
+def test_a_claim_of_which_only_the_order_holds_is_marked() -> None:
+    sizes = {16_384: (100.0, 102.0), 65_536: (100.0, 107.0)}
+    for tokens, (adaptive, in_order) in sizes.items():
+        times = dict.fromkeys(ordering.METHODS, in_order) | {ordering.ADAPTIVE: adaptive}
+        batch = ordering.Batch(tokens, 7.5, times)
+        claim, best = ordering.claims(tokens, [[batch], [batch]])
+        gain = f"+{in_order - adaptive:.1f} %"
+        assert (claim.found, claim.cells[4]) == (gain, "yes" if tokens > 20_000 else "in part")
+        assert best.cells[4] == "no"
