@@ -23,7 +23,7 @@ DOCUMENTS = [
 # Files that commands write or users have, some with placeholders in capitals.
 OF_USERS = re.compile(
     r"[A-Z]|^\.|^(?:runs|data|build)/|config\.toml|config\.schema\.json|^tune\.toml"
-    r"|^(?:adapter_config|trace|machine|mixture|checkpoint|ended)\.json|^tracked\.txt"
+    r"|^(?:adapter_config|trace|machine|mixture|checkpoint|ended|inputs)\.json|^tracked\.txt"
     r"|^(?:tokenizer|tokenizer_config|config|generation_config)\.json"
 )
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")

@@ -15,7 +15,7 @@ def inputs_of(files: ExperimentFiles, variants: Iterable[ExperimentFiles]) -> di
 
     Args:
         files: Files of the experiment.
-        variants: Those of every method, which may have cost tables of their own.
+        variants: Files of every method, which may have a cost table of its own.
 
     Raises:
         InputError: A file cannot be used.
