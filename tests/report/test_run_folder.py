@@ -236,7 +236,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str, message: 
 def test_a_closed_trace_is_plain_json(tmp_path: Path) -> None:
     write_run(tmp_path, 3, n_traced=2)
     events = json.loads((tmp_path / "trace.json").read_text())
-    assert {event["ph"] for event in events} == {"M", "X"}
+    assert {event["ph"] for event in events} == {"M", "X", "C", "s", "f"}
 
 
 def test_a_run_without_a_trace_has_no_trace_file(tmp_path: Path) -> None:

@@ -1,8 +1,19 @@
 """Plans and traces joined: every pass planned, every instruction measured."""
 
+from dataclasses import replace
+
 import pytest
 from tests.examples.example_runs import example_plans, example_traces
 
+from dynapipe_hpc.plan.instruction import (
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Instruction,
+    StepOptimizer,
+)
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction
 from dynapipe_hpc.report.timeline import Kind, timeline_of
 
 
@@ -42,3 +53,21 @@ def test_the_iteration_ends_with_its_last_instruction() -> None:
 def test_ranks_without_a_trace_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="shorter"):
         timeline_of(example_plans(), example_traces()[:1])
+
+
+def test_activations_are_kept_from_a_forward_pass_to_the_last_of_its_backward_passes() -> None:
+    """Two micro-batches, of which 10 and 7 bytes are kept; gradients of weights come last."""
+    plan = example_plans()[1]
+    steps: list[Instruction] = [Forward(0), Forward(1), BackwardInput(0), BackwardInput(1)]
+    steps += [BackwardWeight(1), BackwardWeight(0), StepOptimizer()]
+    plan = replace(
+        plan,
+        microbatches=plan.microbatches * 2,
+        instructions=InstructionRows.of(steps),
+        memory=MemoryPlan(100, 0, (10, 7), (0, 0), (0, 0)),
+        prediction=Prediction(9.0, ((0.0, 1.0),) * 6),
+    )
+    trace = replace(example_traces()[1], start_ms=(0.0,) * 7, end_ms=(0.0,) * 7)
+    timeline = timeline_of([plan], [trace])
+    assert [bar.kept_bytes for bar in timeline.planned] == [10, 17, 17, 17, 10, 0]
+    assert [bar.kept_bytes for bar in timeline.measured] == [10, 17, 17, 17, 10, 0, None]

@@ -151,3 +151,34 @@ def events(folder: Path) -> list[dict[str, Any]]:
     written(file, 3).close()
     found: list[dict[str, Any]] = json.loads(file.read_text())
     return found
+
+
+def test_arrows_lead_from_sends_to_the_receives_that_wait_for_them(tmp_path: Path) -> None:
+    """Of both iterations, a0 from rank 0 to rank 1 and g0 back; both ranks begin each at 0."""
+    by_id = defaultdict(list)
+    for event in events(tmp_path):
+        if event["ph"] in "sf":
+            by_id[event["id"]].append(event)
+    names = {e["tid"]: e["args"]["name"] for e in events(tmp_path) if e["name"] == "thread_name"}
+    slices = [e for e in events(tmp_path) if e["ph"] == "X"]
+    found = []
+    for ends in by_id.values():
+        assert [end["ph"] for end in ends] == ["s", "f"]
+        for end in ends:
+            assert names[end["tid"]] == "transfers and waits"
+            (inside,) = (
+                e["name"]
+                for e in slices
+                if e["tid"] == end["tid"] and e["ts"] <= end["ts"] < e["ts"] + e["dur"]
+            )
+            found.append((end["pid"], inside))
+    assert found == [(2, "a0>1"), (4, "a0<!"), (4, "g0>0"), (2, "g0<!")] * (len(found) // 4)
+    assert len(found) >= 4
+
+
+def test_activations_are_counted_from_forward_to_the_end_of_backward(tmp_path: Path) -> None:
+    """Rank 1 as measured: F0 begins at 24 ms, B0 ends at 40 ms, every iteration takes 72."""
+    counted = [
+        (e["ts"], e["args"]["bytes"]) for e in events(tmp_path) if e["ph"] == "C" and e["pid"] == 4
+    ]
+    assert counted[:4] == [(24e3, 10), (40e3, 0), (96e3, 10), (112e3, 0)]

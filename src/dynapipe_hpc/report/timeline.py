@@ -1,6 +1,6 @@
 """Timeline of one iteration: planned and measured bars of every rank."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
@@ -51,6 +51,8 @@ class Bar:
         start_ms: Start, measured from the start of the iteration.
         end_ms: End, measured from the start of the iteration.
         shares: Shares of a measured pass's operations; None if they are not known.
+        kept_bytes: Activations that the rank keeps as planned, from the start of a forward pass and
+            from the end of a backward pass on; None for all else.
     """
 
     rank: int
@@ -61,6 +63,7 @@ class Bar:
     start_ms: float
     end_ms: float
     shares: WorkShares | None = None
+    kept_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +117,36 @@ def timeline_of(
 
 def _planned(plan: RankPlan) -> Iterator[Bar]:
     passes = [step for step in plan.instructions if isinstance(step, _Pass)]
-    for step, (start_ms, end_ms) in zip(passes, plan.prediction.passes_ms, strict=True):
-        yield _bar(plan, step, start_ms, end_ms)
+    times_ms, kept = plan.prediction.passes_ms, _kept_bytes(plan, passes)
+    for step, (start_ms, end_ms), kept_bytes in zip(passes, times_ms, kept, strict=True):
+        yield replace(_bar(plan, step, start_ms, end_ms), kept_bytes=kept_bytes)
 
 
 def _measured(
     plan: RankPlan, trace: IterationTrace, known: Sequence[PassShares] | None
 ) -> Iterator[Bar]:
-    times = zip(plan.instructions, trace.start_ms, trace.end_ms, strict=True)
-    for step, start_ms, end_ms in times:
-        bar = _bar(plan, step, start_ms, end_ms)
+    times_ms = (trace.start_ms, trace.end_ms)
+    kept = _kept_bytes(plan, plan.instructions)
+    steps = zip(plan.instructions, *times_ms, kept, strict=True)
+    for step, start_ms, end_ms, kept_bytes in steps:
+        bar = replace(_bar(plan, step, start_ms, end_ms), kept_bytes=kept_bytes)
         if known is not None and isinstance(step, _Pass):
             shares = known[step.microbatch]
             is_forward = bar.kind is Kind.FORWARD
             bar = replace(bar, shares=shares.forward if is_forward else shares.backward)
         yield bar
+
+
+def _kept_bytes(plan: RankPlan, steps: Iterable[Instruction]) -> Iterator[int | None]:
+    """Activations kept after each forward or backward pass; None after any other step."""
+    kept_bytes = 0
+    for step in steps:
+        match step:
+            case Forward(microbatch):
+                kept_bytes += plan.memory.stored[microbatch]
+            case Backward(microbatch) | BackwardWeight(microbatch):
+                kept_bytes -= plan.memory.stored[microbatch]
+        yield kept_bytes if isinstance(step, _Pass) else None
 
 
 def _bar(plan: RankPlan, step: Instruction, start_ms: float, end_ms: float) -> Bar:

@@ -19,6 +19,10 @@ Event = dict[str, Any]  # the format is an open JSON object
 MOST_LINE_BYTES = 1 << 28
 LARGEST = 1 << 53
 """Largest number allowed in a trace: floats hold all integers up to it."""
+MOST_BARS = 1 << 24
+"""More bars than an iteration has: arrows of different iterations have different numbers."""
+WITHIN_US = 0.001
+"""Time before the end of a slice that still belongs to it, for viewers."""
 ON_SECOND_TRACK = {Kind.TRANSFER, Kind.WAIT}
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -26,9 +30,10 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 class TraceFile:
     """A JSON array that grows by one line per iteration.
 
-    A rank appears as two processes, planned and measured, each with a track of computation and
-    one of transfers and waits. The first line names the tracks. The format allows the closing
-    bracket to be missing, so the file is usable at any time.
+    A rank appears as two processes, planned and measured, each with a track of computation, one
+    of transfers and waits, and a counter of the activations that it keeps. Arrows lead from sends
+    to the receives that wait for them. The first line names the tracks. The format allows the
+    closing bracket to be missing, so the file is usable at any time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,6 +124,8 @@ def _names(ranks: Iterable[int]) -> list[Event]:
         for measured, what in ((False, "planned"), (True, "measured")):
             pid = _process(rank, measured=measured)
             events.append(_name("process_name", pid, 0, f"rank {rank} {what}"))
+            order = {"name": "process_sort_index", "ph": "M", "pid": pid}
+            events.append(order | {"args": {"sort_index": pid}})
             events.append(_name("thread_name", pid, 2 * pid, "compute"))
             if measured:
                 events.append(_name("thread_name", pid, 2 * pid + 1, "transfers and waits"))
@@ -142,8 +149,43 @@ def _events(timeline: IterationTimeline, offset_ms: float) -> list[Event]:
             span = _slice(f"iteration {timeline.iteration}", "iteration", pid, 2 * pid)
             span |= _times(offset_ms, 0.0, end_ms) | {"args": {"iteration": timeline.iteration}}
             events.append(span)
-        events += [_of_bar(bar, offset_ms, measured=measured) for bar in bars]
-    return events
+        for bar in bars:
+            events.append(_of_bar(bar, offset_ms, measured=measured))
+            events += _counter(bar, offset_ms, measured=measured)
+    return [*events, *_arrows(timeline, offset_ms)]
+
+
+def _counter(bar: Bar, offset_ms: float, *, measured: bool) -> Iterator[Event]:
+    """The activations that a rank keeps from now on."""
+    if bar.kept_bytes is not None:
+        at_ms = bar.start_ms if bar.kind is Kind.FORWARD else bar.end_ms
+        pid, kept = _process(bar.rank, measured=measured), {"bytes": bar.kept_bytes}
+        named = {"name": "activations", "cat": "memory", "ph": "C", "pid": pid}
+        yield named | {"ts": _us(offset_ms + at_ms), "args": kept}
+
+
+def _arrows(timeline: IterationTimeline, offset_ms: float) -> Iterator[Event]:
+    """An arrow from the start of every transfer to where the receiver has waited for it.
+
+    Rank 2 waits for what `a0>2` sends by `a0<!`. Each rank measures from its own start of the
+    iteration, so that a receive may seem to end before the send; such an arrow is left out.
+    """
+    waits = {(bar.rank, bar.label): bar for bar in timeline.measured if bar.kind is Kind.WAIT}
+    for number, send in enumerate(timeline.measured, start=timeline.iteration * MOST_BARS):
+        what, _, receiver = send.label.partition(">")
+        if send.kind is not Kind.TRANSFER or not receiver:
+            continue
+        wait = waits.get((int(receiver), f"{what}<!"))
+        if wait is not None and send.start_ms < wait.end_ms:
+            yield _arrow("s", send.rank, number, _us(offset_ms + send.start_ms))
+            yield _arrow("f", wait.rank, number, _us(offset_ms + wait.end_ms) - WITHIN_US)
+
+
+def _arrow(phase: str, rank: int, number: int, at_us: float) -> Event:
+    """Begin or end of an arrow, in the slice of the second track that is there."""
+    pid = _process(rank, measured=True)
+    event = {"name": "transfer", "cat": "arrow", "ph": phase, "id": number, "bp": "e"}
+    return event | {"pid": pid, "tid": 2 * pid + 1, "ts": round(at_us, 3)}
 
 
 def _of_bar(bar: Bar, offset_ms: float, *, measured: bool) -> Event:
@@ -153,6 +195,8 @@ def _of_bar(bar: Bar, offset_ms: float, *, measured: bool) -> Event:
     if bar.shape is not None:
         rows, row_tokens = bar.shape
         event["args"] = {"microbatch": bar.microbatch, "rows": rows, "row_tokens": row_tokens}
+        if bar.kept_bytes is not None:
+            event["args"]["kept_bytes"] = bar.kept_bytes
         if bar.shares is not None:
             event["args"]["operations"] = bar.shares._asdict()
     return event
@@ -164,15 +208,19 @@ def _slice(name: str, category: str, pid: int, tid: int) -> Event:
 
 def _times(offset_ms: float, start_ms: float, end_ms: float) -> Event:
     """Start and duration in µs with three decimals: viewers nest slices by integer nanoseconds."""
-    start_ns = round((offset_ms + start_ms) * 1e6)
-    end_ns = round((offset_ms + end_ms) * 1e6)
-    return {"ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3}
+    start_us, end_us = _us(offset_ms + start_ms), _us(offset_ms + end_ms)
+    return {"ts": start_us, "dur": round(end_us - start_us, 3)}
+
+
+def _us(at_ms: float) -> float:
+    """Microseconds with three decimals."""
+    return round(at_ms * 1e6) / 1e3
 
 
 def _from_events(events: list[Event]) -> IterationTimeline:
     span, *_ = (event for event in events if event["cat"] == "iteration")
     start_us = _time(span["ts"])
-    bars = [event for event in events if event["cat"] != "iteration"]
+    bars = [event for event in events if event["ph"] == "X" and event["cat"] != "iteration"]
     return IterationTimeline(
         iteration=_count(span["args"]["iteration"]),
         planned_ms=_time(span["dur"]) / 1e3,
@@ -193,6 +241,7 @@ def _to_bar(event: Event, start_us: float) -> Bar:
         start_ms=start_ms,
         end_ms=start_ms + _time(event["dur"]) / 1e3,
         shares=_shares(args["operations"]) if args and "operations" in args else None,
+        kept_bytes=_count(args["kept_bytes"]) if args and "kept_bytes" in args else None,
     )
 
 
