@@ -100,6 +100,9 @@ REPORTS = (
     # drawings of plans
     Mutant("report/plan_strip.py", "(k + 0.5) * column_ms", "k * column_ms",
            "letters show the beginning of their time", DRAWINGS),
+    Mutant("report/plan_page.py", "took_ms[plan.replica, each.step.microbatch] +=",
+           "took_ms[plan.replica, each.step.microbatch] =", "the page shows the last pass only",
+           ("tests/report/test_plan_drawings.py",)),
     Mutant("report/plan_svg.py", "math.floor(math.log10(until_ms / 2))", "0",
            "a short plan has no axis", DRAWINGS),
     Mutant("experiment/explain/what_sets_the_time.py", "longest = max(ids", "longest = min(ids",

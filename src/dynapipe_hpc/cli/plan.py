@@ -19,7 +19,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         ),
         epilog=examples(
             "dynapipe-hpc plan configs/tiny_cpu.toml --iteration 3 --explain",
-            "dynapipe-hpc plan configs/tiny_cpu.toml --show --svg plan.svg",
+            "dynapipe-hpc plan configs/tiny_cpu.toml --show --html plan.html",
             "dynapipe-hpc plan configs/tiny_cpu.toml --lengths lengths.json --json plans.json",
         ),
     )
@@ -35,6 +35,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     parser.add_argument(
         "--svg", metavar="FILE.svg", type=Path, help="also write a drawing of the plan"
+    )
+    parser.add_argument(
+        "--html",
+        metavar="FILE.html",
+        type=Path,
+        help="also write a page: drawing, reasons, micro-batches",
     )
     parser.add_argument(
         "--profile",
@@ -70,7 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
             print(escaped(f"iterations: {files.describe_iterations()}"))
         iteration, explain = arguments.iteration, arguments.explain
         shown = show_plan(
-            experiment, iteration, explain, timeline=arguments.show, svg=arguments.svg
+            experiment,
+            iteration,
+            explain,
+            timeline=arguments.show,
+            svg=arguments.svg,
+            html=arguments.html,
         )
         print(escaped(shown))
         return 0
@@ -84,8 +95,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise InputError(f"--iteration {arguments.iteration}: iterations count from 0")
     if (arguments.lengths is None) != (arguments.json is None):
         raise InputError("--lengths and --json belong together; give both or neither")
-    of_one = (arguments.explain, arguments.iteration, arguments.show, arguments.svg)
+    drawn = (arguments.show, arguments.svg, arguments.html)
+    of_one = (arguments.explain, arguments.iteration, *drawn)
     if arguments.lengths is not None and any(of_one):
         raise InputError(
-            "--explain, --iteration, --show and --svg do not go with --lengths; leave one out"
+            "--explain, --iteration, --show, --svg and --html do not go with --lengths; "
+            "leave one out"
         )

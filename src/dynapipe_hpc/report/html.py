@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.data.output_file import FileKind, check_output
@@ -24,6 +22,7 @@ from dynapipe_hpc.report.comparison import (
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.gantt import Gantt, gantt
 from dynapipe_hpc.report.mixture_file import MIXTURE
+from dynapipe_hpc.report.page_template import page_template
 from dynapipe_hpc.report.run_folder import (
     EVALUATIONS,
     ITERATIONS,
@@ -101,14 +100,7 @@ def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) ->
 
 
 def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> str:
-    environment = Environment(
-        loader=PackageLoader("dynapipe_hpc.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html").render(
+    return page_template("page.html").render(
         comparison=comparison,
         unlike=UNLIKE,
         chosen=CHOICES,

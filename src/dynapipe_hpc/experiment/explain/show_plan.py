@@ -36,6 +36,7 @@ def show_plan(
     *,
     timeline: bool = False,
     svg: Path | None = None,
+    html: Path | None = None,
 ) -> str:
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
@@ -45,14 +46,16 @@ def show_plan(
         explain: Whether to list the candidates that the plan was chosen from.
         timeline: Whether to draw the plan in letters, and to say what its time goes into.
         svg: File for a drawing; None for none.
+        html: File for a page with drawing, explanation and micro-batches; None for none.
 
     Raises:
         InputError: A file cannot be used or written, or a sample cannot run.
         RunError: The file system refuses.
     """
     config, planner = experiment.config, experiment.planner
-    if svg is not None:
-        check_replaceable(svg)
+    for file in (svg, html):
+        if file is not None:
+            check_replaceable(file)
     warning = check_costs(experiment.costs, configured(config))
     n_iterations = config.training.n_iterations
     if iteration >= n_iterations:
@@ -66,6 +69,17 @@ def show_plan(
     bound_ms = planner.lower_bound_ms(choice, samples)
     if svg is not None:
         write_atomically(svg, plan_svg(plans))
+    if html is not None:
+        # Needs an extra, which plans as text do without.
+        from dynapipe_hpc.report.plan_page import plan_page
+
+        predicted = prediction_text(plans[0].prediction.iteration_ms, bound_ms)
+        texts = {
+            "What sets the time": [predicted, *what_sets_the_time(plans, samples)],
+            "Why these micro-batches": [*_explanation(experiment, choice, samples)],
+            "Ranks": [*_ranks(plans, choice, config.cluster)],
+        }
+        write_atomically(html, plan_page(plans, samples, texts))
     return "\n".join(
         [
             f"costs {planner.cost.description}",

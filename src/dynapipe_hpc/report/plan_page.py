@@ -1,0 +1,75 @@
+"""The plan of an iteration as one self-contained HTML file."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.report.page_template import page_template
+from dynapipe_hpc.report.plan_svg import plan_svg
+from dynapipe_hpc.report.planned_passes import planned_passes
+
+COLUMNS = (
+    "replica",
+    "micro-batch",
+    "layout",
+    "rows",
+    "tokens of a row",
+    "samples",
+    "real",
+    "longest sample",
+    "recompute",
+    "passes",
+)
+
+
+def plan_page(
+    plans: Sequence[RankPlan], samples: Sequence[Sample], texts: Mapping[str, Sequence[str]]
+) -> str:
+    """A page with the drawing of a plan, some texts, and a table of its micro-batches.
+
+    Args:
+        plans: Plans of all ranks for one iteration, by rank; at least one.
+        samples: Global batch.
+        texts: Lines by title.
+    """
+    real_tokens = sum(sample.tokens for sample in samples)
+    first_stages = [plan for plan in plans if plan.stage == 0]
+    padded_tokens = sum(m.padded_tokens for plan in first_stages for m in plan.microbatches)
+    return page_template("plan.html").render(
+        iteration=plans[0].iteration,
+        iteration_ms=plans[0].prediction.iteration_ms,
+        n_samples=len(samples),
+        real_tokens=real_tokens,
+        efficiency=100 * real_tokens / padded_tokens,
+        svg=plan_svg(plans),
+        texts=[(title, lines) for title, lines in texts.items() if lines],
+        columns=COLUMNS,
+        rows=[*_rows(plans, {sample.sample_id: sample.tokens for sample in samples})],
+    )
+
+
+def _rows(plans: Sequence[RankPlan], length_of: Mapping[int, int]) -> Iterator[tuple[str, ...]]:
+    took_ms = defaultdict[tuple[int, int], float](float)
+    for plan in plans:
+        for each in planned_passes(plan):
+            took_ms[plan.replica, each.step.microbatch] += each.end_ms - each.start_ms
+    for plan in plans:
+        for i, microbatch in enumerate(plan.microbatches if plan.stage == 0 else ()):
+            cells = _cells(microbatch, length_of)
+            yield f"{plan.replica}", f"{i}", *cells, f"{took_ms[plan.replica, i]:,.1f} ms"
+
+
+def _cells(microbatch: MicroBatch, length_of: Mapping[int, int]) -> tuple[str, ...]:
+    lengths = [length_of[sample_id] for sample_id in microbatch.sample_ids]
+    targets = f" + {microbatch.target_tokens:,}" if microbatch.target_tokens else ""
+    return (
+        microbatch.layout.text,
+        f"{microbatch.n_rows:,}",
+        f"{microbatch.row_tokens:,}{targets}",
+        f"{len(lengths):,}",
+        f"{100 * sum(lengths) / microbatch.padded_tokens:.0f} %",
+        f"{max(lengths):,}",
+        microbatch.recompute.text,
+    )
