@@ -28,6 +28,7 @@ from dynapipe_hpc.cli import (
     simulate,
     slurm_scripts,
     tune,
+    watch,
 )
 from dynapipe_hpc.cli.help_text import HelpFormatter, examples
 from dynapipe_hpc.data.errors import InputError, RunError, printable
@@ -47,6 +48,7 @@ VERBS = (
     grid_search,
     simulate,
     run,
+    watch,
     explain,
     report,
     export_model,

@@ -11,12 +11,15 @@ from typing import Any
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.replacing import replacing
+from dynapipe_hpc.report.complete_lines import last_lines
 from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 from dynapipe_hpc.report.work_shares import WorkShares
 
 Event = dict[str, Any]  # the format is an open JSON object
 
 MOST_LINE_BYTES = 1 << 28
+MOST_LAST_BYTES = 1 << 24
+"""Longest last iteration that is looked at while a run executes."""
 LARGEST = 1 << 53
 """Largest number allowed in a trace: floats hold all integers up to it."""
 MOST_BARS = 1 << 24
@@ -90,6 +93,15 @@ class TraceFile:
                 is_complete = line.endswith("\n") or len(line) == MOST_LINE_BYTES
                 if number > 1 and is_complete and line != "]\n":
                     yield self._timeline(line, number)
+
+    def last(self) -> IterationTimeline | None:
+        """The last complete iteration, from the end of the file; None if there is none.
+
+        Raises:
+            InputError: The line is damaged.
+        """
+        lines = [line for line in last_lines(self.path, MOST_LAST_BYTES) if line.startswith(",")]
+        return self._timeline(lines[-1], -1) if lines else None
 
     def _timeline(self, line: str, number: int) -> IterationTimeline:
         try:

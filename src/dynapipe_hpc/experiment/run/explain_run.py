@@ -54,9 +54,23 @@ def explain_run(folder: Path) -> str:
     Raises:
         InputError: It is not one, or a file of it is damaged.
     """
+    _check(folder)
+    return "\n".join((*_end(folder), *_progress(folder)))
+
+
+def how_it_stands(folder: Path) -> str:
+    """One line on whether a run still executes, or how it ended.
+
+    Raises:
+        InputError: As for `explain_run`.
+    """
+    _check(folder)
+    return next(_end(folder))
+
+
+def _check(folder: Path) -> None:
     if not (folder / ITERATIONS).exists():
         raise InputError(f"{folder} is not a run folder: it has no {ITERATIONS}; name one")
-    return "\n".join((*_end(folder), *_progress(folder)))
 
 
 def _end(folder: Path) -> Iterator[str]:
