@@ -19,7 +19,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
             "Plans the first batches of CONFIG by every method of its [study] table, with "
             "replicas, stages and shards in powers of two, and baselines with every micro-batch "
             "size and mode of recomputation, and prints the best of each. Several ranks share the "
-            "points. Nothing runs."
+            "points. Nothing runs; --runs writes the best points for a job array that runs them."
         ),
         epilog=examples(
             "dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
@@ -33,6 +33,15 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "-o", "--output", metavar="GRID.csv", type=Path, help="file of all points, and why not"
     )
+    parser.add_argument(
+        "--runs",
+        metavar="FOLDER",
+        type=Path,
+        help="new folder for configurations of the best points, and their list variants.txt",
+    )
+    parser.add_argument(
+        "--best", metavar="N", type=int, default=3, help="points per method in --runs (default 3)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -43,15 +52,20 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.study.describe_outcomes import describe_grid
     from dynapipe_hpc.experiment.study.grid_search import GRID, grid_search, write_grid
+    from dynapipe_hpc.experiment.study.write_runs import VARIANTS, check_runs, write_runs
 
     if arguments.batches < 1:
         raise InputError(f"--batches {arguments.batches}: at least one batch is needed")
+    if arguments.best < 1:
+        raise InputError(f"--best {arguments.best}: at least one point is needed")
     with open_ranks() as ranks:
         with ranks.agreeing():
             files = ExperimentFiles(load_config(arguments.config, arguments.overrides))
             if ranks.is_first and arguments.output:
                 # They can be made again.
                 check_output(arguments.output, [arguments.config], GRID, force=True)
+            if arguments.runs:
+                check_runs(arguments.runs, files.config)
         with share_progress("grid-search", shown=ranks.is_first) as on_share:
             outcomes = grid_search(ranks, files, arguments.batches, on_share)
         if ranks.is_first:
@@ -60,4 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
         with ranks.agreeing():
             if ranks.is_first and arguments.output:
                 write_grid(arguments.output, outcomes)
+            if ranks.is_first and arguments.runs:
+                chosen = write_runs(arguments.runs, files.config, outcomes, arguments.best)
+                variants = escaped(str(arguments.runs / VARIANTS))
+                print(f"{variants}: {len(chosen)} runs, for slurm/grid_search.sbatch")
     return 0

@@ -12,10 +12,11 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.study.grid import ROWS, grid
 from dynapipe_hpc.experiment.study.grid_search import grid_search
 from dynapipe_hpc.experiment.study.predict import Prediction, Pruned, Refusal, predict
+from dynapipe_hpc.experiment.study.write_runs import check_runs, write_runs
 from dynapipe_hpc.job.ranks import Alone
 
 NAIVE: Mapping[str, Any] = {"name": "naive", "planner": {"batch": {"rule": "naive_padding"}}}
@@ -113,3 +114,36 @@ def test_the_best_of_every_method_is_printed_and_all_points_are_kept(
     table.write_text("mine")
     assert main(command) == 2
     assert table.read_text() == "mine"
+
+
+def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -> None:
+    config = study(NAIVE, OURS)
+    outcomes = grid_search(Alone(), ExperimentFiles(config), 1)
+    data = config.data.model_copy(update={"lengths": None, "dataset": "none.h5"})
+    folder = tmp_path / "runs"
+    write_runs(folder, config.model_copy(update={"data": data}), outcomes, 2)
+    found = [load_config(Path(line)) for line in (folder / "variants.txt").read_text().split()]
+    assert [each.planner.batch.rule for each in found] == 2 * ["naive_padding"] + 2 * ["dynamic"]
+    rates = {
+        (o.variant.method, o.variant.planner, o.variant.cluster): (o.tokens_per_s, o.placement)
+        for o in outcomes
+        if isinstance(o, Prediction)
+    }
+    for name, two in (("naive", found[:2]), ("ours", found[2:])):
+        best = sorted((rate for key, (rate, _) in rates.items() if key[0] == name), reverse=True)
+        keys = [(name, each.planner, each.cluster) for each in two]
+        assert [rates[key][0] for key in keys] == best[:2]
+        assert [rates[key][1] for key in keys] == [each.model.placement for each in two]
+    with pytest.raises(InputError, match="already exists"):
+        write_runs(folder, config, outcomes, 2)
+
+
+def test_what_cannot_run_is_said_before_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "study.toml"
+    config.write_text(to_toml(study(OURS)))
+    assert main(["grid-search", str(config), "--runs", str(tmp_path / "runs")]) == 2
+    assert "data.lengths: draws lengths of samples that have no tokens" in capsys.readouterr().err
+    with pytest.raises(InputError, match="has spaces, at which"):
+        check_runs(Path("my runs"), tiny_experiment())
