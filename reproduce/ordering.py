@@ -1,5 +1,6 @@
 """What a schedule gains, and what the order gains in which micro-batches enter it."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,11 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, ScheduleRule
+from dynapipe_hpc.planner.schedule.schedule_rule import (
+    InfeasibleScheduleError,
+    Schedule,
+    ScheduleRule,
+)
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from reproduce import methods
 from reproduce.ablations import BATCHES, LONGEST, PAPER_GAINS, tables_of
@@ -76,7 +81,7 @@ def figure(studies: Studies) -> Figure:
 def makespans(
     costs: StageCosts, room_bytes: FloatArray, link: Link, static_bytes: FloatArray
 ) -> Mapping[str, float]:
-    """Makespan of a replica's micro-batches by every method.
+    """Makespan of a replica's micro-batches by every method, inf where memory does not suffice.
 
     Args:
         costs: Their costs, in the order in which they were cut.
@@ -85,17 +90,25 @@ def makespans(
         static_bytes: Memory of the model, shape (n_stages,).
     """
 
-    def of(schedule: Schedule, costs: StageCosts) -> float:
+    def scheduled(rule: ScheduleRule, costs: StageCosts) -> Schedule | None:
+        try:
+            return rule(costs, room_bytes, link)
+        except InfeasibleScheduleError:
+            return None
+
+    def of(schedule: Schedule | None, costs: StageCosts) -> float:
+        if schedule is None:
+            return math.inf
         return simulate(schedule, costs, link, static_bytes).makespan_ms
 
     found = {}
     ordered = [costs.take(order) for order in injection_orders(costs, seed=0)]
     noises = [_noisy(costs, seed) for seed in range(N_NOISES)]
     for name, rule in RULES.items():
-        schedules = [rule(each, room_bytes, link) for each in ordered]
-        found[name] = of(schedules[0], costs)
-        found[f"{name}, times off"] = mean(of(schedules[0], noisy) for noisy in noises)
-        found[f"{name}, best of orders"] = min(map(of, schedules, ordered))
+        first, *others = (scheduled(rule, each) for each in ordered)
+        found[name] = of(first, costs)
+        found[f"{name}, times off"] = mean(of(first, noisy) for noisy in noises)
+        found[f"{name}, best of orders"] = min(map(of, (first, *others), ordered))
     return found
 
 

@@ -27,8 +27,8 @@ TITLES = {
     WEAK: f"weak: {TOKENS_PER_GPU:,} tokens per GPU",
     STRONG: f"strong: {STRONG_TOKENS:,} tokens",
 }
-CORES_PER_NODE = 96
-"""Of the paper's machines, for eight GPUs."""
+CORES_PER_GPU = 12
+"""Processor cores of the paper's machines, which have 96 for eight GPUs."""
 INPUTS = (
     f"Simulated: {N_BATCHES} global batches of drawn lengths, samples of up to {LONGEST:,} tokens, "
     f"planned {FROM_TABLES}. {LINKS} A GPT of 26B ({N_LAYERS} layers of the 6.7B), {N_STAGES} "
@@ -166,13 +166,13 @@ def _claims_of_planning(rows: Sequence[Row]) -> Iterator[Claim]:
         for kind in TITLES:
             cores = _values(rows, kind, method, "cores")
             n_gpus = max(cores)
-            told.append(f"{kind}: {math.ceil(cores[n_gpus])} cores for {n_gpus:,} GPUs")
+            n_cores = CORES_PER_GPU * n_gpus
+            told.append(f"{kind}: {math.ceil(cores[n_gpus])} of {n_cores:,} on {n_gpus:,} GPUs")
             shares += [ratio / n for n, ratio in cores.items()]
         yield Claim(
             "Scaling (ours)",
-            f"{method}: a hundredth of the cores of the cluster hides planning "
-            f"({CORES_PER_NODE} cores for eight GPUs)",
+            f"{method}: a hundredth of the cluster's processor cores hides planning",
             "-",
             "; ".join(told),
-            max(shares) < 0.01 * CORES_PER_NODE / 8,
+            max(shares) < 0.01 * CORES_PER_GPU,
         )

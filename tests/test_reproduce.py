@@ -210,7 +210,7 @@ def test_scaling_is_told_per_gpu_and_planning_in_cores() -> None:
     assert (claim.found, claim.holds) == ("1.00 on 64, 0.62 on 256, 0.53 on 1,024, 0.51 on 4,096 "
                                           "GPUs", True)  # fmt: skip
     assert planning.claims[2].found == (
-        "weak: 3 cores for 4,096 GPUs; strong: 3 cores for 4,096 GPUs"
+        "weak: 3 of 49,152 on 4,096 GPUs; strong: 3 of 49,152 on 4,096 GPUs"
     )
 
 
