@@ -60,7 +60,7 @@ class SimulationFolder:
             InputError: It holds another simulation or other files, or cannot be written.
             RunError: The file system refuses, as when the disk is full.
         """
-        config, parts = self.path / CONFIG, self.path / _PARTS
+        config = self.path / CONFIG
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             others = {each.name for each in self.path.iterdir() if each.name[0] != "."}
@@ -78,10 +78,15 @@ class SimulationFolder:
         if INPUTS in others:
             self._check_inputs(inputs)
         remove_unfinished(self.path, CONFIG, INPUTS, PLANNED, PLANNING)
-        write_atomically(self.path / INPUTS, json.dumps(inputs, indent=1) + "\n")
-        write_atomically(config, config_toml)
-        with writing(parts):
-            parts.mkdir(exist_ok=True)
+        if INPUTS not in others:
+            write_atomically(self.path / INPUTS, json.dumps(inputs, indent=1) + "\n")
+        if CONFIG not in others:
+            write_atomically(config, config_toml)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a simulation ended here, after which only its files are read."""
+        return (self.path / PLANNED).exists() and not (self.path / _PARTS).exists()
 
     def planned(self) -> dict[tuple[str, int], Planned]:
         """The iterations that are planned, by method and number.
@@ -115,6 +120,8 @@ class SimulationFolder:
         Raises:
             RunError: The file system refuses, as when the disk is full.
         """
+        with writing(self.path / _PARTS):
+            (self.path / _PARTS).mkdir(exist_ok=True)
         others = set((self.path / _PARTS).glob("*.csv")) - {self._part(0)}
         lines = (line_of((*cells_of(each.record), each.planning_ms)) for each in planned)
         write_atomically(self._part(0), "".join(lines))

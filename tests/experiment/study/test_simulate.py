@@ -91,9 +91,16 @@ def test_a_killed_simulation_goes_on_where_it_stopped(tmp_path: Path) -> None:
         "planned.csv",
         "planning.csv",
     }
-    before = (killed / "planning.csv").read_bytes()
+    before = (killed / "planning.csv").stat()
     simulated(config, killed)
-    assert (killed / "planning.csv").read_bytes() == before
+    assert (killed / "planning.csv").stat() == before  # only read
+    whole_lines = (killed / "planning.csv").read_text().splitlines(keepends=True)
+    for name in ("planned.csv", "planning.csv"):
+        kept = (killed / name).read_text().splitlines(keepends=True)[:-1]
+        (killed / name).write_text("".join(kept))
+    simulated(config, killed)
+    assert (killed / "planned.csv").read_bytes() == (whole / "planned.csv").read_bytes()
+    assert (killed / "planning.csv").read_text().startswith("".join(whole_lines[:-1]))
 
 
 def test_an_iteration_without_a_plan_has_the_reason(tmp_path: Path) -> None:

@@ -115,14 +115,18 @@ def _simulate(
     on_share: Callable[[float], None],
 ) -> list[Planned]:
     done: dict[tuple[str, int], Planned] = {}
+    is_over = False
     with ranks.agreeing():
-        n_iterations = files.training.n_iterations
+        every = list(product(variants, range(files.training.n_iterations)))
         if ranks.is_first:
             folder.begin(to_toml(files.config), inputs_of(files, variants.values()))
             done = folder.planned()
-            folder.gather(list(done.values()))
-    every = list(product(variants, range(n_iterations)))
+            is_over = folder.is_finished and done.keys() >= set(every)
+            if not is_over:
+                folder.gather(list(done.values()))
     missing = ranks.broadcast([key for key in every if key not in done])
+    if ranks.broadcast(is_over):
+        return [done[key] for key in every] if ranks.is_first else []
     with ranks.agreeing():
         placements = {
             name: place_layers(variants[name]) for name in list(variants)[ranks.rank :: ranks.size]
