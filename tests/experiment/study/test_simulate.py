@@ -91,9 +91,9 @@ def test_a_killed_simulation_goes_on_where_it_stopped(tmp_path: Path) -> None:
         "planned.csv",
         "planning.csv",
     }
-    before = (killed / "planning.csv").stat()
+    before = (killed / "planning.csv").stat().st_ino
     simulated(config, killed)
-    assert (killed / "planning.csv").stat() == before  # only read
+    assert (killed / "planning.csv").stat().st_ino == before  # only read
     whole_lines = (killed / "planning.csv").read_text().splitlines(keepends=True)
     for name in ("planned.csv", "planning.csv"):
         kept = (killed / name).read_text().splitlines(keepends=True)[:-1]
