@@ -89,6 +89,8 @@ PLAN = (
            "a simulation continues another", STUDY),
     Mutant("report/simulation_folder.py", "if stored.get(name) != checksum:", "if False:",
            "a simulation goes on with another cost table", STUDY),
+    Mutant("experiment/study/simulate.py", "folder.is_finished and done.keys() >= set(every)",
+           "folder.is_finished", "a folder that has lost lines counts as finished", STUDY),
     Mutant("experiment/study/inputs.py", "= checksum_of(costs.table)", '= ""',
            "cost tables have no checksum", STUDY),
     Mutant("experiment/study/inputs.py", "for numbers in files.trained:", "for numbers in ():",
