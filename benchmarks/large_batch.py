@@ -8,12 +8,14 @@ with all three modes. Lengths are those of instruction data: 97.4 % lognormal wi
 tokens and sigma 0.8, 2.6 % with 620 and 1.0, at most 2048. Then pairs of the 11B encoder-decoder
 model in three modes on 4 stages of 8 shards: drawn from the file of their lengths, and, `distinct`,
 with either side multiplied by a lognormal number of sigma 0.3 until no two are alike; `table` and
-`cut` are of the first of their four orders.
+`cut` are of the first of their four orders. Last, 2^18, 2^20 and 2^22 tokens of many tasks on 64
+stages of a model of 64 such layers, 2^16 tokens for each replica, with everything to choose from:
+padded and packed rows, split backward passes, and one mode or all three.
 
 Milliseconds of processor time of one thread. `choose` finds the micro-batches and their schedules
 and comes first; `MB` is the most memory that it takes on top of what the process had before, with
 libraries and samples. The phases then follow one by one, and the whole in default setting.
-`predicted` is the iteration that is planned, in ms.
+`predicted` is the iteration that is planned, in ms, and `bound` what none can be shorter than.
 """
 
 import resource
@@ -29,6 +31,7 @@ from typing import TypeVar
 import numpy as np
 
 from a100_inputs import GPT, T5, Mode, a100_cost, a100_table, batches, equal_shares
+from dynapipe_hpc.data.multitask_lengths import draw_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
@@ -58,6 +61,7 @@ COLUMNS = {
     "encode": "{:.0f}",
     "whole": "{:.0f}",
     "predicted": "{:.0f}",
+    "bound": "{:.0f}",
     "MB": "{:.0f}",
 }
 ONE_MODE: tuple[Mode, ...] = ("none",)
@@ -66,6 +70,10 @@ SAMPLES = (1_000, 10_000, 100_000)
 REPLICAS = (128, 1024)
 PAIRS = (2_500, 5_000, 10_000)
 SPREAD = 0.3
+DEEP = GPT.model_copy(update={"n_layers": 64})
+TOKENS = (2**18, 2**20, 2**22)
+TOKENS_PER_REPLICA = 2**16
+LONGEST = 2048
 Result = TypeVar("Result")
 
 
@@ -90,6 +98,13 @@ def distinct_pairs(folder: Path, n_pairs: int) -> list[Sample]:
     pairs = (np.array(known) * factors).round().clip(1, 2048).astype(int)
     found = list(dict.fromkeys(map(tuple, pairs.tolist())))[:n_pairs]
     return [Sample(i, *pair) for i, pair in enumerate(found)]
+
+
+def drawn_tasks(n_tokens: int) -> list[Sample]:
+    drawn = draw_lengths(n_tokens // 64, seed=0)
+    lengths = (drawn.inputs + drawn.targets).clip(2, LONGEST)
+    n_samples = int(np.searchsorted(np.cumsum(lengths), n_tokens))
+    return [Sample(i, n - 1, 1) for i, n in enumerate(lengths[:n_samples].tolist())]
 
 
 def timed(times: dict[str, float], name: str, work: Callable[[], Result]) -> Result:
@@ -120,6 +135,18 @@ def planner_of_pairs(folder: Path) -> Planner:
     return Planner(chooser, cost, cluster, T5.hidden_size, boundaries)
 
 
+def planner_of_everything(folder: Path, n_replicas: int, modes: tuple[Mode, ...]) -> Planner:
+    cluster = Cluster(n_replicas=n_replicas, n_stages=64, device_memory_bytes=40_000_000_000)
+    placement = equal_shares(DEEP, cluster)
+    config = ProfiledConfig(path=folder, recompute=modes)
+    cost = ProfiledCost(a100_table(folder / "profiles"), DEEP, placement, cluster, config)
+    rules = schedule_rules(ScheduleConfig(split_backward=True))
+    batch = DynamicConfig(layouts=("padded", "packed"))
+    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)
+    boundaries = placement.boundaries(DEEP.architecture)
+    return Planner(chooser, cost, cluster, DEEP.hidden_size, boundaries, split_backward=True)
+
+
 def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     times: dict[str, float] = {}
     cost, cluster = planner.cost, planner.cluster
@@ -144,6 +171,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "samples": len(samples),
         "micro-batches": sum(len(p.microbatches) for p in choice.pipelines),
         "predicted": plans[0].prediction.iteration_ms,
+        "bound": planner.lower_bound_ms(choice, samples),
         "MB": (peak - before) / 1e3,
         **times,
     }
@@ -161,6 +189,11 @@ def measure_pairs(
     return measure(planner_of_pairs(folder), pairs(folder, n_pairs))
 
 
+def measure_tasks(folder: Path, n_tokens: int, modes: tuple[Mode, ...]) -> dict[str, float]:
+    planner = planner_of_everything(folder, n_tokens // TOKENS_PER_REPLICA, modes)
+    return measure(planner, drawn_tasks(n_tokens))
+
+
 def cases(folder: Path) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
     layouts = [(4, 16, n) for n in SAMPLES] + [(4, n, 10_000) for n in REPLICAS] + [(16, 8, 25_000)]
     for n_stages, n_replicas, n in layouts:
@@ -170,6 +203,10 @@ def cases(folder: Path) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
     for kind, pairs in (("drawn", drawn_pairs), ("distinct", distinct_pairs)):
         for n in PAIRS:
             yield f"{n} pairs, {kind}", partial(measure_pairs, folder, pairs, n)
+    for n in TOKENS:
+        for modes in (ONE_MODE, THREE_MODES):
+            name = f"{n} tokens, 64 x {n // TOKENS_PER_REPLICA}, {len(modes)} modes, everything"
+            yield name, partial(measure_tasks, folder, n, modes)
 
 
 def measure_all(folder: Path) -> dict[str, dict[str, float]]:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,6 +66,30 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs) {
             "weight_ms of costs must not exceed backward_ms, of which it is part");
     }
     return {passes, static_cast<std::size_t>(costs.shape(1))};
+}
+
+using Kinds = std::optional<py::array_t<std::int32_t, py::array::c_style>>;
+
+/// The same of shape (n_microbatches, n_kinds, kCosts), with the kind of every stage.
+inline dynapipe::StageCosts costs_of(const Doubles& costs, const Kinds& kind_of_stage) {
+    dynapipe::StageCosts found = costs_of(costs);
+    if (!kind_of_stage) {
+        return found;
+    }
+    found.kind_of_stage = entries_of(*kind_of_stage);
+    found.n_stages = found.kind_of_stage.size();
+    if (kind_of_stage->ndim() != 1 || found.n_stages == 0) {
+        throw py::value_error("kind_of_stage must have shape (n_stages,), n_stages >= 1, got " +
+                              text_of(shape_of(*kind_of_stage)));
+    }
+    for (const std::int32_t kind : found.kind_of_stage) {
+        if (kind < 0 || static_cast<std::size_t>(kind) >= found.n_kinds) {
+            throw py::value_error("kind_of_stage must name kinds 0 to " +
+                                  std::to_string(found.n_kinds - 1) + ", got " +
+                                  std::to_string(kind));
+        }
+    }
+    return found;
 }
 
 /// Memory left for activations, one entry per stage; may be negative.

@@ -12,7 +12,6 @@ namespace {
 
 using arrays::Doubles;
 using Integers = py::array_t<std::int64_t, py::array::c_style>;
-using Kinds = py::array_t<std::int32_t, py::array::c_style>;
 
 void check_axis(const Integers& axis, const char* name) {
     arrays::check_counts(axis, name);
@@ -39,31 +38,16 @@ dynapipe::CostGrid grid_of(const Integers& rows, const Integers& row_tokens,
             static_cast<std::size_t>(n_kinds)};
 }
 
-/// The kernel relies on kinds that exist.
-dynapipe::StageKinds stages_of(const Kinds& kind, const Doubles& boundary, std::size_t n_kinds) {
-    const std::span kinds = arrays::entries_of(kind);
-    if (kind.ndim() != 1 || kinds.empty()) {
-        throw py::value_error("kind_of_stage must have shape (n_stages,), n_stages >= 1, got " +
-                              arrays::text_of(arrays::shape_of(kind)));
-    }
-    const auto [least, greatest] = std::minmax_element(kinds.begin(), kinds.end());
-    if (*least < 0 || static_cast<std::size_t>(*greatest) >= n_kinds) {
-        throw py::value_error("kind_of_stage must name kinds 0 to " + std::to_string(n_kinds - 1) +
-                              ", got " + std::to_string(*least) + " to " +
-                              std::to_string(*greatest));
-    }
-    arrays::check_shape(boundary, "boundary_bytes_per_token", {kind.size(), 2});
-    static_assert(sizeof(dynapipe::Boundary) == 2 * sizeof(double));
-    const auto* boundaries = reinterpret_cast<const dynapipe::Boundary*>(boundary.data());
-    return {kinds, std::span(boundaries, kinds.size())};
-}
-
 void interpolate(const Integers& rows, const Integers& row_tokens, const Integers& target_tokens,
-                 const Doubles& points, const Kinds& kind_of_stage, const Doubles& boundary,
-                 const Doubles& shape_rows, const Doubles& shape_row_tokens,
-                 const Doubles& shape_target_tokens, Doubles& costs) {
+                 const Doubles& points, const Doubles& boundary, const Doubles& shape_rows,
+                 const Doubles& shape_row_tokens, const Doubles& shape_target_tokens,
+                 Doubles& costs) {
     const dynapipe::CostGrid grid = grid_of(rows, row_tokens, target_tokens, points);
-    const dynapipe::StageKinds stages = stages_of(kind_of_stage, boundary, grid.n_kinds);
+    const auto n_kinds = static_cast<py::ssize_t>(grid.n_kinds);
+    arrays::check_shape(boundary, "boundary_bytes_per_token", {n_kinds, 2});
+    static_assert(sizeof(dynapipe::Boundary) == 2 * sizeof(double));
+    const std::span boundaries(reinterpret_cast<const dynapipe::Boundary*>(boundary.data()),
+                               grid.n_kinds);
     arrays::check_shape(shape_rows, "n_rows", {shape_rows.size()});
     arrays::check_shape(shape_row_tokens, "shapes' row_tokens", {shape_rows.size()});
     arrays::check_shape(shape_target_tokens, "shapes' target_tokens", {shape_rows.size()});
@@ -73,11 +57,11 @@ void interpolate(const Integers& rows, const Integers& row_tokens, const Integer
     const dynapipe::ShapeList shapes{arrays::entries_of(shape_rows),
                                      arrays::entries_of(shape_row_tokens),
                                      arrays::entries_of(shape_target_tokens)};
-    arrays::check_shape(costs, "costs", {shape_rows.size(), kind_of_stage.size(), arrays::kCosts});
+    arrays::check_shape(costs, "costs", {shape_rows.size(), n_kinds, arrays::kCosts});
     auto* entries = reinterpret_cast<dynapipe::PassCosts*>(costs.mutable_data());
     const std::span result(entries, static_cast<std::size_t>(costs.size() / arrays::kCosts));
     py::gil_scoped_release release;  // planner threads run side by side
-    dynapipe::interpolate_costs(grid, stages, shapes, result);
+    dynapipe::interpolate_costs(grid, boundaries, shapes, result);
 }
 
 }  // namespace
@@ -85,10 +69,9 @@ void interpolate(const Integers& rows, const Integers& row_tokens, const Integer
 void bind_cost_grid(py::module_& m) {
     m.def("interpolate_costs", &interpolate, py::arg("rows").noconvert(),
           py::arg("row_tokens").noconvert(), py::arg("target_tokens").noconvert(),
-          py::arg("points").noconvert(), py::arg("kind_of_stage").noconvert(),
-          py::arg("boundary_bytes_per_token").noconvert(), py::arg("shape_rows").noconvert(),
-          py::arg("shape_row_tokens").noconvert(), py::arg("shape_target_tokens").noconvert(),
-          py::arg("costs").noconvert(),
+          py::arg("points").noconvert(), py::arg("boundary_bytes_per_token").noconvert(),
+          py::arg("shape_rows").noconvert(), py::arg("shape_row_tokens").noconvert(),
+          py::arg("shape_target_tokens").noconvert(), py::arg("costs").noconvert(),
           "Writes costs of micro-batches between the points of a grid to an array of shape "
-          "(n_shapes, n_stages, len(Cost)); see cost_grid.hpp.");
+          "(n_shapes, n_kinds, len(Cost)); see cost_grid.hpp.");
 }

@@ -43,13 +43,13 @@ std::vector<Improvement> improve_plan(const HeldCosts& windows, const Doubles& l
 
 std::vector<double> makespans_ms(const HeldCosts& windows, const Doubles& limit_bytes,
                                  const Link& link, bool split_backward, const Doubles& slowness,
-                                 const Plans& plans) {
+                                 const Plans& plans, double give_up_ms) {
     const auto limits = windows.limits_of(limit_bytes);
     const auto replicas = windows::slowness_of(slowness);
     const auto assignments = assignments_of(plans, windows, replicas.size());
     const py::gil_scoped_release release;
     return dynapipe::makespans_ms(windows.costs(), assignments, limits, link, split_backward,
-                                  replicas);
+                                  replicas, give_up_ms);
 }
 
 }  // namespace
@@ -67,6 +67,6 @@ void bind_improve_plan(py::module_& m) {
           "Improves plans by a seeded local search; see dynapipe/search/improve_plan.hpp.");
     m.def("makespans_ms", &makespans_ms, py::arg("windows"), py::arg("limit_bytes").noconvert(),
           py::arg("link"), py::arg("split_backward"), py::arg("slowness").noconvert(),
-          py::arg("plans"),
+          py::arg("plans"), py::arg("give_up_ms"),
           "The makespan of each plan in ms; see dynapipe/search/improve_plan.hpp.");
 }

@@ -9,7 +9,9 @@ void bind_window_costs(py::module_& m) {
                                    "Costs of all micro-batches of neighbouring samples; see "
                                    "dynapipe/batch/window_costs.hpp.\n\n"
                                    "The arrays become read-only.")
-        .def(py::init<windows::Doubles, windows::Integers, windows::Spans, windows::Integers>(),
+        .def(py::init<windows::Doubles, windows::Integers, windows::Spans, windows::Integers,
+                      arrays::Kinds>(),
              py::arg("costs").noconvert(), py::arg("cells").noconvert(),
-             py::arg("spans").noconvert(), py::arg("row_of_sample").noconvert());
+             py::arg("spans").noconvert(), py::arg("row_of_sample").noconvert(),
+             py::arg("kind_of_stage").noconvert() = py::none());
 }

@@ -43,8 +43,9 @@ inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n
 
 /// Kernels rely on rows that exist.
 inline dynapipe::WindowCosts checked(const Doubles& table, const Integers& cells,
-                                     const Spans& spans, const Integers& row_of_sample) {
-    const dynapipe::StageCosts costs = arrays::costs_of(table);
+                                     const Spans& spans, const Integers& row_of_sample,
+                                     const arrays::Kinds& kind_of_stage) {
+    const dynapipe::StageCosts costs = arrays::costs_of(table, kind_of_stage);
     check_cells(cells, spans, table.shape(0));
     if (row_of_sample.ndim() != 1 || row_of_sample.size() == 0) {
         throw py::value_error("row_of_sample must have shape (n_samples,), n_samples >= 1, got " +
@@ -66,15 +67,20 @@ inline dynapipe::WindowCosts checked(const Doubles& table, const Integers& cells
 /// become read-only, because kernels rely on what was checked.
 class HeldCosts {
   public:
-    HeldCosts(Doubles table, Integers cells, Spans spans, Integers row_of_sample)
+    HeldCosts(Doubles table, Integers cells, Spans spans, Integers row_of_sample,
+              arrays::Kinds kind_of_stage)
         : table_(std::move(table)),
           cells_(std::move(cells)),
           spans_(std::move(spans)),
           row_of_sample_(std::move(row_of_sample)),
-          costs_(checked(table_, cells_, spans_, row_of_sample_)) {
+          kind_of_stage_(std::move(kind_of_stage)),
+          costs_(checked(table_, cells_, spans_, row_of_sample_, kind_of_stage_)) {
         for (const py::array& array :
              {py::array(table_), py::array(cells_), py::array(spans_), py::array(row_of_sample_)}) {
             array.attr("setflags")(py::arg("write") = false);
+        }
+        if (kind_of_stage_) {
+            kind_of_stage_->attr("setflags")(py::arg("write") = false);
         }
     }
 
@@ -90,6 +96,7 @@ class HeldCosts {
     Integers cells_;
     Spans spans_;
     Integers row_of_sample_;
+    arrays::Kinds kind_of_stage_;
     dynapipe::WindowCosts costs_;
 };
 

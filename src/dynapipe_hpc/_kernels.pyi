@@ -29,6 +29,7 @@ class WindowCosts:
         cells: npt.NDArray[np.int32],
         spans: npt.NDArray[np.int64],
         row_of_sample: npt.NDArray[np.int32],
+        kind_of_stage: npt.NDArray[np.int32] | None = None,
     ) -> None: ...
 
 # Returns the items of every replica.
@@ -118,6 +119,7 @@ def makespans_ms(
     split_backward: bool,
     slowness: npt.NDArray[np.float64],
     plans: Sequence[Sequence[npt.NDArray[np.uint32]]],
+    give_up_ms: float,
 ) -> list[float]: ...
 
 # Windows of every replica have shape (n, 3): first, size, mode.
@@ -216,6 +218,7 @@ class Ratings:
 def rate_costs(
     costs: npt.NDArray[np.float64],
     room_bytes: npt.NDArray[np.float64],
+    kind_of_stage: npt.NDArray[np.int32] | None = None,
 ) -> Ratings: ...
 
 class CheapestModes:
@@ -264,7 +267,6 @@ def interpolate_costs(
     row_tokens: npt.NDArray[np.int64],
     target_tokens: npt.NDArray[np.int64],
     points: npt.NDArray[np.float64],
-    kind_of_stage: npt.NDArray[np.int32],
     boundary_bytes_per_token: npt.NDArray[np.float64],
     shape_rows: npt.NDArray[np.float64],
     shape_row_tokens: npt.NDArray[np.float64],

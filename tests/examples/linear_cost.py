@@ -42,6 +42,10 @@ class LinearCost:
         return None
 
     @property
+    def kind_of_stage(self) -> None:
+        return None
+
+    @property
     def static_bytes(self) -> FloatArray:
         return np.full(len(self.launch_ms), self.model_bytes)
 

@@ -9,10 +9,10 @@ ONLINE_COSTS = ("tests/experiment/run/test_online_costs.py",)
 SLOW_RANKS = ("tests/experiment/run/test_slow_ranks.py",)
 
 ONLINE = (
-    Mutant("planner/cost/corrected_cost.py", "* factors[:, Timed.GRADIENT] + costs.weight_ms",
-           "* factors[:, Timed.GRADIENT] * factors[:, Timed.WEIGHT] + costs.weight_ms",
+    Mutant("planner/cost/corrected_cost.py", "backward_ms=gradient_ms * factors[:, Timed.GRADIENT]",
+           "backward_ms=gradient_ms * factors[:, Timed.GRADIENT] * factors[:, Timed.WEIGHT]",
            "gradients of inputs have both factors", CORRECTED),
-    Mutant("planner/cost/corrected_cost.py", "where=np.isfinite(costs.weight_ms),",
+    Mutant("planner/cost/corrected_cost.py", "where=np.isfinite(weight_ms),",
            "where=True,", "what cannot run takes no number of ms", CORRECTED),
     Mutant("planner/cost/corrected_cost.py", "cost=self.cost.of_layout(layout), layout=layout",
            "cost=self.cost.of_layout(layout)", "packed rows have the factors of padded ones",

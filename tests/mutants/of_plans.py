@@ -43,6 +43,7 @@ SIDES = ("tests/planner/cost/test_two_sides.py",)
 PACKED_BOUND = ("tests/planner/schedule/test_packed_bound.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 WEIGHTS = ("tests/planner/cost/test_weight_gradients.py",)
+KINDS = ("tests/planner/search/test_kinds_of_stages.py",)
 COLUMNS = ("tests/planner/cost/test_cost_model.py",)
 MICROBATCHES = ("tests/planner/batch/test_microbatch_costs.py",)
 FINER = ("tests/planner/cost/test_finer_lengths.py",)
@@ -59,6 +60,13 @@ PLAN = (
     # what is compared
     Mutant("planner/choose/best_of_search.py", "key=lambda plan: (plan.effort, plan.makespan_ms)",
            "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
+    Mutant("planner/cost/cost_model.py", "of_kinds.take(kinds, axis=1)",
+           "of_kinds", "kinds are taken for stages", KINDS),
+    Mutant("planner/batch/windows/window_lookup.py", "np.minimum.at(", "np.maximum.at(",
+           "a stage with less room than others of its kind is forgotten", KINDS),
+    Mutant("planner/cost/stage_parts.py", "[*counts.values(), *boundaries.T]",
+           "[*counts.values(), *boundaries[:1].repeat(len(boundaries), 0).T]",
+           "the last stage is of a kind that sends", PROFILED),
     Mutant("planner/choose/choice.py", "key=lambda candidate: candidate.iteration_ms",
            "key=lambda candidate: candidate.makespan_ms", "the update is left out", CHOICE),
     Mutant("experiment/study/predict.py", "candidate.iteration_ms for candidate",

@@ -19,6 +19,7 @@ BEGIN = np.array([0, 2, 4])
 ROWS = np.array([0, 0, 1], np.int32)
 COSTS = np.ones((3, 2, len(Cost)))
 ROOM = np.full(2, 10.0)
+KINDS = np.array([1, 0, 1], np.int32)
 LINK = _kernels.Link(0.5, 10.0, True)
 ORDER = np.array([[0, 3, 1, 4], [0, 1, 3, 4]], np.int32)
 TOKENS = np.array([24, 16, 8])
@@ -50,7 +51,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     ),
     "makespans_ms": (
         of_windows(_kernels.makespans_ms),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]]],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]], np.inf],
     ),
     "improve_plan": (
         of_windows(_kernels.improve_plan),
@@ -73,6 +74,8 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
         ],
     ),
     "rate_costs": (_kernels.rate_costs, [COSTS, ROOM]),
+    "rate_costs of kinds": (_kernels.rate_costs, [COSTS, np.full(3, 10.0), KINDS]),
+    "costs of kinds": (_kernels.WindowCosts, [COSTS, CELLS, SPANS, ROWS, KINDS]),
     "cheapest_modes": (_kernels.cheapest_modes, [CELLS, SPANS, *np.ones((3, 3)), 1.0]),
     "place_transfers": (
         _kernels.place_transfers,
@@ -84,8 +87,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
             np.array([1, 4]),
             np.array([8, 32]),
             np.array([0]),
-            np.ones((2, 2, 1, 1, len(Cost))),
-            np.zeros(2, np.int32),
+            np.ones((2, 2, 1, 2, len(Cost))),
             np.ones((2, 2)),
             *np.ones((3, 3)),
             np.empty((3, 2, len(Cost))),
@@ -160,7 +162,7 @@ def test_numbers_of_tokens_that_would_overflow_are_refused(wrong: int) -> None:
         _kernels.short_tour(TOKENS, np.full_like(TOKENS, wrong), 2)
     kernel, arguments = KERNELS["interpolate_costs"]
     with pytest.raises(ValueError, match=rf"n_rows must hold 0 to 2\^31, got {wrong}"):
-        kernel(*arguments[:6], np.full(3, float(wrong)), *arguments[7:])
+        kernel(*arguments[:5], np.full(3, float(wrong)), *arguments[6:])
 
 
 def test_windows_may_be_none() -> None:

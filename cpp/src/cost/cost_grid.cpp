@@ -120,8 +120,8 @@ class Line {
 
 }  // namespace
 
-void interpolate_costs(const CostGrid& grid, const StageKinds& stages, const ShapeList& shapes,
-                       std::span<PassCosts> costs) {
+void interpolate_costs(const CostGrid& grid, std::span<const Boundary> boundaries,
+                       const ShapeList& shapes, std::span<PassCosts> costs) {
     Line line(grid);
     std::vector<double> of_kinds(grid.n_kinds * kCosts);
     const auto* kinds = reinterpret_cast<const PassCosts*>(of_kinds.data());
@@ -132,9 +132,9 @@ void interpolate_costs(const CostGrid& grid, const StageKinds& stages, const Sha
         line.at(rows, of_kinds);
         const double row_tokens = shapes.n_rows[i] * shapes.row_tokens[i];
         const double target_tokens = shapes.n_rows[i] * shapes.target_tokens[i];
-        for (std::size_t stage = 0; stage < stages.kind.size(); ++stage, ++cost) {
-            const Boundary& boundary = stages.boundary[stage];
-            *cost = kinds[static_cast<std::size_t>(stages.kind[stage])];
+        for (std::size_t kind = 0; kind < grid.n_kinds; ++kind, ++cost) {
+            const Boundary& boundary = boundaries[kind];
+            *cost = kinds[kind];
             cost->boundary_bytes = row_tokens * boundary.bytes_per_row_token +
                                    target_tokens * boundary.bytes_per_target_token;
         }

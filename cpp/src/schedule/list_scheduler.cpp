@@ -12,21 +12,6 @@ constexpr std::size_t kForward = 0;
 constexpr std::size_t kBackward = 1;
 constexpr std::size_t kWeight = 2;
 
-/// Where the least entry is. Four, as most pipelines have, are compared in pairs, which need not
-/// wait for each other.
-std::size_t soonest(std::span<const double> ms) {
-    if (ms.size() == 4) {
-        const std::size_t low = ms[1] < ms[0] ? 1 : 0;
-        const std::size_t high = ms[3] < ms[2] ? 3 : 2;
-        return std::min(ms[2], ms[3]) < std::min(ms[0], ms[1]) ? high : low;
-    }
-    std::size_t least = 0;
-    for (std::size_t i = 1; i < ms.size(); ++i) {
-        least = ms[i] < ms[least] ? i : least;
-    }
-    return least;
-}
-
 }  // namespace
 
 ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes,
@@ -35,31 +20,22 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
       limit_bytes_(limit_bytes),
       full_duplex_(link.full_duplex),
       n_stages_(costs.n_stages),
-      longest_list_(longest_list),
       split_backward_(split_backward),
       stages_(n_stages_),
       next_ms_(n_stages_),
       arrivals_ms_(2 * n_stages_ * (longest_list + 1)),
       passes_(3 * n_stages_ * longest_list),
-      states_(longest_list / ListRecording::kEvery * n_stages_) {
-    for (std::size_t s = 0; s < n_stages_; ++s) {
-        for (const std::size_t k : {kForward, kBackward}) {
-            stages_[s].arrivals_ms[k] = &arrivals_ms_[first_arrival(s, k)];
-        }
-    }
-}
+      states_(longest_list / ListRecording::kEvery * n_stages_) {}
 
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates) {
-    alternates_ = alternates;
-    works_ = cache_.look_up(list);
+    take(list, alternates);
     begin();
     return run_on(give_up_ms);
 }
 
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
                           ListRecording& recording) {
-    alternates_ = alternates;
-    works_ = cache_.look_up(list);
+    take(list, alternates);
     const std::size_t n_shared = recording.n_shared(list, alternates);
     if (n_shared == 0) {
         begin();
@@ -68,10 +44,23 @@ double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms
     }
     const double found_ms = run_on(give_up_ms);
     if (found_ms < kNever) {
-        recording.replace({list, alternates, n_stages_, states_, arrivals_ms_, longest_list_ + 1},
+        recording.replace({list, alternates, n_stages_, states_, arrivals_ms_, works_.size() + 1},
                           n_shared);
     }
     return found_ms;
+}
+
+/// The tables have rows as long as the list: short ones remain in the cache.
+void ListScheduler::take(std::span<const std::uint32_t> list, bool alternates) {
+    alternates_ = alternates;
+    works_ = cache_.look_up(list);
+    double* arrivals_ms = arrivals_ms_.data();
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        for (double*& of_kind : stages_[s].arrivals_ms) {
+            of_kind = arrivals_ms;
+            arrivals_ms += works_.size() + 1;
+        }
+    }
 }
 
 /// From where the stages are: the first one is about to decide about a place of the list.
@@ -93,7 +82,7 @@ double ListScheduler::run_to_end(double give_up_ms) {
         choose<kSplit>(s);
     }
     for (std::size_t n = n_steps_left<kSplit>(); n > 0; --n, ++effort_) {
-        const std::size_t stage = soonest(next_ms_);
+        const std::size_t stage = next_ms_.stage();
         const Stage& next = stages_[stage];
         const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
         // Infinite if nothing may run, which a micro-batch that does not fit alone would cause.
@@ -129,7 +118,7 @@ std::vector<PassCode> ListScheduler::order() const {
     std::vector<PassCode> order;
     order.reserve(n_stages_ * n_passes);
     for (std::size_t stage = 0; stage < n_stages_; ++stage) {
-        const auto first = passes_.begin() + static_cast<std::ptrdiff_t>(3 * stage * longest_list_);
+        const auto first = passes_.begin() + static_cast<std::ptrdiff_t>(3 * stage * works_.size());
         order.insert(order.end(), first, first + static_cast<std::ptrdiff_t>(n_passes));
     }
     return order;
@@ -200,16 +189,17 @@ void ListScheduler::look_ahead(std::size_t s) {
 bool ListScheduler::may_end_by(double give_up_ms) {
     double head_ms = 0.0;
     double tail_ms = 0.0;
+    const auto last = static_cast<std::uint32_t>(works_.size() - 1);
     for (std::size_t s = 0; s < n_stages_; ++s) {
         Stage& stage = stages_[s];
-        tail_ms += works_.back()[s].send_ms[kBackward];
+        tail_ms += work(last, s).send_ms[kBackward];
         stage.tail_ms = tail_ms;
         const double begin_ms = std::max(head_ms, stage.free_ms);
         if (begin_ms + stage.path_left_ms + std::max(stage.weight_left_ms, tail_ms) > give_up_ms) {
             return false;
         }
-        head_ms += works_.front()[s].pass_ms[kForward] + works_.front()[s].send_ms[kForward];
-        tail_ms += works_.back()[s].pass_ms[kBackward];
+        head_ms += work(0, s).pass_ms[kForward] + work(0, s).send_ms[kForward];
+        tail_ms += work(last, s).pass_ms[kBackward];
     }
     return true;
 }
@@ -233,7 +223,7 @@ void ListScheduler::choose(std::size_t s) {
         stage.next = PassKind::kWeight;
         next_ms = stage.free_ms;
     }
-    next_ms_[s] = next_ms;
+    next_ms_.set(s, next_ms);
 }
 
 /// Whether the next forward pass fits, now and while each micro-batch in flight goes back.
@@ -272,7 +262,7 @@ template <bool kSplit>
 void ListScheduler::execute(std::size_t s) {
     Stage& stage = stages_[s];
     const auto k = static_cast<std::size_t>(stage.next);
-    passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(stage.n_done[k], stage.next);
+    passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(stage.n_done[k], stage.next);
     const std::uint32_t place = stage.n_done[k]++;
     const StageWork& done = work(place, s);
     stage.free_ms = next_ms_[s] + done.pass_ms[k];
@@ -306,8 +296,8 @@ void ListScheduler::execute_both(std::size_t s) {
     const std::uint32_t place = stage.n_done[kForward]++;
     ++stage.n_done[kBackward];
     stage.last_is_backward = true;
-    passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(place, PassKind::kForward);
-    passes_[3 * s * longest_list_ + stage.n_passes++] = pass_code(place, PassKind::kBackward);
+    passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(place, PassKind::kForward);
+    passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(place, PassKind::kBackward);
     const StageWork& done = work(place, s);
     stage.free_ms = next_ms_[s] + done.pass_ms[kForward] + done.pass_ms[kBackward];
     stage.path_left_ms -= done.pass_ms[kForward] + done.pass_ms[kBackward];

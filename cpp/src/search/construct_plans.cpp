@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <stdexcept>
 
 #include "dynapipe/batch/priced_cut.hpp"
@@ -15,6 +16,10 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Of the longest window of the best cut, to what windows are limited.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
+
+/// After so many simulated passes the best cut is not varied any more. Plans of that many passes
+/// have so many windows that variants hardly differ.
+constexpr std::size_t kMostEffort = 5'000'000;
 
 using Windows = std::vector<Window>;
 
@@ -33,9 +38,7 @@ class Builder {
           n_refined_(n_refined) {}
 
     std::vector<ConstructedPlan> run() {
-        for (const double price : kMemoryPrices) {
-            try_cut(price, kNever, {0});
-        }
+        try_prices();
         for (std::size_t each = 1; n_replicas_ * each <= windows_.n_samples(); each *= 2) {
             try_equal_sizes(each);
         }
@@ -45,6 +48,15 @@ class Builder {
         if (best_.empty()) {
             throw std::invalid_argument("a sample alone needs more than the limit of a stage");
         }
+        if (simulator_.effort() < kMostEffort) {
+            vary_best();
+        }
+        return refined();
+    }
+
+  private:
+    /// Tries to rebalance the best cut, and to limit its windows.
+    void vary_best() {
         const double price = best_.front().memory_price;
         const double longest_ms = longest_window_ms(best_.front().replicas);
         try_cut(price, kNever, {0, 2});
@@ -54,6 +66,9 @@ class Builder {
                 try_cut(0.0, share * longest_ms, {0});
             }
         }
+    }
+
+    std::vector<ConstructedPlan> refined() {
         std::vector<ConstructedPlan> found = std::move(best_);
         best_.clear();
         for (std::size_t i = 0; i < found.size(); ++i) {
@@ -65,9 +80,52 @@ class Builder {
         return std::move(best_);
     }
 
-  private:
+    /// The most promising first: then the simulation of others soon shows that they take longer.
+    void try_prices() {
+        struct Priced {
+            double price;
+            Cut cut;
+            double estimate_ms;
+        };
+        std::vector<Priced> cuts;
+        for (const double price : kMemoryPrices) {
+            Cut cut = cutter_.cut(price, kNever, 2 * n_replicas_);
+            const double estimate_ms = even_share_ms(cut);
+            cuts.push_back({price, std::move(cut), estimate_ms});
+        }
+        std::stable_sort(cuts.begin(), cuts.end(), [](const Priced& a, const Priced& b) {
+            return a.estimate_ms < b.estimate_ms;
+        });
+        for (const Priced& priced : cuts) {
+            try_balances(priced.cut, priced.price, kNever, {0});
+        }
+    }
+
+    /// What a replica would take if all had as much to do: work, or micro-batches one after the
+    /// other in the memory that they keep.
+    [[nodiscard]] double even_share_ms(const Cut& cut) const {
+        double work_ms = 0.0;
+        double kept_ms = 0.0;
+        double longest_fill_ms = 0.0;
+        for (const Windows& windows : {std::cref(cut.body), std::cref(cut.ends)}) {
+            for (const Window& window : windows) {
+                const double fill_ms = cutter_.fill_ms(window);
+                work_ms += cutter_.work_ms(window);
+                kept_ms += cutter_.kept_share(window) * (cutter_.work_ms(window) + fill_ms);
+                longest_fill_ms = std::max(longest_fill_ms, fill_ms);
+            }
+        }
+        const auto n = static_cast<double>(n_replicas_);
+        return std::max(work_ms / n + longest_fill_ms, kept_ms / n);
+    }
+
     void try_cut(double price, double longest_ms, std::initializer_list<std::size_t> rebalances) {
-        const Cut cut = cutter_.cut(price, longest_ms, 2 * n_replicas_);
+        try_balances(cutter_.cut(price, longest_ms, 2 * n_replicas_), price, longest_ms,
+                     rebalances);
+    }
+
+    void try_balances(const Cut& cut, double price, double longest_ms,
+                      std::initializer_list<std::size_t> rebalances) {
         for (const std::size_t n_rebalanced : rebalances) {
             for (const bool balances_fill : {false, true}) {
                 if (n_replicas_ > 1 || (!balances_fill && n_rebalanced == 0)) {
@@ -187,14 +245,20 @@ class Builder {
         return best_.size() < n_kept_ ? kNever : best_.back().makespan_ms;
     }
 
-    /// Plans that take equally long are most likely the same, found twice.
+    /// Plans that take equally long are most likely the same, found twice; that of the lowest price
+    /// is kept.
     void keep(ConstructedPlan plan) {
         const auto is_not_longer = [&](const ConstructedPlan& kept) {
             return kept.makespan_ms >= plan.makespan_ms;
         };
         const auto place = std::find_if(best_.begin(), best_.end(), is_not_longer);
-        if (plan.makespan_ms == kNever ||
-            (place != best_.end() && place->makespan_ms == plan.makespan_ms)) {
+        if (place != best_.end() && place->makespan_ms == plan.makespan_ms) {
+            if (plan.memory_price < place->memory_price) {
+                *place = std::move(plan);
+            }
+            return;
+        }
+        if (plan.makespan_ms == kNever) {
             return;
         }
         best_.insert(place, std::move(plan));

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "dynapipe/schedule/list_scheduler.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
 #include "dynapipe/search/plan_moves.hpp"
 #include "dynapipe/search/plan_objective.hpp"
 
@@ -31,8 +32,9 @@ class Search {
 
     std::vector<Improvement> run(std::span<const Assignment> starts, std::size_t effort) {
         for (const Assignment& start : starts) {
-            begin(start);
-            keep_if_best();
+            if (begin(start, best_ms_)) {
+                keep_if_best();
+            }
         }
         if (best_.empty()) {
             throw std::invalid_argument("no start keeps within the limits of the stages");
@@ -50,26 +52,28 @@ class Search {
         return found;
     }
 
-    /// Of the slowest replica of a plan, in the ways that suit its replicas best.
-    double makespan_ms(const Assignment& plan) {
-        begin(plan);
-        return slowest_ms(moves_.replicas());
-    }
-
   private:
-    /// Takes over a plan, every replica in the way to schedule it that suits it best.
-    void begin(const Assignment& start) {
+    /// Takes over a plan, every replica in the way to schedule it that suits it best. False if it
+    /// is certain to take longer than a limit.
+    bool begin(const Assignment& start, double give_up_ms) {
         std::vector<Replica> replicas;
         for (const std::vector<Window>& windows : start) {
             Replica replica{windows, false};
-            const double ms = scheduler_.run(list_of(replica));
-            const double alternating_ms = scheduler_.run(list_of(replica), ms, true);
+            const double slowness = slowness_[replicas.size()];
+            const double limit_ms = give_up_ms / slowness;
+            const double ms = scheduler_.run(list_of(replica), limit_ms);
+            const double alternating_ms =
+                scheduler_.run(list_of(replica), std::min(ms, limit_ms), true);
             replica.alternates = alternating_ms < ms;
-            replica.makespan_ms = std::min(ms, alternating_ms) * slowness_[replicas.size()];
+            replica.makespan_ms = std::min(ms, alternating_ms) * slowness;
+            if (replica.makespan_ms == kNever) {
+                return false;
+            }
             replicas.push_back(std::move(replica));
         }
         recordings_.resize(replicas.size());
         moves_.begin(std::move(replicas));
+        return true;
     }
 
     /// The best plan so far, which a round has found.
@@ -181,11 +185,12 @@ std::vector<Improvement> improve_plan(const WindowCosts& windows,
 
 std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
                                  std::span<const double> limit_bytes, const Link& link,
-                                 bool split_backward, std::span<const double> slowness) {
-    Search search(windows, limit_bytes, link, split_backward, slowness, 0);
+                                 bool split_backward, std::span<const double> slowness,
+                                 double give_up_ms) {
+    ReplicaSimulator simulator(windows, limit_bytes, link, split_backward);
     std::vector<double> found_ms;
     for (const Assignment& plan : plans) {
-        found_ms.push_back(search.makespan_ms(plan));
+        found_ms.push_back(simulator.slowest_ms(plan, slowness, give_up_ms));
     }
     return found_ms;
 }

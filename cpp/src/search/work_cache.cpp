@@ -1,6 +1,8 @@
 #include "dynapipe/search/work_cache.hpp"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace dynapipe {
 namespace {
@@ -13,7 +15,20 @@ WorkCache::WorkCache(const StageCosts& costs, const Link& link, bool split_backw
     : costs_(costs),
       link_(link),
       split_backward_(split_backward),
-      known_at_(costs.n_microbatches(), -1) {}
+      kind_of_stage_(costs.n_stages),
+      known_at_(costs.n_microbatches(), -1) {
+    const auto kinds = [&](std::size_t s) {
+        return std::pair(costs.kind_of(s), s > 0 ? costs.kind_of(s - 1) : costs.n_kinds);
+    };
+    for (std::size_t s = 0; s < costs.n_stages; ++s) {
+        const auto same = std::find_if(first_of_kind_.begin(), first_of_kind_.end(),
+                                       [&](std::size_t first) { return kinds(first) == kinds(s); });
+        kind_of_stage_[s] = static_cast<std::size_t>(same - first_of_kind_.begin());
+        if (same == first_of_kind_.end()) {
+            first_of_kind_.push_back(s);
+        }
+    }
+}
 
 std::span<const StageWork* const> WorkCache::look_up(std::span<const std::uint32_t> list) {
     for (const std::uint32_t microbatch : list) {
@@ -24,14 +39,14 @@ std::span<const StageWork* const> WorkCache::look_up(std::span<const std::uint32
     found_.clear();
     for (const std::uint32_t microbatch : list) {
         const auto place = static_cast<std::size_t>(known_at_[microbatch]);
-        found_.push_back(&known_[place * costs_.n_stages]);
+        found_.push_back(&known_[place * first_of_kind_.size()]);
     }
     return found_;
 }
 
 void WorkCache::add(std::uint32_t microbatch) {
-    known_at_[microbatch] = static_cast<std::int32_t>(known_.size() / costs_.n_stages);
-    for (std::size_t s = 0; s < costs_.n_stages; ++s) {
+    known_at_[microbatch] = static_cast<std::int32_t>(known_.size() / first_of_kind_.size());
+    for (const std::size_t s : first_of_kind_) {
         const PassCosts& cost = costs_.at(microbatch, s);
         const double weight_ms = split_backward_ ? cost.weight_ms : 0.0;
         const auto send_ms = [&](std::size_t from) {

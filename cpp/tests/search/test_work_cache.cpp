@@ -53,11 +53,40 @@ void transfers_take_latency_and_bytes() {
     CHECK(found[0][1].send_ms[1] == 0.5 + 20 / 10.0);
 }
 
+/// The first of three like stages receives from none, so it sends no gradient back.
+void stages_of_one_kind_share_their_work() {
+    const std::vector<PassCosts> costs{kCosts[0], kCosts[1], kCosts[2], kCosts[3]};
+    const std::vector<std::int32_t> kinds{1, 0, 0, 0, 1};
+    const dynapipe::StageCosts of_kinds{costs, kinds.size(), kinds, kStages};
+    std::vector<PassCosts> on_stages;
+    for (std::size_t i = 0; i < of_kinds.n_microbatches(); ++i) {
+        for (std::size_t s = 0; s < kinds.size(); ++s) {
+            on_stages.push_back(of_kinds.at(i, s));
+        }
+    }
+    dynapipe::WorkCache shared(of_kinds, kLink, true);
+    dynapipe::WorkCache apart({on_stages, kinds.size()}, kLink, true);
+    CHECK(shared.kind_of_stage(2) == shared.kind_of_stage(3));
+    CHECK(shared.kind_of_stage(1) != shared.kind_of_stage(2));
+    CHECK(shared.kind_of_stage(0) != shared.kind_of_stage(4));
+    const auto found = shared.look_up(List{1, 0});
+    const auto expected = apart.look_up(List{1, 0});
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        for (std::size_t s = 0; s < kinds.size(); ++s) {
+            const dynapipe::StageWork& one = found[i][shared.kind_of_stage(s)];
+            const dynapipe::StageWork& other = expected[i][apart.kind_of_stage(s)];
+            CHECK(one.pass_ms == other.pass_ms && one.send_ms == other.send_ms);
+            CHECK(one.stored_bytes == other.stored_bytes);
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
     a_list_is_found_in_its_order();
     backward_is_whole_or_split();
+    stages_of_one_kind_share_their_work();
     transfers_take_latency_and_bytes();
     return check::finish();
 }

@@ -46,6 +46,20 @@ def test_stages_add_up_their_layers_with_embedding_first_and_head_last() -> None
     assert costs.stored_bytes.tolist() == [[640 * 2.5, 640 * 2.0, 640 * 5.0]]
 
 
+def test_stages_that_hold_the_same_and_hand_over_as_much_are_of_one_kind() -> None:
+    deep, stages = (
+        SHAPE.model_copy(update={"n_layers": 10}),
+        Cluster(n_stages=5, device_memory_bytes=10**9),
+    )
+    cost = ProfiledCost(linear_table(), deep, equal_shares(deep, stages), stages, CONFIG)
+    first, *middle, last = cost.kind_of_stage.tolist()
+    assert len(set(middle)) == 1
+    assert len({first, *middle, last}) == 3
+    costs = costs_of(2, 32, cost)
+    assert costs.of_kinds.shape[1] == 3
+    assert costs.forward_ms.tolist() == [[64 * 2.5, *[64 * 2.0] * 3, 64 * 5.0]]
+
+
 def test_transient_memory_is_that_of_the_largest_part_of_a_stage() -> None:
     costs = costs_of(2, 32)
     assert costs.forward_transient_bytes.tolist() == [[640.0, 640.0, 1920.0]]

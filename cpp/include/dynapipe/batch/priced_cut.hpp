@@ -58,6 +58,9 @@ class PricedCutter {
     /// Forward and backward time on all other stages, plus transfers between stages.
     [[nodiscard]] double fill_ms(const Window& window) const { return of(window).fill_ms; }
 
+    /// Greatest fraction that it keeps of the memory of a stage.
+    [[nodiscard]] double kept_share(const Window& window) const { return of(window).kept_share; }
+
   private:
     struct Rating {
         double work_ms;

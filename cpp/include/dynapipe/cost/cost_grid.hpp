@@ -23,12 +23,6 @@ struct Boundary {
     double bytes_per_target_token = 0;
 };
 
-/// Stages of a pipeline, in order.
-struct StageKinds {
-    std::span<const std::int32_t> kind;  ///< index of the kind in the grid
-    std::span<const Boundary> boundary;
-};
-
 /// Shapes of micro-batches: three lists of equal length. Those of packed micro-batches need not be
 /// whole numbers.
 struct ShapeList {
@@ -40,10 +34,11 @@ struct ShapeList {
 /// and wherever a point with nonzero weight is infeasible: all of its costs are then infinite,
 /// except for boundary_bytes.
 ///
-/// @param costs  result, row-major (n_shapes, n_stages)
+/// @param boundaries  per kind of stage
+/// @param costs       result, row-major (n_shapes, n_kinds)
 ///
 /// Fastest if successive shapes differ only in their number of rows.
-void interpolate_costs(const CostGrid& grid, const StageKinds& stages, const ShapeList& shapes,
-                       std::span<PassCosts> costs);
+void interpolate_costs(const CostGrid& grid, std::span<const Boundary> boundaries,
+                       const ShapeList& shapes, std::span<PassCosts> costs);
 
 }  // namespace dynapipe

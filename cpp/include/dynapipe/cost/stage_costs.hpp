@@ -51,14 +51,20 @@ static_assert(is_column(offsetof(PassCosts, backward_transient_bytes),
                         Cost::backward_transient_bytes));
 static_assert(sizeof(PassCosts) == kCosts * sizeof(double));
 
-/// Costs of micro-batches on every stage: row-major (n_microbatches, n_stages).
+/// Costs of micro-batches on every stage: row-major (n_microbatches, n_kinds). Stages that are
+/// alike are of one kind.
 struct StageCosts {
     std::span<const PassCosts> entries;
     std::size_t n_stages;
+    std::span<const std::int32_t> kind_of_stage = {};  ///< (n_stages,), or empty: each is its own
+    std::size_t n_kinds = n_stages;
 
-    [[nodiscard]] std::size_t n_microbatches() const { return entries.size() / n_stages; }
+    [[nodiscard]] std::size_t n_microbatches() const { return entries.size() / n_kinds; }
+    [[nodiscard]] std::size_t kind_of(std::size_t stage) const {
+        return kind_of_stage.empty() ? stage : static_cast<std::size_t>(kind_of_stage[stage]);
+    }
     [[nodiscard]] const PassCosts& at(std::size_t microbatch, std::size_t stage) const {
-        return entries[microbatch * n_stages + stage];
+        return entries[microbatch * n_kinds + kind_of(stage)];
     }
 };
 

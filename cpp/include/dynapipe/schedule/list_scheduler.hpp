@@ -9,6 +9,7 @@
 #include "dynapipe/cost/link.hpp"
 #include "dynapipe/cost/stage_costs.hpp"
 #include "dynapipe/schedule/list_recording.hpp"
+#include "dynapipe/schedule/soonest.hpp"
 #include "dynapipe/search/work_cache.hpp"
 
 namespace dynapipe {
@@ -80,6 +81,7 @@ class ListScheduler {
         }
     };
 
+    void take(std::span<const std::uint32_t> list, bool alternates);
     void begin();
     void resume(const ListRecording& recording, std::size_t n_states);
     double run_on(double give_up_ms);
@@ -100,24 +102,20 @@ class ListScheduler {
     [[nodiscard]] bool may_enter(std::size_t stage) const;
     [[nodiscard]] bool may_return(std::size_t stage) const;
     [[nodiscard]] const StageWork& work(std::uint32_t place, std::size_t stage) const {
-        return works_[place][stage];
-    }
-    [[nodiscard]] std::size_t first_arrival(std::size_t stage, std::size_t kind) const {
-        return (2 * stage + kind) * (longest_list_ + 1);
+        return works_[place][cache_.kind_of_stage(stage)];
     }
     WorkCache cache_;
     std::span<const double> limit_bytes_;
     bool full_duplex_;
     std::size_t n_stages_;
-    std::size_t longest_list_;
     bool split_backward_;
     bool alternates_ = false;
     std::size_t effort_ = 0;
-    std::span<const StageWork* const> works_;  ///< micro-batches of the list, each (n_stages,)
+    std::span<const StageWork* const> works_;  ///< micro-batches of the list, each (n_kinds,)
     std::vector<Stage> stages_;
-    std::vector<double> next_ms_;      ///< per stage, start of its next pass; infinite if none
-    std::vector<double> arrivals_ms_;  ///< (n_stages, 2, longest_list + 1)
-    std::vector<PassCode> passes_;     ///< (n_stages, 3 * longest_list)
+    Soonest next_ms_;                  ///< per stage, start of its next pass; infinite if none
+    std::vector<double> arrivals_ms_;  ///< (n_stages, 2, n_microbatches + 1)
+    std::vector<PassCode> passes_;     ///< (n_stages, 3 * n_microbatches)
     std::vector<StageState> states_;   ///< states in the last list, as in a recording
 };
 

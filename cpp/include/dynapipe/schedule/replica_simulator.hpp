@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "dynapipe/batch/window_costs.hpp"
@@ -10,7 +12,8 @@
 
 namespace dynapipe {
 
-/// Simulates the windows of one replica by the list scheduler.
+/// Simulates the windows of one replica by the list scheduler. What it has simulated it knows:
+/// plans that rules construct share many of their replicas.
 class ReplicaSimulator {
   public:
     /// @param limit_bytes     (n_stages,): memory for activations.
@@ -26,10 +29,26 @@ class ReplicaSimulator {
     /// The same, alternating or not, whichever ends sooner.
     double best_makespan_ms(std::span<const Window> replica, double give_up_ms);
 
+    /// That of the slowest replica of a plan; infinite if it is certain to exceed give_up_ms.
+    ///
+    /// @param slowness  (n_replicas,): by what each replica takes longer.
+    double slowest_ms(const Assignment& plan, std::span<const double> slowness, double give_up_ms);
+
+    /// Passes simulated so far, see ListScheduler.
+    [[nodiscard]] std::size_t effort() const { return scheduler_.effort(); }
+
   private:
+    using List = std::vector<std::uint32_t>;
+
+    struct HashOfList {
+        std::size_t operator()(const List& list) const;
+    };
+
     WindowCosts windows_;
     ListScheduler scheduler_;
-    std::vector<std::uint32_t> list_;
+    List list_;  ///< micro-batches, and whether they alternate
+    /// Makespans of lists; below zero, what a makespan is known to exceed.
+    std::unordered_map<List, double, HashOfList> known_ms_;
 };
 
 }  // namespace dynapipe

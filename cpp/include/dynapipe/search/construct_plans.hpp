@@ -26,9 +26,10 @@ struct ConstructedPlan {
 /// by work, by work plus the fill of its longest micro-batch, or by work plus the additional time
 /// that the previous simulation showed. Each replica begins and ends with a small micro-batch. In
 /// between, work rises to the longest micro-batch in the middle and falls again, so that neighbours
-/// are similar. Every plan is simulated. The best plans are refined: each replica is given the
-/// memory price for its modes, the mode of its longest micro-batch and the shape of its order that
-/// suit it best, and the slowest replica passes micro-batches on to the fastest.
+/// are similar. Every plan is simulated; of very large plans fewer variants are tried. The best
+/// plans are refined: each replica is given the memory price for its modes, the mode of its longest
+/// micro-batch and the shape of its order that suit it best, and the slowest replica passes
+/// micro-batches on to the fastest.
 ///
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
 ///                        one replica to as many as there are samples.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -47,9 +48,11 @@ std::vector<Improvement> improve_plan(const WindowCosts& windows,
                                       bool split_backward, std::span<const double> slowness,
                                       std::size_t effort, std::uint64_t seed);
 
-/// Makespans of plans, computed as in the search; infinite if a micro-batch does not fit.
+/// Makespans of plans, computed as in the search; infinite if a micro-batch does not fit, or if
+/// they are certain to exceed give_up_ms.
 std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
                                  std::span<const double> limit_bytes, const Link& link,
-                                 bool split_backward, std::span<const double> slowness);
+                                 bool split_backward, std::span<const double> slowness,
+                                 double give_up_ms = std::numeric_limits<double>::infinity());
 
 }  // namespace dynapipe

@@ -20,12 +20,9 @@ from dynapipe_hpc.planner.schedule.pipeline import refine_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.update import least_update_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import Found, FoundPlan, find_plan
+from dynapipe_hpc.planner.search.find_plan import NEAR, Found, FoundPlan, find_plan
 from dynapipe_hpc.planner.search.space import ConstructedPlan
 from dynapipe_hpc.planner.search.spaces import search_spaces
-
-NEAR = 1.001
-"""Ratio to the shortest predicted time up to which a plan is still scheduled by every rule."""
 
 REFINEMENT = 2
 """Greatest number of refinement passes per pass that the search took to find the plan."""

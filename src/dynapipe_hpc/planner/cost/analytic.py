@@ -95,6 +95,11 @@ class AnalyticCost:
         return None
 
     @property
+    def kind_of_stage(self) -> None:
+        """None: every stage is counted by itself."""
+        return None
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
         return self._state_bytes + self._held.frozen

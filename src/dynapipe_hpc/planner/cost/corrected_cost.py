@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout, Recompute
-from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.derived_cost import DerivedCost
 
 
@@ -63,6 +63,11 @@ class CorrectedCost(DerivedCost):
         return self.cost.recompute_modes
 
     @property
+    def kind_of_stage(self) -> None:
+        """None: every stage has factors of its own."""
+        return None
+
+    @property
     def slowness(self) -> FloatArray | None:
         """Factors by which the stages of replicas take longer, see `CostModel`."""
         return self.corrections.slowness
@@ -90,19 +95,22 @@ class CorrectedCost(DerivedCost):
         out: FloatArray | None = None,
     ) -> StageCosts:
         """Costs of micro-batches, see `CostModel`."""
-        costs = self.cost.stage_costs(shapes, recompute, out)
+        plain = self.cost.stage_costs(shapes, recompute)
         factors = self.corrections.factors[self.layout, recompute]
+        backward_ms, weight_ms = plain.backward_ms, plain.weight_ms
         # Infinite times have no difference, and stay as they are.
         gradient_ms = np.subtract(
-            costs.backward_ms,
-            costs.weight_ms,
-            where=np.isfinite(costs.weight_ms),
-            out=costs.backward_ms.copy(),
+            backward_ms, weight_ms, where=np.isfinite(weight_ms), out=backward_ms.copy()
         )
-        costs.table[..., Cost.FORWARD_MS] *= factors[:, Timed.FORWARD]
-        costs.table[..., Cost.WEIGHT_MS] *= factors[:, Timed.WEIGHT]
-        costs.table[..., Cost.SPLITTING_MS] *= factors[:, Timed.GRADIENT]
-        costs.table[..., Cost.BACKWARD_MS] = (
-            gradient_ms * factors[:, Timed.GRADIENT] + costs.weight_ms
+        return StageCosts.of(
+            forward_ms=plain.forward_ms * factors[:, Timed.FORWARD],
+            backward_ms=gradient_ms * factors[:, Timed.GRADIENT]
+            + weight_ms * factors[:, Timed.WEIGHT],
+            weight_ms=weight_ms * factors[:, Timed.WEIGHT],
+            splitting_ms=plain.splitting_ms * factors[:, Timed.GRADIENT],
+            boundary_bytes=plain.boundary_bytes,
+            stored_bytes=plain.stored_bytes,
+            forward_transient_bytes=plain.forward_transient_bytes,
+            backward_transient_bytes=plain.backward_transient_bytes,
+            out=out,
         )
-        return costs

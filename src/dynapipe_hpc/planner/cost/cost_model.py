@@ -12,6 +12,7 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Kinds = npt.NDArray[np.int32]
 Sizes = IntArray | FloatArray
 
 
@@ -100,12 +101,15 @@ class StageCosts:
 
     Costs of a micro-batch that cannot run on a stage are infinite, times and bytes alike.
 
+    The properties are columns, see `Cost`, each of shape (n_microbatches, n_stages).
+
     Attributes:
-        table: Costs as the kernels read them, shape (n_microbatches, n_stages, len(Cost)). The
-            properties are its columns, see `Cost`, each of shape (n_microbatches, n_stages).
+        of_kinds: Costs on stages of every kind, shape (n_microbatches, n_kinds, len(Cost)).
+        kind_of_stage: Kind of each stage, shape (n_stages,); None if each is of its own.
     """
 
-    table: FloatArray
+    of_kinds: FloatArray
+    kind_of_stage: Kinds | None = None
 
     @classmethod
     def of(
@@ -138,54 +142,59 @@ class StageCosts:
         return cls(table)
 
     @property
+    def table(self) -> FloatArray:
+        """Costs on every stage, shape (n_microbatches, n_stages, len(Cost))."""
+        return self._on_stages(self.of_kinds)
+
+    @property
     def forward_ms(self) -> FloatArray:
         """Time of the forward pass."""
-        return self.table[..., Cost.FORWARD_MS]
+        return self._column(Cost.FORWARD_MS)
 
     @property
     def backward_ms(self) -> FloatArray:
         """Time of the backward pass, for gradients of inputs and of weights."""
-        return self.table[..., Cost.BACKWARD_MS]
+        return self._column(Cost.BACKWARD_MS)
 
     @property
     def weight_ms(self) -> FloatArray:
         """Weight-gradient part of the backward pass; it may be deferred."""
-        return self.table[..., Cost.WEIGHT_MS]
+        return self._column(Cost.WEIGHT_MS)
 
     @property
     def splitting_ms(self) -> FloatArray:
         """Time by which a backward pass takes longer if that part is deferred."""
-        return self.table[..., Cost.SPLITTING_MS]
+        return self._column(Cost.SPLITTING_MS)
 
     @property
     def boundary_bytes(self) -> FloatArray:
         """Activations sent to the next stage, which returns as many; 0 on the last stage."""
-        return self.table[..., Cost.BOUNDARY_BYTES]
+        return self._column(Cost.BOUNDARY_BYTES)
 
     @property
     def stored_bytes(self) -> FloatArray:
         """Activations stored from the forward pass to the backward pass."""
-        return self.table[..., Cost.STORED_BYTES]
+        return self._column(Cost.STORED_BYTES)
 
     @property
     def forward_transient_bytes(self) -> FloatArray:
         """Memory needed in addition while the forward pass runs."""
-        return self.table[..., Cost.FORWARD_TRANSIENT_BYTES]
+        return self._column(Cost.FORWARD_TRANSIENT_BYTES)
 
     @property
     def backward_transient_bytes(self) -> FloatArray:
         """Memory needed in addition while the backward pass runs."""
-        return self.table[..., Cost.BACKWARD_TRANSIENT_BYTES]
+        return self._column(Cost.BACKWARD_TRANSIENT_BYTES)
 
     @property
     def n_microbatches(self) -> int:
         """Number of micro-batches."""
-        return int(self.table.shape[0])
+        return int(self.of_kinds.shape[0])
 
     @property
     def n_stages(self) -> int:
         """Number of stages."""
-        return int(self.table.shape[1])
+        return self.of_kinds.shape[1] if self.kind_of_stage is None else len(self.kind_of_stage)
 
     @property
     def work_ms(self) -> FloatArray:
@@ -195,7 +204,7 @@ class StageCosts:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """The costs of the micro-batches of all parts, one part after the other."""
-        return cls(np.concatenate([part.table for part in parts]))
+        return cls(np.concatenate([part.of_kinds for part in parts]), parts[0].kind_of_stage)
 
     def slowed(self, factors: FloatArray) -> "StageCosts":
         """The costs where passes take longer by a factor per stage, shape (n_stages,)."""
@@ -204,8 +213,15 @@ class StageCosts:
         return StageCosts(table)
 
     def take(self, microbatches: IntArray) -> "StageCosts":
-        """The costs of some micro-batches, in the given order."""
-        return StageCosts(self.table[microbatches])
+        """The costs of some micro-batches, in the given order, every stage by itself."""
+        return StageCosts(self._on_stages(self.of_kinds[microbatches]))
+
+    def _column(self, cost: Cost) -> FloatArray:
+        return self._on_stages(self.of_kinds[..., cost])
+
+    def _on_stages(self, of_kinds: FloatArray) -> FloatArray:
+        kinds = self.kind_of_stage
+        return of_kinds if kinds is None else of_kinds.take(kinds, axis=1)
 
 
 class CostModel(Protocol):
@@ -261,6 +277,11 @@ class CostModel(Protocol):
         ...
 
     @property
+    def kind_of_stage(self) -> Kinds | None:
+        """Kind of each stage, shape (n_stages,), or None; see `StageCosts`."""
+        ...
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Weights, gradients and optimizer state of every stage, shape (n_stages,)."""
         ...
@@ -286,6 +307,6 @@ class CostModel(Protocol):
         Args:
             shapes: Sizes of the micro-batches.
             recompute: Mode of all of them, one of `recompute_modes`.
-            out: Table to write the costs to, contiguous, shape (n, n_stages, len(Cost)).
+            out: Table to write the costs to, contiguous, shape (n, n_kinds, len(Cost)).
         """
         ...

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from dynapipe_hpc.data.microbatch import Layout
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, KnownRows
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Kinds, KnownRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +46,11 @@ class DerivedCost:
     def slowness(self) -> FloatArray | None:
         """Factors by which the stages of replicas take longer, see `CostModel`."""
         return self.cost.slowness
+
+    @property
+    def kind_of_stage(self) -> Kinds | None:
+        """Kind of each stage, shape (n_stages,), or None."""
+        return self.cost.kind_of_stage
 
     @property
     def static_bytes(self) -> FloatArray:

@@ -32,6 +32,11 @@ class ForwardOnly(DerivedCost):
         """No time, as nothing is updated."""
         return 0.0
 
+    @property
+    def kind_of_stage(self) -> None:
+        """None: costs are made of those on every stage."""
+        return None
+
     def stage_costs(
         self,
         shapes: Shapes,

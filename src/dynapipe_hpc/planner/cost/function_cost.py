@@ -120,6 +120,11 @@ class FunctionCost:
         return None
 
     @property
+    def kind_of_stage(self) -> None:
+        """None: every stage has a share of its own."""
+        return None
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Nothing, shape (n_stages,): the limit of the cluster is for micro-batches alone."""
         return np.zeros(len(self.stage_shares))

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import (
@@ -12,6 +11,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Cost,
     FloatArray,
     IntArray,
+    Kinds,
     Shapes,
     StageCosts,
 )
@@ -29,13 +29,13 @@ class Interpolator:
         points: Costs of every kind of stage without boundaries, infinite where infeasible, shape
             (n_rows, n_lengths, n_target_lengths, n_kinds, len(Cost)).
         kind_of_stage: Kind of each stage, shape (n_stages,).
-        boundary_bytes_per_token: Bytes that each stage sends per token and per target token, shape
-            (n_stages, 2).
+        boundary_bytes_per_token: Bytes that a stage of every kind sends per token and per target
+            token, shape (n_kinds, 2).
     """
 
     axes: tuple[IntArray, IntArray, IntArray]
     points: FloatArray
-    kind_of_stage: npt.NDArray[np.int32]
+    kind_of_stage: Kinds
     boundary_bytes_per_token: FloatArray
 
     @cached_property
@@ -57,21 +57,20 @@ class Interpolator:
         rows, row_tokens, target_tokens = self.axes
         sizes = shapes[:3]
         n_rows, lengths, target_lengths = (np.ascontiguousarray(s, np.float64) for s in sizes)
-        size = (len(n_rows), len(self.kind_of_stage), len(Cost))
+        size = (len(n_rows), self.points.shape[3], len(Cost))
         table = np.empty(size) if out is None else out
         _kernels.interpolate_costs(
             rows,
             row_tokens,
             target_tokens,
             self.points,
-            self.kind_of_stage,
             self.boundary_bytes_per_token,
             n_rows,
             lengths,
             target_lengths,
             table,
         )
-        return StageCosts(table)
+        return StageCosts(table, self.kind_of_stage)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +94,9 @@ class TwoSides:
         """Costs of micro-batches, in `out` or a new table."""
         nothing = np.zeros_like(shapes.input_rows)
         rows_of_inputs = Shapes.padded(shapes.input_rows, shapes.input_row_tokens, nothing)
-        found, added = self.targets(shapes, out), self.inputs(rows_of_inputs).table
+        found, added = self.targets(shapes, out), self.inputs(rows_of_inputs).of_kinds
         for cost in Cost:
             together = np.maximum if cost in SHARED else np.add
-            column = found.table[..., cost]
+            column = found.of_kinds[..., cost]
             together(column, added[..., cost], out=column)
         return found

@@ -15,7 +15,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Kinds, KnownRows, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.finer_lengths import as_they_are, with_finer_lengths
 from dynapipe_hpc.planner.cost.measured_axes import common_axes
 from dynapipe_hpc.planner.cost.model_state import (
@@ -92,6 +92,7 @@ class ProfiledCost:
         self._n_replicas = cluster.n_replicas
         sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
         stages = StageKinds.of(counts, sizes * table.element_bytes)
+        self._kind_of_stage = stages.kind_of_stage
         plain = {
             layout: PlainBackward.of(selection.measured_plain(layout, counts), config.path)
             for layout in layouts
@@ -166,6 +167,11 @@ class ProfiledCost:
     def slowness(self) -> None:
         """Nothing: replicas are equally fast."""
         return None
+
+    @property
+    def kind_of_stage(self) -> Kinds:
+        """Kind of each stage, shape (n_stages,): many hold the same layers."""
+        return self._kind_of_stage
 
     @cached_property
     def static_bytes(self) -> FloatArray:

@@ -51,7 +51,7 @@ class StageKinds(NamedTuple):
     Attributes:
         counts: Per kind of stage, how many it holds of every kind of layer.
         kind_of_stage: Shape (n_stages,).
-        boundaries: Shape (n_stages, 2), bytes per token that a stage hands over.
+        boundaries: Per kind, bytes per token that a stage hands over, shape (n_kinds, 2).
     """
 
     counts: Mapping[str, FloatArray]
@@ -60,12 +60,13 @@ class StageKinds(NamedTuple):
 
     @classmethod
     def of(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
-        """Finds the stages that hold the same.
+        """Finds the stages that hold the same and hand over as much.
 
         Args:
             counts: Number of layers on every stage by kind, shape (n_stages,).
             boundaries: Bytes per token that a stage hands over, shape (n_stages, 2).
         """
-        distinct, kinds = np.unique(np.stack(list(counts.values())), axis=1, return_inverse=True)
-        of_kind = dict(zip(counts, distinct, strict=True))
-        return cls(of_kind, kinds.reshape(-1).astype(np.int32), boundaries)
+        held = np.stack([*counts.values(), *boundaries.T])
+        distinct, kinds = np.unique(held, axis=1, return_inverse=True)
+        of_kind = dict(zip(counts, distinct[:-2], strict=True))
+        return cls(of_kind, kinds.reshape(-1).astype(np.int32), distinct[-2:].T.copy())

@@ -16,6 +16,8 @@ N_REFINED = 2
 """Number of kept plans that are refined."""
 RACE = 25_000
 """Passes after which orders of the samples are compared."""
+NEAR = 1.001
+"""Ratio to the shortest predicted time up to which a plan is still scheduled by every rule."""
 HOPELESS_ORDER = 1.01
 """Ratio to the best order after the race above which an order is dropped."""
 
@@ -28,7 +30,8 @@ class FoundPlan:
         way: Human-readable description of how it was found.
         space: The space that it was found in.
         replicas: Windows of every replica.
-        makespan_ms: End of the slowest replica by the adaptive schedule; infinite if unknown.
+        makespan_ms: End of the slowest replica by the adaptive schedule; infinite if unknown, or
+            if a constructed plan ends sooner by far.
         effort: Passes scheduled until the end of the round that found it, in its order of the
             samples; 0 if no round found it. A search with less effort does not find it.
     """
@@ -113,7 +116,8 @@ class _Lane:
         rules: Sequence[DynamicBatches],
     ) -> Self:
         plans = list(rule_plans(rules, space.windows, space.n_replicas))
-        makespans_ms = space.makespans_ms([plan.replicas for plan in plans])
+        give_up_ms = NEAR * constructed[0].makespan_ms
+        makespans_ms = space.makespans_ms([plan.replicas for plan in plans], give_up_ms)
         by_rules = [
             FoundPlan(plan.way, space, plan.replicas, ms, 0)
             for plan, ms in zip(plans, makespans_ms, strict=True)

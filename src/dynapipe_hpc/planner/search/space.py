@@ -117,9 +117,14 @@ class SearchSpace:
             *alike, self.n_replicas
         )
 
-    def makespans_ms(self, plans: Sequence[Replicas]) -> list[float]:
-        """End of the slowest replica of each plan, by the adaptive schedule."""
-        return _kernels.makespans_ms(*self._problem, plans)
+    def makespans_ms(self, plans: Sequence[Replicas], give_up_ms: float) -> list[float]:
+        """End of the slowest replica of each plan, by the adaptive schedule.
+
+        Args:
+            plans: The plans.
+            give_up_ms: Time above which a makespan may be infinite.
+        """
+        return _kernels.makespans_ms(*self._problem, plans, give_up_ms)
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Micro-batches of every replica, in order."""

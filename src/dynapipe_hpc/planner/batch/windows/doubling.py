@@ -9,7 +9,7 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_bytes
 from dynapipe_hpc.planner.batch.windows.window_lookup import Extent, Rated, WindowLookup
-from dynapipe_hpc.planner.cost.cost_model import IntArray
+from dynapipe_hpc.planner.cost.cost_model import IntArray, StageCosts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +53,11 @@ class Doubling:
         n_fitting = np.where(fits.any(axis=0), n_sizes - np.argmax(fits[::-1], axis=0), 0)
         low, high = np.maximum(n_fitting - 1, 0), np.minimum(n_fitting, n_sizes - 1)
         largest, limit = self.size[low, rows], self.size[high, rows]
-        needed = activation_bytes(rated.costs).reshape(*self.size.shape, -1)
+        needed = activation_bytes(StageCosts(rated.costs.of_kinds))
+        needed = needed.reshape(*self.size.shape, -1)
         before, after = needed[low, rows], needed[high, rows]
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.min((self.lookup.room_bytes - before) / (after - before), axis=1)
+            share = np.min((self.lookup.room_of_kinds - before) / (after - before), axis=1)
         steps = np.where((share >= 0) & (share < 1), share, 1) * (limit - largest)
         tried = np.minimum(largest + steps.astype(np.int64) + 1, limit)
         most = np.where((n_fitting == n_sizes) | self._fits(tried, mode), limit, tried - 1)

@@ -76,6 +76,16 @@ class WindowLookup:
     cost: CostModel
     room_bytes: FloatArray
 
+    @property
+    def room_of_kinds(self) -> FloatArray:
+        """Least room of the stages of every kind, see `StageCosts`, shape (n_kinds,)."""
+        kinds = self.cost.kind_of_stage
+        if kinds is None:
+            return self.room_bytes
+        room_bytes = np.full(kinds.max() + 1, np.inf)
+        np.minimum.at(room_bytes, kinds, self.room_bytes)
+        return room_bytes
+
     def rated(self, shapes: Shapes, mode: Recompute) -> Rated:
         """Costs and ratings of shapes in a mode."""
         return self._rated(shapes, self.cost.stage_costs(shapes, mode))
@@ -107,13 +117,13 @@ class WindowLookup:
     def _costs(self, shapes: Sequence[Shapes]) -> StageCosts:
         """Costs of all modes in one table, as large tables are slow to copy."""
         ends = np.cumsum([0, *(len(sizes.n_rows) for sizes in shapes)])
-        table = np.empty((ends[-1], len(self.room_bytes), len(Cost)))
+        table = np.empty((ends[-1], len(self.room_of_kinds), len(Cost)))
         for mode, sizes, start, end in zip(
             self.cost.recompute_modes, shapes, ends[:-1], ends[1:], strict=True
         ):
             self.cost.stage_costs(sizes, mode, out=table[start:end])
-        return StageCosts(table)
+        return StageCosts(table, self.cost.kind_of_stage)
 
     def _rated(self, shapes: Shapes, costs: StageCosts) -> Rated:
-        found = _kernels.rate_costs(costs.table, self.room_bytes)
+        found = _kernels.rate_costs(costs.of_kinds, self.room_bytes, costs.kind_of_stage)
         return Rated(shapes, costs, Ratings(found.work_ms, found.fill_ms, found.memory_share))

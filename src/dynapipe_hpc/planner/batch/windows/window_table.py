@@ -61,7 +61,7 @@ class WindowTable:
         rows = np.stack([table.row_of_sample for table in tables])
         of_rows, row_of_sample = np.unique(rows, axis=1, return_inverse=True)
         n_cells = np.cumsum([0, *(len(table.cells) for table in tables)])
-        n_costs = np.cumsum([0, *(len(table.costs.table) for table in tables)]).astype(np.int32)
+        n_costs = np.cumsum([0, *(table.costs.n_microbatches for table in tables)]).astype(np.int32)
         cells = [
             np.where(table.cells < 0, table.cells, table.cells + before)
             for table, before in zip(tables, n_costs[:-1], strict=True)
@@ -126,7 +126,13 @@ class WindowTable:
     @property
     def kernel_costs(self) -> _kernels.WindowCosts:
         """The table as an argument for kernels, to which its arrays become read-only."""
-        return _kernels.WindowCosts(self.costs.table, self.cells, self.spans, self.row_of_sample)
+        return _kernels.WindowCosts(
+            self.costs.of_kinds,
+            self.cells,
+            self.spans,
+            self.row_of_sample,
+            self.costs.kind_of_stage,
+        )
 
     def cells_of(self, windows: npt.NDArray[np.uint32]) -> Cells:
         """Indices into `costs` of windows, see `cells`; rows are first sample, size and mode."""

@@ -1,0 +1,68 @@
+"""Tables of kinds of stages mean what tables of all stages mean."""
+
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from tests.planner.test_kernel_inputs import CELLS, LINK, ROWS, SPANS
+
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.planner.batch.windows.window_lookup import WindowLookup
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
+
+KINDS = np.array([0, 2, 2, 1, 2], np.int32)
+ROOM = np.array([30.0, 40.0, 25.0, 35.0, 50.0])
+
+
+def of_kinds(seed: int) -> FloatArray:
+    table = np.random.default_rng(seed).uniform(1, 10, (3, 3, len(Cost)))
+    table[..., Cost.BACKWARD_MS] += table[..., Cost.WEIGHT_MS]
+    return table
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_plans_and_bounds_are_those_of_all_stages(seed: int) -> None:
+    table = of_kinds(seed)
+    found = _kernels.WindowCosts(table, CELLS, SPANS, ROWS, KINDS)
+    expected = _kernels.WindowCosts(table[:, KINDS].copy(), CELLS, SPANS, ROWS)
+    for split in (False, True):
+        of_plans = [
+            _kernels.construct_plans(windows, ROOM, LINK, split, np.ones(2), 4, 2)
+            for windows in (found, expected)
+        ]
+        ends_ms = [[plan.makespan_ms for plan in plans] for plans in of_plans]
+        assert ends_ms[0] == ends_ms[1]
+        bounds_ms = [
+            _kernels.least_makespan_ms(windows, ROOM, LINK, split, 2)
+            for windows in (found, expected)
+        ]
+        assert bounds_ms[0] == bounds_ms[1] > 0
+
+
+def test_ratings_are_those_of_all_stages() -> None:
+    found = _kernels.rate_costs(of_kinds(0), ROOM, KINDS)
+    expected = _kernels.rate_costs(of_kinds(0)[:, KINDS].copy(), ROOM)
+    for name in ("work_ms", "fill_ms", "memory_share"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+
+
+def test_columns_are_those_of_all_stages() -> None:
+    costs, expected = StageCosts(of_kinds(1), KINDS), of_kinds(1)[:, KINDS]
+    assert (costs.n_microbatches, costs.n_stages) == (3, 5)
+    np.testing.assert_array_equal(costs.table, expected)
+    assert costs.table.flags.c_contiguous
+    np.testing.assert_array_equal(costs.stored_bytes, expected[..., Cost.STORED_BYTES])
+    taken = StageCosts.joined([costs, costs]).take(np.array([4, 2]))
+    np.testing.assert_array_equal(taken.table, expected[[1, 2]])
+
+
+def test_a_kind_has_the_least_room_of_its_stages() -> None:
+    cost = Mock(kind_of_stage=KINDS)
+    lookup = WindowLookup(Mock(), np.arange(1), cost, ROOM)
+    assert lookup.room_of_kinds.tolist() == [30, 35, 25]
+
+
+@pytest.mark.parametrize("kinds", [[0, 3], [-1], []])
+def test_kinds_that_do_not_exist_are_refused(kinds: list[int]) -> None:
+    with pytest.raises(ValueError, match="kind_of_stage must"):
+        _kernels.rate_costs(of_kinds(0), ROOM, np.array(kinds, np.int32))
