@@ -22,7 +22,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.corrected_cost import CorrectedCost, Corrections
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
+from dynapipe_hpc.planner.cost.cost_model import Cost, CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.function_cost import FunctionCost
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
@@ -133,6 +133,17 @@ def test_arrays_hold_a_row_per_micro_batch_and_a_column_per_stage(
     assert everything(cost, sizes).shape == (5, len(sizes), 3)
     assert costs.boundary_bytes[:, -1].tolist() == [0] * len(sizes)
     assert (costs.n_microbatches, costs.n_stages) == (len(sizes), 3)
+
+
+@given(sizes=st.lists(SIZES, min_size=1, max_size=5))
+def test_a_given_table_has_a_column_per_kind_of_stage(cost: CostModel, sizes: list[Size]) -> None:
+    shapes, mode, kinds = shapes_of(cost, sizes), cost.recompute_modes[-1], cost.kind_of_stage
+    n_kinds = 3 if kinds is None else len(set(kinds.tolist()))
+    out = np.full((len(sizes), n_kinds, len(Cost)), np.nan)
+    found = cost.stage_costs(shapes, mode, out)
+    assert found.of_kinds is out
+    assert (found.kind_of_stage is None) == (kinds is None)
+    np.testing.assert_array_equal(found.table, cost.stage_costs(shapes, mode).table)
 
 
 def test_the_model_itself_takes_memory_and_time_where_it_is_known(cost: CostModel) -> None:
