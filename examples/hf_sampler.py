@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from dynapipe_hpc import Cluster, FunctionCost, InputError, plan_iteration
+from dynapipe_hpc import Cluster, DynamicConfig, FunctionCost, InputError, plan_iteration
 
 Batch = dict[str, Any]
 Collate = Callable[[list[Any]], Batch]
@@ -56,10 +56,13 @@ class PlannedSampler(Sampler[list[Planned]]):
         n_targets: Tokens of every sample that have a loss; by default all but the first.
         n_replicas: Number of replicas.
         replica: Number of this one.
+        packed: Whether the samples of a micro-batch lie end to end in one row, as
+            `attention_per_sample.py` needs them; otherwise each has a row, padded to the longest.
         seed: Seed of the order of samples.
 
     Raises:
-        InputError: A sample has no target, or there are too few samples for a step.
+        InputError: A sample has no target, there are too few samples for a step or too few in it
+            for the replicas, or there is no such replica.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class PlannedSampler(Sampler[list[Planned]]):
         n_targets: Sequence[int] | None = None,
         n_replicas: int = 1,
         replica: int = 0,
+        packed: bool = False,
         seed: int = 0,
     ) -> None:
         self._lengths = np.asarray(lengths)
@@ -86,10 +90,21 @@ class PlannedSampler(Sampler[list[Planned]]):
                 f"samples_per_step is {samples_per_step}, but there are {len(self._lengths)} "
                 "samples; choose from 1 to as many"
             )
+        if not 1 <= n_replicas <= samples_per_step:
+            raise InputError(
+                f"n_replicas is {n_replicas}, but samples_per_step is {samples_per_step}, and "
+                "every replica needs a sample; choose from 1 to as many"
+            )
+        if not 0 <= replica < n_replicas:
+            raise InputError(
+                f"replica is {replica}, but there are {n_replicas}; choose from 0 to "
+                f"{n_replicas - 1}"
+            )
         self._cost = cost
         self._samples_per_step = samples_per_step
         self._cluster = Cluster(n_replicas=n_replicas, device_memory_bytes=limit)
         self._replica = replica
+        self._batch = DynamicConfig(layouts=("packed",) if packed else ("padded",))
         self._seed = seed
         self._epoch = 0
 
@@ -110,7 +125,8 @@ class PlannedSampler(Sampler[list[Planned]]):
 
     def plan(self, indices: "np.ndarray[Any, np.dtype[np.int64]]") -> list[Planned]:
         """Micro-batches of this replica for the samples of a step."""
-        plan = plan_iteration(self._lengths[indices], self._cost, self._cluster)[self._replica]
+        plans = plan_iteration(self._lengths[indices], self._cost, self._cluster, batch=self._batch)
+        plan = plans[self._replica]
         of_step = self._n_targets[indices].sum() / self._cluster.n_replicas
         members = [indices[list(microbatch.sample_ids)] for microbatch in plan.microbatches]
         return [
@@ -119,8 +135,8 @@ class PlannedSampler(Sampler[list[Planned]]):
         ]
 
 
-class Steps(Dataset[list[Batch]]):
-    """A dataset whose items are steps: collated micro-batches, each with its `loss_weight`."""
+class MicroBatches(Dataset[Batch]):
+    """A dataset whose items are collated micro-batches, each with its `loss_weight`."""
 
     def __init__(self, dataset: Any, collate: Collate) -> None:
         self._dataset = dataset
@@ -130,23 +146,29 @@ class Steps(Dataset[list[Batch]]):
         """Number of samples."""
         return len(self._dataset)
 
-    def __getitem__(self, step: list[Planned]) -> list[Batch]:
-        """The micro-batches of a step."""
-        return [
-            {
-                **self._collate([self._dataset[i] for i in each.indices]),
-                "loss_weight": each.loss_weight,
-            }
-            for each in step
-        ]
+    def __getitem__(self, planned: Planned) -> Batch:
+        """The micro-batch of these samples."""
+        collated = self._collate([self._dataset[i] for i in planned.indices])
+        return {**collated, "loss_weight": planned.loss_weight}
+
+
+class StepLoader(DataLoader[list[Batch]]):
+    """A loader of steps; see `step_loader`."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of an epoch, as a Trainer does before each."""
+        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr] # it is a PlannedSampler
 
 
 def step_loader(
     dataset: Any, collate: Collate, sampler: PlannedSampler, n_workers: int = 0
-) -> DataLoader[list[Batch]]:
-    """A loader of steps; with workers, they plan and collate while the model computes."""
-    return DataLoader(
-        Steps(dataset, collate), batch_size=None, sampler=sampler, num_workers=n_workers
+) -> StepLoader:
+    """A loader of steps; with workers, they collate while the model computes."""
+    return StepLoader(
+        MicroBatches(dataset, collate),  # type: ignore[arg-type] # a step is a list of its items
+        batch_sampler=sampler,
+        collate_fn=list,
+        num_workers=n_workers,
     )
 
 

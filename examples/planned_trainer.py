@@ -4,17 +4,17 @@
     PlannedTrainer(model, arguments, train_dataset=dataset, data_collator=collate, sampler=sampler)
 
 `gradient_accumulation_steps` stays 1: a step of the sampler is a step of the optimizer, however
-many micro-batches it has. `per_device_train_batch_size` has no effect.
+many micro-batches it has. `per_device_train_batch_size` has no effect. Processes of torchrun are
+replicas: `n_replicas=arguments.world_size, replica=arguments.process_index`.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from transformers import Trainer
 
-from hf_sampler import Batch, PlannedSampler, step_loader
+from hf_sampler import Batch, PlannedSampler, StepLoader, step_loader
 
 
 class PlannedTrainer(Trainer):  # type: ignore[misc] # its types are not looked up
@@ -35,7 +35,7 @@ class PlannedTrainer(Trainer):  # type: ignore[misc] # its types are not looked 
             )
         self._sampler = sampler
 
-    def get_train_dataloader(self) -> DataLoader[list[Batch]]:
+    def get_train_dataloader(self) -> StepLoader:
         """A loader of steps."""
         n_workers = self.args.dataloader_num_workers
         return step_loader(self.train_dataset, self.data_collator, self._sampler, n_workers)

@@ -1,80 +1,35 @@
 """Planned micro-batches train what whole batches would."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from tests.examples.foreign_models import LONGEST, N_IDS, transformers
+from tests.examples.foreign_models import transformers
+from tests.library.small_gpt2 import (
+    COST,
+    DATA,
+    LENGTHS,
+    PER_STEP,
+    Gradients,
+    assert_same,
+    gradients_of,
+    model,
+    sampler,
+    samples_of,
+    two_steps,
+    whole_batch,
+)
 
-from dynapipe_hpc import FunctionCost, InputError
+from dynapipe_hpc import InputError
 from hf_sampler import PlannedSampler, fitted_cost, padded_to_longest, step_loader
 
+ROOT = Path(__file__).parents[2]
+attention = pytest.importorskip("attention_per_sample")
 trainers = pytest.importorskip("planned_trainer")  # which needs transformers
-
-N_SAMPLES, PER_STEP = 30, 12
-LENGTHS = np.random.default_rng(5).integers(2, LONGEST + 1, N_SAMPLES).tolist()
-DATA = [
-    {"input_ids": np.random.default_rng(i).integers(3, N_IDS, length).tolist()}
-    for i, length in enumerate(LENGTHS)
-]
-COST = FunctionCost(lambda n, m: 1 + 0.01 * n * m + 1e-4 * n * m * m, lambda n, m: n * m)
-Gradients = dict[str, torch.Tensor]
-
-
-def model() -> Any:
-    torch.manual_seed(3)
-    config = transformers.GPT2Config(
-        vocab_size=N_IDS,
-        n_positions=LONGEST,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        attn_pdrop=0.0,
-        embd_pdrop=0.0,
-        resid_pdrop=0.0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    made = transformers.GPT2LMHeadModel(config).double()
-    made.loss_function = mean_loss  # in place of one in float32
-    return made
-
-
-def mean_loss(logits: torch.Tensor, labels: torch.Tensor, **_: Any) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-
-
-def sampler(**options: Any) -> PlannedSampler:
-    return PlannedSampler(LENGTHS, COST, PER_STEP, limit=200, **options)
-
-
-def gradients_of(trained: Any) -> Gradients:
-    return {name: each.grad.clone() for name, each in trained.named_parameters()}
-
-
-def whole_batch(indices: list[int]) -> tuple[float, Gradients]:
-    """Mean loss of all tokens of samples, each alone in its row, and its gradients."""
-    trained = model()
-    losses = []
-    for i in indices:
-        ids = torch.tensor(DATA[i]["input_ids"])
-        logits = trained(input_ids=ids[None]).logits[0, :-1]
-        losses.append(torch.nn.functional.cross_entropy(logits, ids[1:], reduction="none"))
-    loss = torch.cat(losses).mean()
-    loss.backward()  # type: ignore[no-untyped-call]
-    return loss.item(), gradients_of(trained)
-
-
-def assert_same(found: Gradients, expected: Gradients) -> None:
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-13)
-
-
-def samples_of(step: list[Any]) -> list[int]:
-    return [i for planned in step for i in planned.indices]
 
 
 def test_weighted_losses_have_the_gradients_of_the_whole_batch() -> None:
@@ -108,6 +63,23 @@ def test_the_mean_over_replicas_has_the_gradients_of_the_whole_batch() -> None:
     assert_same(gradients_of(trained), whole_batch(indices)[1])
 
 
+def test_samples_end_to_end_have_the_gradients_of_the_whole_batch() -> None:
+    attention.register_attention_per_sample()
+    trained = model()
+    trained.set_attn_implementation("per_sample")
+    collate = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True)
+    steps = sampler(packed=True)
+    (first, loaded), *_ = zip(steps, step_loader(DATA, collate, steps), strict=True)
+    assert 1 < len(loaded) < len(next(iter(sampler())))
+    for batch in loaded:
+        assert batch["input_ids"].shape[0] == 1 and batch["input_ids"].numel() <= 200
+        weight = batch.pop("loss_weight")
+        (weight * trained(**batch).loss).backward()
+    assert_same(gradients_of(trained), whole_batch(samples_of(first))[1])
+    with pytest.raises(ValueError, match="needs cu_seq_lens_q, where samples begin; collate with"):
+        trained(**padded_to_longest(DATA[:2]))
+
+
 def test_every_epoch_has_an_order_of_its_own_and_micro_batches_within_the_limit() -> None:
     steps = sampler()
     first, again = list(steps), list(steps)
@@ -125,6 +97,10 @@ def test_samples_of_no_step_are_refused() -> None:
         PlannedSampler([5, 1, 3], COST, 2)
     with pytest.raises(InputError, match="samples_per_step is 4, but there are 3 samples"):
         PlannedSampler([5, 2, 3], COST, 4)
+    with pytest.raises(InputError, match="n_replicas is 3, but samples_per_step is 2"):
+        PlannedSampler([5, 2, 3], COST, 2, n_replicas=3)
+    with pytest.raises(InputError, match="replica is 2, but there are 2; choose from 0 to 1"):
+        PlannedSampler([5, 2, 3], COST, 2, n_replicas=2, replica=2)
 
 
 def trainer(folder: Path, on_step: Callable[[Gradients], None], **settings: Any) -> Any:
@@ -134,19 +110,7 @@ def trainer(folder: Path, on_step: Callable[[Gradients], None], **settings: Any)
         def on_pre_optimizer_step(self, *_: Any, model: Any = None, **__: Any) -> None:
             on_step(gradients_of(model))
 
-    arguments = transformers.TrainingArguments(
-        output_dir=str(folder),
-        num_train_epochs=1,
-        max_grad_norm=0,
-        learning_rate=1e-12,
-        logging_steps=1,
-        report_to=[],
-        save_strategy="no",
-        use_cpu=True,
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        **settings,
-    )
+    arguments = transformers.TrainingArguments(**{**two_steps(str(folder)), **settings})
     return trainers.PlannedTrainer(
         model(),
         arguments,
@@ -166,8 +130,7 @@ def test_the_trainer_steps_with_the_gradients_of_whole_batches(tmp_path: Path) -
     expected = [whole_batch(samples_of(step)) for step in sampler()]
     assert len(found) == 2
     for gradients, (_, of_step) in zip(found, expected, strict=True):
-        for name, gradient in of_step.items():
-            torch.testing.assert_close(gradients[name], gradient, rtol=1e-7, atol=1e-11)
+        assert_same(gradients, of_step, rtol=1e-7, atol=1e-11)
     logged = [line["loss"] for line in planned.state.log_history if "loss" in line]
     assert logged == pytest.approx([loss for loss, _ in expected], rel=1e-3)
     assert planned.evaluate()["eval_loss"] == pytest.approx(planned.state.log_history[0]["loss"], 1)
@@ -187,3 +150,43 @@ def test_a_fit_finds_the_costs_that_were_measured_and_none_below_zero() -> None:
     falling = fitted_cost({(n, m): 0.1 * n * m - 0.1 for n, m in sizes})
     assert 0 < falling.pass_ms(1, 1) < falling.pass_ms(1, 2)
     assert falling.pass_ms(2, 64) == pytest.approx(0.2 * 64, rel=0.1)
+
+
+@pytest.mark.filterwarnings("default")  # of other people's package
+def test_a_trainer_takes_another_order_in_every_epoch_and_resumes_within_one(
+    tmp_path: Path,
+) -> None:
+    epochs = [list(sampler()), list(sampler())]
+    again = sampler()
+    again.set_epoch(1)
+    epochs[1] = list(again)
+    expected = [whole_batch(samples_of(step))[1] for epoch in epochs for step in epoch]
+    found: list[Gradients] = []
+    settings = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 1}
+    trainer(tmp_path, found.append, **settings).train()
+    assert len(found) == 4
+    resumed: list[Gradients] = []
+    trainer(tmp_path, resumed.append, **settings).train(str(tmp_path / "checkpoint-1"))
+    assert len(resumed) == 3
+    for gradients, of_step in zip(found + resumed, expected + expected[1:], strict=True):
+        assert_same(gradients, of_step, rtol=1e-7, atol=1e-11)
+
+
+@pytest.mark.slow
+def test_processes_under_data_parallelism_have_the_gradients_of_whole_batches(
+    tmp_path: Path,
+) -> None:
+    paths = [str(ROOT), str(ROOT / "examples")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.library.ddp_rank"]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), "2", str(tmp_path)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=100)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
