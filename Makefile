@@ -269,7 +269,7 @@ $(DOCS)/.ready: requirements/docs.txt
 	touch $@
 
 docs: setup $(DOCS)/.ready
-	$(DOCS)/bin/mkdocs build --strict
+	VENV=$(VENV) $(DOCS)/bin/mkdocs build --strict
 
 clean:
 	rm -rf build $(VENV)

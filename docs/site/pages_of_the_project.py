@@ -23,7 +23,7 @@ PAGES = {
     "CHANGELOG.md": "changes.md",
 }
 """Pages of the site, by the files in the project that they show."""
-COMMAND = ROOT / ".venv" / "bin" / "dynapipe-hpc"
+COMMAND = ROOT / os.environ.get("VENV", ".venv") / "bin" / "dynapipe-hpc"  # make sets VENV
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#\s]*)(#[^)\s]+)?\)")
 FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 
