@@ -9,9 +9,9 @@ namespace py = pybind11;
 
 namespace {
 
-using Integers = py::array_t<std::int64_t, py::array::c_style>;
+using Coordinates = py::array_t<std::int64_t, py::array::c_style>;
 
-Integers tour(const Integers& x, const Integers& y, std::size_t reach) {
+Coordinates tour(const Coordinates& x, const Coordinates& y, std::size_t reach) {
     arrays::check_shape(x, "x", {x.size()});
     arrays::check_shape(y, "y", {x.size()});
     arrays::check_counts(x, "x");
