@@ -45,8 +45,10 @@ SPREADS = {512: 0.9, 2048: 1.2}
 SIZES = (1, 2, 4, 8, 16)  # samples
 LIMITS = (512, 1024, 2048, 4096)  # tokens of a micro-batch
 FITTED = [(n, m) for n in (1, 8, 32) for m in (16, 64, 256)] + [(2, 512)]
-MEDIANS = ("tokens_per_s", "seconds", "passes_s", "floor_s", "padding", "microbatches")
-MEDIANS += ("predicted_s", "eval_loss")
+MEDIANS = (
+    *("tokens_per_s", "seconds", "passes_s", "floor_s", "padding", "microbatches"),
+    *("predicted_s", "eval_loss"),
+)
 OF_LAYOUT = {False: "planned", True: "packed"}
 Sample = dict[str, list[int]]
 
@@ -205,7 +207,7 @@ def train(
             steps = PlannedSampler(
                 lengths, cost, PER_STEP, limit=limit, packed=method.is_packed, seed=seed
             )
-            trainer = PlannedTrainer(**common, sampler=steps)
+            trainer: Any = PlannedTrainer(**common, sampler=steps)
         else:
             trainer = transformers.Trainer(**common)
         trainer.remove_callback(transformers.PrinterCallback)

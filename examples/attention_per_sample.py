@@ -40,16 +40,18 @@ def attention_per_sample(
             "DataCollatorWithFlattening(return_flash_attn_kwargs=True)"
         )
     lengths = cu_seq_lens_q.diff().tolist()
-    samples = zip(*(each.split(lengths, dim=2) for each in (query, key, value)), strict=True)
+    samples = zip(*(torch.split(each, lengths, dim=2) for each in (query, key, value)), strict=True)
     attended = [
         nn.functional.scaled_dot_product_attention(
-            *sample,
+            of_query,
+            of_key,
+            of_value,
             dropout_p=dropout,
             is_causal=True,
             scale=scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )
-        for sample in samples
+        for of_query, of_key, of_value in samples
     ]
     return torch.cat(attended, dim=2).transpose(1, 2).contiguous(), None
 
