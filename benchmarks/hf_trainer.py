@@ -57,7 +57,8 @@ class Method(NamedTuple):
     """How samples get into micro-batches.
 
     Attributes:
-        sizes: Batch sizes, or limits of tokens, among which the best is taken.
+        sizes: Batch sizes, or limits of tokens, among which the best is taken; a limit below the
+            longest sample is raised to it.
         is_packed: Whether the samples of a micro-batch lie end to end.
         is_planned: Whether micro-batches are planned.
         sampling: Order of samples in the Trainer.
