@@ -43,6 +43,7 @@ def test_the_reports_of_all_ranks_are_known_to_all() -> None:
         planned = {"outlier_sample": 0, "outlier_tokens": 1600, "outlier_ms": 180.5}
     if RANK == 0:
         planned |= {"trace_first": 40, "trace_last": 49}
+    planned["pass_times"] = (2.5, float(RANK))
     of_all, asked = replace(OWN, **planned).combined(Job(WORLD))
     assert asked == 0
     assert of_all == replace(
@@ -62,6 +63,7 @@ def test_the_reports_of_all_ranks_are_known_to_all() -> None:
         last_pass_ms=39.0 + N_RANKS,
         trace_first=40,
         trace_last=49,
+        pass_times=(2.5 * N_RANKS, sum(range(N_RANKS))),
     )
 
 

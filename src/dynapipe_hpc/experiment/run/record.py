@@ -182,7 +182,7 @@ class RankReport:
             last_pass_ms=last_pass_ms,
             trace_first=int(trace_first),
             trace_last=int(trace_last),
-            pass_times=pass_times,
+            pass_times=tuple(pass_times),
         )
         return of_all, int(asked)
 
