@@ -114,7 +114,7 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     space = windows, case.limit_bytes, kernel_link(INSTANT), split, np.ones(1)
     made = _kernels.construct_plans(*space, N_KEPT, N_REFINED)
     starts = [plan.replicas for plan in made]
-    *_, best = _kernels.improve_plan(*space, starts, config.effort, config.seed)
+    *_, best = _kernels.PlanSearch(*space, starts, config.seed).improve(config.effort)
     return case._replace(costs=case.costs.take(best.replicas[0][:, 0].astype(np.int64)))
 
 

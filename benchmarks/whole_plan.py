@@ -80,7 +80,7 @@ def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str,
     space = SearchSpace(windows, room_bytes, cluster.link, split_backward=False, slowness=alike)
     constructed = space.construct(N_KEPT, N_REFINED)
     starts = [plan.replicas for plan in constructed]
-    *_, found = space.improve(starts, CONFIG.effort, CONFIG.seed)
+    *_, found = space.search(starts, CONFIG.seed).improve(CONFIG.effort)
     replicas = space.microbatches(found.replicas)
     pipelines = [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]
     plans = rank_plans(0, pipelines, cluster, cost, planner.hidden_size, planner.boundaries)
@@ -93,7 +93,7 @@ def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str,
         "table": median_ms(lambda: price_windows(ordered, cost, cluster)),
         "split": median_ms(lambda: split(windows, cluster.n_replicas)),
         "construct": median_ms(lambda: space.construct(N_KEPT, N_REFINED)),
-        "search": median_ms(lambda: space.improve(starts, CONFIG.effort, CONFIG.seed)),
+        "search": median_ms(lambda: space.search(starts, CONFIG.seed).improve(CONFIG.effort)),
         "schedule": median_ms(
             lambda: [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]
         ),

@@ -7,6 +7,7 @@ namespace py = pybind11;
 using arrays::Doubles;
 using dynapipe::Improvement;
 using dynapipe::Link;
+using dynapipe::PlanSearch;
 using windows::HeldCosts;
 
 namespace {
@@ -26,10 +27,9 @@ std::vector<dynapipe::Assignment> assignments_of(const Plans& plans, const HeldC
     return assignments;
 }
 
-std::vector<Improvement> improve_plan(const HeldCosts& windows, const Doubles& limit_bytes,
-                                      const Link& link, bool split_backward,
-                                      const Doubles& slowness, const Plans& starts,
-                                      std::size_t effort, std::uint64_t seed) {
+PlanSearch search_from(const HeldCosts& windows, const Doubles& limit_bytes, const Link& link,
+                       bool split_backward, const Doubles& slowness, const Plans& starts,
+                       std::uint64_t seed) {
     const auto limits = windows.limits_of(limit_bytes);
     const auto replicas = windows::slowness_of(slowness);
     if (starts.empty()) {
@@ -37,8 +37,7 @@ std::vector<Improvement> improve_plan(const HeldCosts& windows, const Doubles& l
     }
     const auto assignments = assignments_of(starts, windows, replicas.size());
     const py::gil_scoped_release release;  // planner threads run side by side
-    return dynapipe::improve_plan(windows.costs(), assignments, limits, link, split_backward,
-                                  replicas, effort, seed);
+    return {windows.costs(), assignments, limits, link, split_backward, replicas, seed};
 }
 
 std::vector<double> makespans_ms(const HeldCosts& windows, const Doubles& limit_bytes,
@@ -61,10 +60,12 @@ void bind_improve_plan(py::module_& m) {
         .def_readonly("makespan_ms", &Improvement::makespan_ms)
         .def_readonly("effort", &Improvement::effort)
         .def_readonly("n_moves", &Improvement::n_moves);
-    m.def("improve_plan", &improve_plan, py::arg("windows"), py::arg("limit_bytes").noconvert(),
-          py::arg("link"), py::arg("split_backward"), py::arg("slowness").noconvert(),
-          py::arg("starts"), py::arg("effort"), py::arg("seed"),
-          "Improves plans by a seeded local search; see dynapipe/search/improve_plan.hpp.");
+    py::class_<PlanSearch>(m, "PlanSearch", "See dynapipe/search/improve_plan.hpp.")
+        .def(py::init(&search_from), py::keep_alive<1, 2>(), py::arg("windows"),
+             py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
+             py::arg("slowness").noconvert(), py::arg("starts"), py::arg("seed"))
+        .def("improve", &PlanSearch::improve, py::arg("effort"),
+             py::call_guard<py::gil_scoped_release>());  // planner threads run side by side
     m.def("makespans_ms", &makespans_ms, py::arg("windows"), py::arg("limit_bytes").noconvert(),
           py::arg("link"), py::arg("split_backward"), py::arg("slowness").noconvert(),
           py::arg("plans"), py::arg("give_up_ms"),

@@ -134,16 +134,18 @@ class Improvement:
     def n_moves(self) -> int: ...
 
 # The best plan comes last.
-def improve_plan(
-    windows: WindowCosts,
-    limit_bytes: npt.NDArray[np.float64],
-    link: Link,
-    split_backward: bool,
-    slowness: npt.NDArray[np.float64],
-    starts: Sequence[Sequence[npt.NDArray[np.uint32]]],
-    effort: int,
-    seed: int,
-) -> list[Improvement]: ...
+class PlanSearch:
+    def __init__(
+        self,
+        windows: WindowCosts,
+        limit_bytes: npt.NDArray[np.float64],
+        link: Link,
+        split_backward: bool,
+        slowness: npt.NDArray[np.float64],
+        starts: Sequence[Sequence[npt.NDArray[np.uint32]]],
+        seed: int,
+    ) -> None: ...
+    def improve(self, effort: int) -> list[Improvement]: ...
 
 class Timeline:
     @property

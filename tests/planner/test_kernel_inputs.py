@@ -53,9 +53,9 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
         of_windows(_kernels.makespans_ms),
         [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]], np.inf],
     ),
-    "improve_plan": (
-        of_windows(_kernels.improve_plan),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]], 500, 0],
+    "PlanSearch": (
+        of_windows(_kernels.PlanSearch),
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]], 0],
     ),
     "simulate": (_kernels.simulate, [ORDER, COSTS[:2], ROOM, LINK]),
     "refine_schedule": (_kernels.refine_schedule, [ORDER, COSTS[:2], ROOM, LINK, 20, 0]),

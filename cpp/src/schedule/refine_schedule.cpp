@@ -60,7 +60,7 @@ class Refinement {
 
     /// Whether the changed schedule is kept.
     bool accepts(double give_up_ms) {
-        const Timeline& found = simulator_.run(now_);
+        const Timeline& found = simulator_.run(now_, give_up_ms);
         if (!(found.makespan_ms <= give_up_ms)) {
             return false;
         }

@@ -8,6 +8,8 @@ namespace dynapipe {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+/// What a sum in another order cannot exceed.
+constexpr double kSurely = 1.0 + 1e-9;
 
 }  // namespace
 
@@ -18,16 +20,21 @@ Simulator::Simulator(const StageCosts& costs, std::span<const double> static_byt
       link_(link),
       n_stages_(costs.n_stages),
       input_ms_(kKinds * costs.entries.size()),
-      link_free_ms_(2 * n_stages_) {}
+      link_free_ms_(2 * n_stages_),
+      work_ms_(n_stages_) {}
 
-const Timeline& Simulator::run(std::span<const PassCode> order) {
+const Timeline& Simulator::run(std::span<const PassCode> order, double give_up_ms) {
     order_ = order;
     start();
+    const double latest_ms = kSurely * give_up_ms;
     while (!awake_.empty()) {
         const std::size_t stage = awake_.back();
         awake_.pop_back();
         while (awaits_known_input(stage)) {
-            run_next_pass(stage);
+            if (run_next_pass(stage) + left_ms_[stage] > latest_ms) {
+                found_.makespan_ms = std::numeric_limits<double>::infinity();
+                return found_;
+            }
         }
     }
     const bool done = std::all_of(found_.n_started.begin(), found_.n_started.end(),
@@ -37,8 +44,12 @@ const Timeline& Simulator::run(std::span<const PassCode> order) {
 }
 
 void Simulator::start() {
-    n_passes_ = order_.size() / n_stages_;
-    splits_backward_ = n_passes_ > 2 * costs_.n_microbatches();
+    if (n_passes_ != order_.size() / n_stages_) {
+        n_passes_ = order_.size() / n_stages_;
+        splits_backward_ = n_passes_ > 2 * costs_.n_microbatches();
+        count_work();
+    }
+    left_ms_ = work_ms_;
     std::fill(input_ms_.begin(), input_ms_.end(), kUnknown);
     std::fill(link_free_ms_.begin(), link_free_ms_.end(), 0.0);
     kept_bytes_.assign(static_bytes_.begin(), static_bytes_.end());
@@ -54,6 +65,18 @@ void Simulator::start() {
         input_ms(0, pass_code(i, PassKind::kForward)) = 0.0;
     }
     awake_.assign(1, 0);
+}
+
+void Simulator::count_work() {
+    work_ms_.assign(n_stages_, 0.0);
+    const std::size_t n_kinds = n_passes_ / costs_.n_microbatches();
+    for (std::size_t i = 0; i < costs_.n_microbatches(); ++i) {
+        for (std::size_t stage = 0; stage < n_stages_; ++stage) {
+            for (std::size_t kind = 0; kind < n_kinds; ++kind) {
+                work_ms_[stage] += pass_ms(static_cast<PassKind>(kind), costs_.at(i, stage));
+            }
+        }
+    }
 }
 
 /// When the input of a pass is at its stage.
@@ -77,7 +100,8 @@ double Simulator::pass_ms(PassKind kind, const PassCosts& cost) const {
     }
 }
 
-void Simulator::run_next_pass(std::size_t stage) {
+/// Returns when it ends.
+double Simulator::run_next_pass(std::size_t stage) {
     const std::size_t n = found_.n_started[stage]++;
     const std::size_t place = stage * n_passes_ + n;
     const PassCode code = order_[place];
@@ -89,9 +113,11 @@ void Simulator::run_next_pass(std::size_t stage) {
     found_.start_ms[place] = start_ms;
     found_.end_ms[place] = end_ms;
     found_.busy_ms[stage] += takes_ms;
+    left_ms_[stage] -= takes_ms;
     found_.makespan_ms = std::max(found_.makespan_ms, end_ms);
     account_memory(stage, kind_of(code), cost);
     pass_on(stage, code, place);
+    return end_ms;
 }
 
 void Simulator::account_memory(std::size_t stage, PassKind kind, const PassCosts& cost) {

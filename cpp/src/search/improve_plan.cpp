@@ -24,13 +24,13 @@ constexpr std::size_t kFirstRound = 6'250;
 
 class Search {
   public:
-    Search(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
-           bool split_backward, std::span<const double> slowness, std::uint64_t seed)
-        : scheduler_(windows.costs, limit_bytes, link, windows.n_samples(), split_backward),
+    Search(const WindowCosts& windows, std::span<const Assignment> starts,
+           std::span<const double> limit_bytes, const Link& link, bool split_backward,
+           std::span<const double> slowness, std::uint64_t seed)
+        : limit_bytes_(limit_bytes.begin(), limit_bytes.end()),
+          scheduler_(windows.costs, limit_bytes_, link, windows.n_samples(), split_backward),
           slowness_(slowness.begin(), slowness.end()),
-          moves_(windows, seed) {}
-
-    std::vector<Improvement> run(std::span<const Assignment> starts, std::size_t effort) {
+          moves_(windows, seed) {
         for (const Assignment& start : starts) {
             if (begin(start, best_ms_)) {
                 keep_if_best();
@@ -39,17 +39,20 @@ class Search {
         if (best_.empty()) {
             throw std::invalid_argument("no start keeps within the limits of the stages");
         }
-        std::vector<Improvement> found = {best(0)};
-        std::size_t used = 0;
-        for (std::size_t length = kFirstRound; length <= effort - used; length = used) {
+        found_ = {best()};
+    }
+
+    std::vector<Improvement> improve(std::size_t effort) {
+        for (std::size_t length = next_round(); used_ + length <= effort; length = next_round()) {
             moves_.begin(best_);
-            go(length, threshold_after(used));
-            used += length;
-            if (best_ms_ < found.back().makespan_ms) {
-                found.push_back(best(used));
+            go(length, threshold_after(used_));
+            used_ += length;
+            if (best_ms_ < found_.back().makespan_ms) {
+                found_.push_back(best());
             }
         }
-        return found;
+        const auto beyond = [effort](const Improvement& plan) { return plan.effort > effort; };
+        return {found_.begin(), std::find_if(found_.begin(), found_.end(), beyond)};
     }
 
   private:
@@ -76,9 +79,12 @@ class Search {
         return true;
     }
 
+    /// As long as all rounds before it.
+    [[nodiscard]] std::size_t next_round() const { return used_ == 0 ? kFirstRound : used_; }
+
     /// The best plan so far, which a round has found.
-    [[nodiscard]] Improvement best(std::size_t used) const {
-        Improvement found{{}, best_ms_, used, n_moves_};
+    [[nodiscard]] Improvement best() const {
+        Improvement found{{}, best_ms_, used_, n_moves_};
         for (const Replica& replica : best_) {
             found.replicas.push_back(replica.windows);
         }
@@ -163,6 +169,7 @@ class Search {
         return true;
     }
 
+    std::vector<double> limit_bytes_;  ///< per stage
     ListScheduler scheduler_;
     std::vector<double> slowness_;  ///< per replica
     PlanMoves moves_;
@@ -170,17 +177,29 @@ class Search {
     std::vector<Replica> best_;
     double best_ms_ = kNever;
     std::size_t n_moves_ = 0;
+    std::size_t used_ = 0;  ///< effort of all rounds
+    std::vector<Improvement> found_;
     std::vector<std::uint32_t> list_;
 };
 
 }  // namespace
 
-std::vector<Improvement> improve_plan(const WindowCosts& windows,
-                                      std::span<const Assignment> starts,
-                                      std::span<const double> limit_bytes, const Link& link,
-                                      bool split_backward, std::span<const double> slowness,
-                                      std::size_t effort, std::uint64_t seed) {
-    return Search(windows, limit_bytes, link, split_backward, slowness, seed).run(starts, effort);
+struct PlanSearch::Rounds {
+    Search search;
+};
+
+PlanSearch::PlanSearch(const WindowCosts& windows, std::span<const Assignment> starts,
+                       std::span<const double> limit_bytes, const Link& link, bool split_backward,
+                       std::span<const double> slowness, std::uint64_t seed)
+    : rounds_(
+          new Rounds{Search(windows, starts, limit_bytes, link, split_backward, slowness, seed)}) {}
+
+PlanSearch::PlanSearch(PlanSearch&& other) noexcept = default;
+
+PlanSearch::~PlanSearch() = default;
+
+std::vector<Improvement> PlanSearch::improve(std::size_t effort) {
+    return rounds_->search.improve(effort);
 }
 
 std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,

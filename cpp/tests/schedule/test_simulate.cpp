@@ -27,7 +27,12 @@ Timeline run(const std::vector<PassCode>& order, std::size_t n_stages, const Lin
     const std::vector<dynapipe::PassCosts> costs(2 * n_stages, each);
     const Doubles fixed(n_stages, 100.0);
     dynapipe::Simulator simulator({costs, n_stages}, fixed, link);
-    simulator.run(order);
+    const double makespan_ms = simulator.run(order).makespan_ms;
+    if (std::isfinite(makespan_ms)) {
+        CHECK(simulator.run(order, makespan_ms).makespan_ms == makespan_ms);
+        CHECK(std::isinf(simulator.run(order, 0.999 * makespan_ms).makespan_ms));
+        CHECK(simulator.run(order, 0.5 * makespan_ms).n_started.back() < order.size() / n_stages);
+    }
     return simulator.run(order);  // a used one finds the same
 }
 

@@ -29,10 +29,11 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
         CHECK(holds_every_sample_once(plan.replicas));
         starts.push_back(plan.replicas);
     }
-    const auto improve = [&](std::size_t effort) {
-        return dynapipe::improve_plan(problem.windows(), starts, limits, link, split_backward,
-                                      slowness, effort, seed);
+    const dynapipe::WindowCosts windows = problem.windows();
+    const auto search = [&] {
+        return dynapipe::PlanSearch(windows, starts, limits, link, split_backward, slowness, seed);
     };
+    const auto improve = [&](std::size_t effort) { return search().improve(effort); };
     const auto found = improve(25'000);
     CHECK(holds_every_sample_once(found.back().replicas));
     CHECK(found.back().makespan_ms <= plans.front().makespan_ms);
@@ -42,6 +43,13 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
     for (std::size_t i = 0; i < less.size(); ++i) {
         CHECK(less[i].replicas == found[i].replicas);
     }
+    auto stopped = search();
+    CHECK(stopped.improve(0).size() == 1);
+    CHECK(stopped.improve(12'500).size() == less.size());
+    const auto resumed = stopped.improve(25'000);
+    CHECK(resumed.size() == found.size());
+    CHECK(resumed.back().replicas == found.back().replicas);
+    CHECK(stopped.improve(12'500).back().replicas == less.back().replicas);
 }
 
 }  // namespace

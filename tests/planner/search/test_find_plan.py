@@ -194,7 +194,7 @@ def test_more_replicas_than_samples_are_refused() -> None:
 def test_a_start_that_is_no_plan_is_refused(start: list[list[list[int]]], message: str) -> None:
     windows = [np.array(replica, np.uint32).reshape(-1, 3) for replica in start]
     with pytest.raises(ValueError, match=message):
-        _kernels.improve_plan(*two_samples(), [windows], 10, 0)
+        _kernels.PlanSearch(*two_samples(), [windows], 0)
 
 
 def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel() -> None:

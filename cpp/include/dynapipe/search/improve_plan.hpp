@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct Improvement {
     std::size_t n_moves;  ///< moves tried so far, in all rounds
 };
 
-/// Improves plans by a seeded local search; the list scheduler evaluates them.
+/// A seeded local search that improves plans; the list scheduler evaluates them.
 ///
 /// A move swaps or relocates micro-batches within a replica or between two replicas, shifts samples
 /// between neighbouring micro-batches, splits a micro-batch, joins two, changes a recomputation
@@ -29,24 +30,36 @@ struct Improvement {
 ///
 /// The search runs in rounds. Each starts from the best plan so far and is as long as all earlier
 /// rounds together, whatever the effort. A round that does not fit into the remaining effort is not
-/// started. A search with more effort therefore finds everything that one with less effort finds.
+/// started. A search with more effort therefore finds everything that one with less effort finds,
+/// and a search that was stopped goes on as if it had not been.
 ///
 /// Effort is counted in scheduled passes, not in time, and random numbers are integers, so the same
 /// input gives the same plan on every machine.
-///
-/// @param starts          at least one plan; each holds every sample exactly once, and all of its
-///                        micro-batches fit.
-/// @param limit_bytes     (n_stages,): memory for activations.
-/// @param split_backward  whether gradients of weights are separate passes.
-/// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1.
-/// @param effort          passes to schedule; the last move of a round may exceed it.
-/// @return                the best start, followed by the improvements that rounds found, the best
-///                        last; no replica is empty.
-std::vector<Improvement> improve_plan(const WindowCosts& windows,
-                                      std::span<const Assignment> starts,
-                                      std::span<const double> limit_bytes, const Link& link,
-                                      bool split_backward, std::span<const double> slowness,
-                                      std::size_t effort, std::uint64_t seed);
+class PlanSearch {
+  public:
+    /// @param windows         must live longer than the search.
+    /// @param starts          at least one plan; each holds every sample exactly once, and all of
+    ///                        its micro-batches fit.
+    /// @param limit_bytes     (n_stages,): memory for activations.
+    /// @param split_backward  whether gradients of weights are separate passes.
+    /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1.
+    PlanSearch(const WindowCosts& windows, std::span<const Assignment> starts,
+               std::span<const double> limit_bytes, const Link& link, bool split_backward,
+               std::span<const double> slowness, std::uint64_t seed);
+    PlanSearch(PlanSearch&& other) noexcept;
+    ~PlanSearch();
+
+    /// Goes on until no further round fits into `effort`, counted from the start.
+    ///
+    /// @param effort  passes to schedule; the last move of a round may exceed it.
+    /// @return        the best start, followed by the improvements that rounds within `effort`
+    ///                found, the best last; no replica is empty.
+    std::vector<Improvement> improve(std::size_t effort);
+
+  private:
+    struct Rounds;
+    std::unique_ptr<Rounds> rounds_;
+};
 
 /// Makespans of plans, computed as in the search; infinite if a micro-batch does not fit, or if
 /// they are certain to exceed give_up_ms.

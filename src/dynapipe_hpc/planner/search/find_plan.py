@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from dynapipe_hpc._kernels import PlanSearch
 from dynapipe_hpc.data.microbatch import MicroBatch, describe_ways
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -72,7 +73,7 @@ def find_plan(
 
     In every order of the samples, plans are constructed and improved. After a race, which does not
     depend on the effort, orders that are much worse are dropped, and the others share the effort.
-    So more effort never gives a worse plan, see `SearchSpace.improve`.
+    So more effort never gives a worse plan, see `SearchSpace.search`.
     A space with a single way to run windows gets half the effort, as there is none to choose.
 
     Args:
@@ -83,30 +84,30 @@ def find_plan(
     plainest, *_ = spaces
     constructed = {order: space.construct(N_KEPT, N_REFINED) for order, space in spaces.items()}
     lanes = [
-        _Lane.of(space, constructed[order], rules if order == plainest else ())
+        _Lane.of(space, constructed[order], rules if order == plainest else (), config.seed)
         for order, space in spaces.items()
     ]
-    kept = _best_orders(lanes, config)
+    kept = _best_orders(lanes)
     whole = config.effort if len(spaces[plainest].windows.ways) > 1 else config.effort // 2
     effort = whole * len(lanes) // len(kept)
-    searched = [plan for lane in kept for plan in lane.improved(effort, config.seed)]
+    searched = [plan for lane in kept for plan in lane.improved(effort)]
     searched.sort(key=lambda plan: plan.makespan_ms)
     return Found(searched, lanes[0].by_rules, constructed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lane:
-    """A search space with the plans that its search begins with.
+    """A search space with its search, which begins with constructed plans and those of rules.
 
     Attributes:
         space: The space.
-        constructed: Constructed plans, best first.
         by_rules: Plans of batch rules.
+        search: The search.
     """
 
     space: SearchSpace
-    constructed: list[ConstructedPlan]
     by_rules: list[FoundPlan]
+    search: PlanSearch
 
     @classmethod
     def of(
@@ -114,6 +115,7 @@ class _Lane:
         space: SearchSpace,
         constructed: list[ConstructedPlan],
         rules: Sequence[DynamicBatches],
+        seed: int,
     ) -> Self:
         plans = list(rule_plans(rules, space.windows, space.n_replicas))
         give_up_ms = NEAR * constructed[0].makespan_ms
@@ -122,23 +124,20 @@ class _Lane:
             FoundPlan(plan.way, space, plan.replicas, ms, 0)
             for plan, ms in zip(plans, makespans_ms, strict=True)
         ]
-        return cls(space, constructed, by_rules)
+        starts = [plan.replicas for plan in constructed] + [plan.replicas for plan in by_rules]
+        return cls(space, by_rules, space.search(starts, seed))
 
-    def improved(self, effort: int, seed: int) -> Iterator[FoundPlan]:
-        starts = [plan.replicas for plan in self.constructed]
-        starts += [plan.replicas for plan in self.by_rules]
+    def improved(self, effort: int) -> Iterator[FoundPlan]:
         ways = describe_ways(self.space.windows.ways)
-        for plan in self.space.improve(starts, effort, seed):
+        for plan in self.search.improve(effort):
             way = f"local search, {plan.n_moves:,} moves, {ways}"
             yield FoundPlan(way, self.space, plan.replicas, plan.makespan_ms, plan.effort)
 
 
-def _best_orders(lanes: list[_Lane], config: SearchConfig) -> list[_Lane]:
+def _best_orders(lanes: list[_Lane]) -> list[_Lane]:
     """Orders that are not much worse than the best after a short search, best first."""
     if len(lanes) == 1:
         return lanes
-    raced_ms = [
-        min(plan.makespan_ms for plan in lane.improved(RACE, config.seed)) for lane in lanes
-    ]
+    raced_ms = [min(plan.makespan_ms for plan in lane.improved(RACE)) for lane in lanes]
     ranked = sorted(zip(raced_ms, range(len(lanes)), strict=True))
     return [lanes[i] for ms, i in ranked if ms <= HOPELESS_ORDER * ranked[0][0]]

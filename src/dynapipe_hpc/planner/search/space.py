@@ -96,19 +96,17 @@ class SearchSpace:
         made = _kernels.construct_plans(*self._problem, n_kept, n_refined)
         return [ConstructedPlan.of(plan) for plan in made]
 
-    def improve(
-        self, starts: Sequence[Replicas], effort: int, seed: int
-    ) -> list[_kernels.Improvement]:
-        """The best start, then each better plan that a round of local search finds, best last.
+    def search(self, starts: Sequence[Replicas], seed: int) -> _kernels.PlanSearch:
+        """A local search, which finds better plans with more effort; see improve_plan.hpp.
 
-        A larger effort finds all plans of a smaller one; see improve_plan.hpp.
+        `improve(effort)` returns the best start, then each better plan that a round within
+        `effort` passes finds, best last. It goes on from where it was.
 
         Args:
             starts: Plans to start from, at least one, without empty replicas.
-            effort: Number of passes to schedule.
             seed: Seed of the random moves.
         """
-        return _kernels.improve_plan(*self._problem, starts, effort, seed)
+        return _kernels.PlanSearch(*self._problem, starts, seed)
 
     def may_beat(self, makespan_ms: float) -> bool:
         """Whether some plan might end sooner; False is proof, see least_makespan.hpp."""
