@@ -14,12 +14,17 @@ from dynapipe_hpc.report.run_folder import write_atomically
 from reproduce import (
     ablations,
     best_division,
+    bound_gaps,
     efficiency,
+    ingredients,
+    large_batches,
     layer_time,
+    online,
     ordering,
     packing,
     planning_time,
     scaling,
+    store_growth,
     variation,
 )
 from reproduce.page import claims_text, write_page
@@ -36,6 +41,7 @@ def main() -> None:
         studies = Studies(ranks, arguments.inputs, arguments.output / "simulations")
         points = best_division.simulate_all(studies)
         ablated = ablations.simulate_all(studies)
+        parted = ingredients.simulate_all(studies)
         scaled = scaling.simulate_all(studies)
         if not ranks.is_first:
             return
@@ -47,8 +53,13 @@ def main() -> None:
             ablations.microbatching(ablated),
             ablations.schedules(ablated),
             ordering.figure(studies),
+            *ingredients.figures(parted),
+            bound_gaps.figure(),
             planning_time.figure(points),
+            large_batches.figure(),
             *scaling.figures(scaled),
+            store_growth.figure(),
+            online.figure(),
         ]
         print(write_page(arguments.output, every))
         if arguments.claims:

@@ -1,28 +1,22 @@
 """How close predictions were to runs that were executed."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from reproduce.figure import Claim
+from reproduce.recorded import RESULTS, recorded
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "prediction.json"
 MOST = 0.05
 
 
-def claims(results: Path = RESULTS) -> Iterator[Claim]:
+def claims(results: Path = RESULTS / "prediction.json") -> Iterator[Claim]:
     """What `benchmarks/prediction.py` has found; nothing is executed here.
 
     Args:
         results: The JSON file that it writes.
     """
-    found = json.loads(results.read_text())
-    machine = found["machine"]
-    where = (
-        f"measured on {machine['ranks']} CPU ranks ({machine['processor']}, commit "
-        f"{machine['commit']}) by `benchmarks/prediction.py`, not here; no GPU has been tried"
-    )
-    for name, errors in found["results"].items():
+    found = recorded(results, "benchmarks/prediction.py")
+    for name, errors in found.results.items():
         family, corrected, _ = name.partition(", online")
         by = ", corrected by the run," if corrected else ""
         time, memory = (float(errors[key]) for key in ("mean_error", "mean_peak_error"))
@@ -33,5 +27,5 @@ def claims(results: Path = RESULTS) -> Iterator[Claim]:
             "mean error of memory below 6 %, of times only drawn",
             f"times {100 * time:.1f} %, memory {100 * memory:.1f} %",
             max(time, memory) < MOST,
-            where,
+            f"measured on two CPU ranks {found.where}; no GPU has been tried",
         )

@@ -61,7 +61,7 @@ def draw_lines(
         scale = "log" if is_log else "linear"
         axis.set(title=title, xlabel=x_label, ylabel=y_label, xscale=scale, ylim=(0, None))
         ticks = sorted({float(row[x]) for row in rows})
-        axis.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+        axis.set_xticks(ticks, [f"{tick:,.9g}" for tick in ticks])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     _finish(figure, axes, path)

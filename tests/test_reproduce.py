@@ -292,7 +292,7 @@ def test_a_long_micro_batch_stalls_passes_in_a_fixed_order_only() -> None:
 
 
 def test_errors_of_predictions_are_those_of_executed_runs(tmp_path: Path) -> None:
-    machine = {"ranks": 2, "processor": "some", "commit": "0123456"}
+    machine = {"cores": 2, "processor": "some", "commit": "0123456"}
     results = {
         "gpt": {"mean_error": 0.04, "mean_peak_error": 0.0},
         "t5, online": {"mean_error": 0.06, "mean_peak_error": 0.01},
