@@ -15,7 +15,20 @@ DRAWINGS = ("tests/report/test_plan_drawings.py",)
 REQUEST = ("tests/experiment/run/test_trace_request.py",)
 RECORD = ("tests/experiment/run/test_record.py",)
 
+ACTIVITY = ("tests/experiment/run/test_planner_activity.py",)
+TRACE = ("tests/report/test_trace_file.py",)
+
 REPORTS = (
+    Mutant("experiment/run/planner_activity.py", "begun < end_s and over > start_s", "True",
+           "what a planner did in other iterations is traced", ACTIVITY),
+    Mutant("experiment/run/planner_activity.py", "min(over, end_s)", "over",
+           "a planner's work is not cut where the iteration ends", ACTIVITY),
+    Mutant("experiment/run/planner_activity.py", "known.append((*current, end_s))", "pass",
+           "what a planner is doing now is not traced", ACTIVITY),
+    Mutant("report/trace_file.py", 'event["cat"] != Kind.PLAN]', "True]",
+           "a planner's work counts as the rank's", TRACE),
+    Mutant("report/trace_file.py", "Kind.PLAN: 2}", "Kind.PLAN: 1}",
+           "a planner has the track of transfers", TRACE),
     Mutant("report/work_shares.py", "float(in_rows.pairs - alone.pairs)", "float(in_rows.pairs)",
            "attention within documents counts as across them", SHARES),
     Mutant("report/work_shares.py", "if microbatch.layout is Layout.PACKED:", "if False:",

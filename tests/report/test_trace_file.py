@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.executor.trace import Span
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
+
+KINDS_OF_PASSES = {"forward", "backward", "update", "transfer", "wait"}
 
 
 def example(iteration: int) -> IterationTimeline:
@@ -32,6 +36,34 @@ def test_timelines_are_read_back_while_the_run_goes_on_and_after_its_end(tmp_pat
     assert list(trace.timelines()) == expected
     trace.close()
     assert list(trace.timelines()) == expected
+
+
+def test_what_a_planner_did_is_on_a_track_of_its_own(tmp_path: Path) -> None:
+    first, second = example_traces(3)
+    spans = (Span("plan 7", 0.0, 2.5), Span("store 7", 2.5, 2.75))
+    timeline = timeline_of(example_plans(3), [first, replace(second, planning=spans)])
+    trace = TraceFile(tmp_path / "trace.json")
+    trace.add(example(2))
+    trace.add(timeline)
+    assert list(trace.timelines()) == [example(2), timeline]
+    assert timeline.measured == timeline_of(example_plans(3), [first, second]).measured
+    trace.close()
+    names, _, events = (json.loads(line) for line in as_lines(tmp_path / "trace.json"))
+    [track] = {event["tid"] for event in events if event["cat"] == "plan"}
+    [name] = [event for event in names if event.get("tid") == track]
+    assert name["args"]["name"] == "planner"
+    [process] = [event for event in names if event["name"] == "process_name" and
+                 event["pid"] == name["pid"]]  # fmt: skip
+    assert process["args"]["name"] == f"rank {second.rank} measured"
+    assert track not in {event["tid"] for event in events if event["cat"] in KINDS_OF_PASSES}
+    starts = [(event["name"], event["dur"]) for event in events if event["cat"] == "plan"]
+    assert starts == [("plan 7", 2500.0), ("store 7", 250.0)]
+
+
+def as_lines(path: Path) -> list[str]:
+    """Every line as an array."""
+    lines = path.read_text().splitlines()[:-1]
+    return [f"[{line.lstrip('[,')}]" for line in lines]
 
 
 def test_a_run_that_dies_at_any_byte_leaves_its_whole_iterations(tmp_path: Path) -> None:

@@ -1,6 +1,21 @@
 """Trace of an iteration: times, loss and memory that were measured."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Something that a rank did beside its instructions.
+
+    Attributes:
+        label: What it did.
+        start_ms: Start, from the start of the iteration.
+        end_ms: End, from the start of the iteration.
+    """
+
+    label: str
+    start_ms: float
+    end_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +33,7 @@ class IterationTrace:
         peak_bytes: Peak memory of activations.
         peak_has_transient: Whether `peak_bytes` includes memory that passes need only while they
             run.
+        planning: What the rank's planner did meanwhile.
     """
 
     iteration: int
@@ -29,3 +45,4 @@ class IterationTrace:
     learning_rate: float
     peak_bytes: int
     peak_has_transient: bool = False
+    planning: tuple[Span, ...] = ()

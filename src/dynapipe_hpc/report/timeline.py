@@ -36,6 +36,7 @@ class Kind(StrEnum):
     UPDATE = "update"
     TRANSFER = "transfer"
     WAIT = "wait"
+    PLAN = "plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,14 @@ class IterationTimeline:
         planned_ms: Predicted time of the iteration.
         planned: Bars of all passes at their predicted times.
         measured: Bars of all instructions at their measured times.
+        planning: Bars of what planners did meanwhile, for later iterations.
     """
 
     iteration: int
     planned_ms: float
     planned: tuple[Bar, ...]
     measured: tuple[Bar, ...]
+    planning: tuple[Bar, ...] = ()
 
     @property
     def measured_ms(self) -> float:
@@ -112,6 +115,11 @@ def timeline_of(
         planned_ms=plans[0].prediction.iteration_ms,
         planned=tuple(bar for plan in plans for bar in _planned(plan)),
         measured=tuple(bar for each in triples for bar in _measured(*each)),
+        planning=tuple(
+            Bar(trace.rank, Kind.PLAN, span.label, None, None, span.start_ms, span.end_ms)
+            for trace in traces
+            for span in trace.planning
+        ),
     )
 
 

@@ -26,7 +26,9 @@ MOST_BARS = 1 << 24
 """More bars than an iteration has: arrows of different iterations have different numbers."""
 WITHIN_US = 0.001
 """Time before the end of a slice that still belongs to it, for viewers."""
-ON_SECOND_TRACK = {Kind.TRANSFER, Kind.WAIT}
+TRACKS = {Kind.TRANSFER: 1, Kind.WAIT: 1, Kind.PLAN: 2}
+"""Tracks of kinds that are not on the first of a rank."""
+N_TRACKS = 3
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -34,9 +36,9 @@ class TraceFile:
     """A JSON array that grows by one line per iteration.
 
     A rank appears as two processes, planned and measured, each with a track of computation, one
-    of transfers and waits, and a counter of the activations that it keeps. Arrows lead from sends
-    to the receives that wait for them. The first line names the tracks. The format allows the
-    closing bracket to be missing, so the file is usable at any time.
+    of transfers and waits, one of its planner, and a counter of the activations that it keeps.
+    Arrows lead from sends to the receives that wait for them. The first line names the tracks. The
+    format allows the closing bracket to be missing, so the file is usable at any time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,6 +132,11 @@ def _process(rank: int, *, measured: bool) -> int:
     return 2 * rank + measured + 1
 
 
+def _track(pid: int, kind: Kind = Kind.FORWARD) -> int:
+    """Thread id, which no other process has."""
+    return N_TRACKS * pid + TRACKS.get(kind, 0)
+
+
 def _names(ranks: Iterable[int]) -> list[Event]:
     events = []
     for rank in ranks:
@@ -138,9 +145,11 @@ def _names(ranks: Iterable[int]) -> list[Event]:
             events.append(_name("process_name", pid, 0, f"rank {rank} {what}"))
             order = {"name": "process_sort_index", "ph": "M", "pid": pid}
             events.append(order | {"args": {"sort_index": pid}})
-            events.append(_name("thread_name", pid, 2 * pid, "compute"))
+            events.append(_name("thread_name", pid, _track(pid), "compute"))
             if measured:
-                events.append(_name("thread_name", pid, 2 * pid + 1, "transfers and waits"))
+                other = _track(pid, Kind.TRANSFER)
+                events.append(_name("thread_name", pid, other, "transfers and waits"))
+                events.append(_name("thread_name", pid, _track(pid, Kind.PLAN), "planner"))
     return events
 
 
@@ -158,12 +167,13 @@ def _events(timeline: IterationTimeline, offset_ms: float) -> list[Event]:
     for measured, end_ms, bars in sides:
         for rank in timeline.ranks:
             pid = _process(rank, measured=measured)
-            span = _slice(f"iteration {timeline.iteration}", "iteration", pid, 2 * pid)
+            span = _slice(f"iteration {timeline.iteration}", "iteration", pid, _track(pid))
             span |= _times(offset_ms, 0.0, end_ms) | {"args": {"iteration": timeline.iteration}}
             events.append(span)
         for bar in bars:
             events.append(_of_bar(bar, offset_ms, measured=measured))
             events += _counter(bar, offset_ms, measured=measured)
+    events += (_of_bar(bar, offset_ms, measured=True) for bar in timeline.planning)
     return [*events, *_arrows(timeline, offset_ms)]
 
 
@@ -197,12 +207,12 @@ def _arrow(phase: str, rank: int, number: int, at_us: float) -> Event:
     """Begin or end of an arrow, in the slice of the second track that is there."""
     pid = _process(rank, measured=True)
     event = {"name": "transfer", "cat": "arrow", "ph": phase, "id": number, "bp": "e"}
-    return event | {"pid": pid, "tid": 2 * pid + 1, "ts": round(at_us, 3)}
+    return event | {"pid": pid, "tid": _track(pid, Kind.TRANSFER), "ts": round(at_us, 3)}
 
 
 def _of_bar(bar: Bar, offset_ms: float, *, measured: bool) -> Event:
     pid = _process(bar.rank, measured=measured)
-    event = _slice(bar.label, bar.kind, pid, 2 * pid + (bar.kind in ON_SECOND_TRACK))
+    event = _slice(bar.label, bar.kind, pid, _track(pid, bar.kind))
     event |= _times(offset_ms, bar.start_ms, bar.end_ms)
     if bar.shape is not None:
         rows, row_tokens = bar.shape
@@ -232,12 +242,14 @@ def _us(at_ms: float) -> float:
 def _from_events(events: list[Event]) -> IterationTimeline:
     span, *_ = (event for event in events if event["cat"] == "iteration")
     start_us = _time(span["ts"])
-    bars = [event for event in events if event["ph"] == "X" and event["cat"] != "iteration"]
+    slices = [event for event in events if event["ph"] == "X" and event["cat"] != "iteration"]
+    bars = [event for event in slices if event["cat"] != Kind.PLAN]
     return IterationTimeline(
         iteration=_count(span["args"]["iteration"]),
         planned_ms=_time(span["dur"]) / 1e3,
         planned=tuple(_to_bar(event, start_us) for event in bars if _count(event["pid"]) % 2 == 1),
         measured=tuple(_to_bar(event, start_us) for event in bars if event["pid"] % 2 == 0),
+        planning=tuple(_to_bar(event, start_us) for event in slices if event["cat"] == Kind.PLAN),
     )
 
 

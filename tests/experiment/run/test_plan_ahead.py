@@ -2,7 +2,9 @@
 
 import platform
 import threading
+import time
 from collections.abc import Sequence
+from itertools import pairwise, product
 from queue import Queue
 
 import pytest
@@ -41,6 +43,18 @@ def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
     assert [(p.iteration, p.rank) for p in taken] == [(k, r) for k in range(5) for r in range(2)]
     assert planning.planning_ms.keys() == set(range(5))
     assert all(ms > 0 for ms in planning.planning_ms.values())
+
+
+def test_what_the_thread_does_is_known_in_order() -> None:
+    begun_s = time.perf_counter()
+    store = LocalPlanStore(capacity=1, plan_bytes=100_000, n_ranks=2)
+    with PlanAhead(make_plans, store, range(2), range(CLUSTER.n_ranks)) as planning:
+        for k, rank in product(range(2), range(2)):
+            store.take(k, rank, timeout_s=10)
+    done = planning.activity.between(begun_s, time.perf_counter())
+    parts = [f"{what}{k}" for k in range(2) for what in ("plan ", "wait for room, ", "store ")]
+    assert [span.label for span in done] == parts
+    assert all(a.start_ms <= a.end_ms <= b.start_ms for a, b in pairwise(done))
 
 
 def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:

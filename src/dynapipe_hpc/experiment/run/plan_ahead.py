@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self, TypeVar
 
+from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.store.plan_store import PlanStore, PlanStoreTimeoutError
@@ -34,6 +35,7 @@ class PlanAhead:
 
     Attributes:
         planning_ms: CPU time of planning, by iteration planned on this rank.
+        activity: What the thread does, and when.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class PlanAhead:
     ) -> None:
         """Prepares to plan `iterations`, in this order; every rank executes `plan_of_rank`."""
         self.planning_ms: dict[int, float] = {}
+        self.activity = PlannerActivity()
         self._make_plans = make_plans
         self._store = store
         self._iterations = iterations
@@ -69,17 +72,20 @@ class PlanAhead:
 
     def _serve(self, iteration: int) -> None:
         try:
-            plans = self._plan(iteration)
+            with self.activity.doing(f"plan {iteration}"):
+                plans = self._plan(iteration)
             # The largest first: if the store refuses any plan, it is this one.
             first, *others = sorted(range(len(plans)), key=lambda rank: -len(plans[rank]))
-            self._insist(self._store.put, iteration, first, plans[first])
+            with self.activity.doing(f"wait for room, {iteration}"):
+                self._insist(self._store.put, iteration, first, plans[first])
         except StoppedError:
             raise
         except Exception as error:  # executors must not wait for the plan, whatever the error
             self._fail(iteration, f"{type(error).__name__} on {platform.node()}: {error}")
             raise StoppedError from error
-        for rank in others:
-            self._insist(self._store.put, iteration, rank, plans[rank])
+        with self.activity.doing(f"store {iteration}"):
+            for rank in others:
+                self._insist(self._store.put, iteration, rank, plans[rank])
 
     def _plan(self, iteration: int) -> list[bytes]:
         started_s = time.thread_time()

@@ -76,10 +76,13 @@ class RankAtWork:
     def _execute(self, plan: RankPlan) -> IterationTrace:
         worker = self.worker
         transport = worker.channels.transport
+        started_s = time.perf_counter()
         launched = launch_plan(plan, worker.stage, transport, worker.clock, self.progress)
         if plan.iteration + 1 < self.config.training.n_iterations:
             self.feed.prepare(plan.iteration + 1, lambda: launched.is_busy)
-        return launched.finish()
+        trace = launched.finish()
+        ended_s = started_s + 1e-3 * max(trace.end_ms, default=0.0)
+        return replace(trace, planning=self.planning.activity.between(started_s, ended_s))
 
 
 def train(
