@@ -38,5 +38,8 @@ def _summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
     n_done = sum(outcome.status == "done" for outcome in outcomes)
     yield f"{n_done} of {len(outcomes)} steps done, {len(findings)} findings"
     yield f"not as expected: {'; '.join(wrong) or 'none'}"
-    lacking = [f"{o.name} {o.status}" for o in outcomes if o.status.startswith("lacks")]
+    not_done = [outcome for outcome in outcomes if outcome.status != "done"]
+    lacking = [f"{o.name} {o.status}" for o in not_done if o.status.startswith("lacks")]
+    broken = [f"{o.name} {o.status}" for o in not_done if not o.status.startswith("lacks")]
+    yield f"did not end: {'; '.join(broken) or 'none'}"
     yield f"could not run: {'; '.join(lacking) or 'none'}"

@@ -53,6 +53,7 @@ def test_all_steps_run_and_are_reported(root: Path) -> None:
     text = (root / "out" / "gpu_check.txt").read_text()
     assert "ValueError: out of luck" in text
     assert "1 of 4 steps done, 1 findings\nnot as expected: speed\n" in text
+    assert "did not end: fails failed; hangs over its limit\n" in text
     assert "could not run: lacking lacks a CUDA device" in text
     (line,) = [line for line in text.splitlines() if line.strip().startswith("speed")]
     assert line.split() == ["speed", "2", "expected", ">", "3", "NOT", "AS", "EXPECTED"]
