@@ -9,6 +9,7 @@ COMPARISON = ("tests/report/test_comparison.py",)
 OUTLIER = ("tests/planner/schedule/test_outlier.py",)
 METRICS = ("tests/report/test_metrics.py",)
 LOG = ("tests/experiment/run/test_run_log.py",)
+INTERMISSION = ("tests/experiment/run/test_intermission.py",)
 TRACKERS = ("tests/experiment/run/test_trackers.py",)
 ENDS = ("tests/experiment/run/test_explain_run.py",)
 DRAWINGS = ("tests/report/test_plan_drawings.py",)
@@ -98,6 +99,18 @@ REPORTS = (
            "for name in (EVALUATIONS, TRACE, ENDED)", "metrics of a replaced run stay", METRICS),
     Mutant("experiment/run/run_log.py", "return is_end or is_skipped or", "return is_end or",
            "a skipped update is not printed", LOG),
+    Mutant("experiment/run/run_log.py", "        self._intermission.wait()\n", "",
+           "an iteration is written while ranks wait for the next", INTERMISSION),
+    Mutant("experiment/run/run_log.py", "        self.wait()\n        metrics", "        metrics",
+           "an iteration that could not be written is forgotten", LOG),
+    Mutant("experiment/run/run.py", "        intermission.wait()\n", "",
+           "planning begins where all ranks wait for each other", INTERMISSION),
+    Mutant("experiment/run/train.py", "        if self.feed.is_ahead:\n", "        if True:\n",
+           "a planner waits for a rank that waits for its plan", INTERMISSION),
+    Mutant("experiment/run/train.py", "        self.intermission.end()\n        launched",
+           "        launched", "the next iteration runs, and nothing is planned", INTERMISSION),
+    Mutant("experiment/run/intermission.py", "wait(_LONGEST_S)", "wait(40 * _LONGEST_S)",
+           "nothing is planned during an evaluation", INTERMISSION),
     Mutant("experiment/run/pace.py", "self._tokens += record.real_tokens",
            "self._tokens = record.real_tokens", "tokens of one iteration count as all", LOG),
     Mutant("experiment/run/track/trackers.py", "if math.isfinite(number)", "if True",

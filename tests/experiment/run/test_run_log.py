@@ -16,8 +16,10 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
-from dynapipe_hpc.experiment.run.record import Execution
+from dynapipe_hpc.experiment.run.intermission import Intermission
+from dynapipe_hpc.experiment.run.record import Traced
 from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.report.run_folder import RunFolder
 
@@ -35,9 +37,9 @@ def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
 
 def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
     lock = RunLock(folder, "")
-    RunLog(trained_for(10), PLACEMENT, folder, 1, 0, lock).close()
+    RunLog(trained_for(10), PLACEMENT, folder, 1, 0, lock, Intermission()).close()
     capsys.readouterr()
-    RunLog(config, PLACEMENT, folder, 1, 10, lock).close()
+    RunLog(config, PLACEMENT, folder, 1, 10, lock, Intermission()).close()
     return capsys.readouterr().out
 
 
@@ -52,9 +54,9 @@ def test_a_learning_rate_that_stays_is_not(tmp_path: Path, capsys: Output) -> No
     assert out.endswith("run: continues after 10 iterations\n")
 
 
-def executions(iteration: int) -> list[Execution]:
-    pairs = zip(example_plans(iteration), example_traces(iteration), strict=True)
-    return [Execution(plan, trace, 0.0, 0.0, 1) for plan, trace in pairs]
+def traced(iteration: int) -> list[Traced]:
+    plans = encode_plans(example_plans(iteration))
+    return list(map(Traced, plans, example_traces(iteration)))
 
 
 @contextmanager
@@ -62,7 +64,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
     lock = RunLock(folder, "")
     lock.acquire()
     try:
-        yield RunLog(trained_for(10), Placement((2, 2)), folder, 1, 0, lock)
+        yield RunLog(trained_for(10), Placement((2, 2)), folder, 1, 0, lock, Intermission())
     finally:
         lock.release()
 
@@ -70,7 +72,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
 def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         for iteration in range(5):
-            log.add(record(iteration), executions(iteration), SAMPLES, 0.25)
+            log.add(record(iteration), traced(iteration), SAMPLES, 0.25)
         log.close()
     run = RunFolder.open(tmp_path / "run")
     assert [timeline.iteration for timeline in run.timelines()] == list(range(5))
@@ -82,9 +84,9 @@ def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written_ends_the_run_at_the_next(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         (tmp_path / "run" / "plans").write_text("in the way")
-        log.add(record(0), executions(0), SAMPLES, 0.25)
+        log.add(record(0), traced(0), SAMPLES, 0.25)
         with pytest.raises(RunError, match="plans"):
-            log.add(record(1), executions(1), SAMPLES, 0.25)
+            log.add(record(1), traced(1), SAMPLES, 0.25)
         with pytest.raises(RunError, match="plans"):
             log.close()
 
@@ -100,7 +102,8 @@ def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
     assert [each["bubble_share"] for each in found] == [0.25] * 3
     assert found[0]["seconds_left"] == pytest.approx(9 * 0.5, abs=0.1)
     assert datetime.fromisoformat(found[0]["time"]).utcoffset() is not None
-    resumed = RunLog(trained_for(10), PLACEMENT, tmp_path / "run", 1, 2, RunLock(tmp_path / "run"))
+    lock = RunLock(tmp_path / "run")
+    resumed = RunLog(trained_for(10), PLACEMENT, tmp_path / "run", 1, 2, lock, Intermission())
     resumed.close()
     pace = resumed._pace.metrics(record(2), 0.5)
     assert pace.tokens == 3000
@@ -111,7 +114,7 @@ def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
     config = trained_for(10).model_copy(update={"report": ReportConfig(**report)})
     lock = RunLock(folder, "")
     lock.acquire()
-    log = RunLog(config, PLACEMENT, folder, 1, 0, lock)
+    log = RunLog(config, PLACEMENT, folder, 1, 0, lock, Intermission())
     for iteration in range(10):
         log.add(
             record(iteration, gradient_norm=math.inf if iteration == 4 else 1.0), (), SAMPLES, 0.25

@@ -55,6 +55,11 @@ class PlanFeed:
         self._worker, self._timeout_s = worker, timeout_s
         self._ahead: Future[TakenPlan] | None = None
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the plan of the next iteration has been taken."""
+        return self._ahead is not None
+
     def take(self, iteration: int) -> TakenPlan:
         """The plan of an iteration, for which this waits; the loader serves its global batch.
 

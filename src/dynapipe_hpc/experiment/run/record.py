@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -36,6 +36,19 @@ class Execution:
     planning_ms: float
     plans_ahead: int
     outlier: Outlier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What is written of an execution that is traced, as a rank sends it.
+
+    Attributes:
+        data: The plan, encoded.
+        trace: Measured times and memory.
+    """
+
+    data: bytes
+    trace: IterationTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +200,9 @@ class RankReport:
         return of_all, int(asked)
 
 
+_COMMON = [field.name for field in fields(RankReport) if field.name in COLUMNS]
+
+
 def _predicted_peak_bytes(plan: RankPlan, *, whole: bool) -> int:
     return peak_bytes(plan) - plan.memory.static if whole else stored_peak_bytes(plan)
 
@@ -199,9 +215,8 @@ def record_of(report: RankReport, samples: Sequence[Sample], measured_ms: float)
         samples: Global batch.
         measured_ms: Measured time of the iteration, update included.
     """
-    numbers = asdict(report)
     return IterationRecord(
-        **{name: numbers[name] for name in COLUMNS if name in numbers},
+        **{name: getattr(report, name) for name in _COMMON},
         n_samples=len(samples),
         real_tokens=sum(sample.tokens for sample in samples),
         measured_ms=measured_ms,

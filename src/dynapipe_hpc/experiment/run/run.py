@@ -22,6 +22,7 @@ from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.end_record import recorder_of
 from dynapipe_hpc.experiment.run.evaluations import Evaluations
 from dynapipe_hpc.experiment.run.evaluator import Evaluator
+from dynapipe_hpc.experiment.run.intermission import Intermission
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
@@ -98,9 +99,10 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         return 0
     with job.agreeing():
         on = find_device(job, config)
+    intermission = Intermission()
     with job.agreeing():
         log = (
-            RunLog(config, experiment.placement, output, job.size, n_done, lock)
+            RunLog(config, experiment.placement, output, job.size, n_done, lock, intermission)
             if job.is_first
             else None
         )
@@ -129,7 +131,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
             _closing_together(store, watchdog),
-            _planning(experiment, store, job, n_done, outliers, online) as planning,
+            _planning(experiment, store, job, n_done, outliers, online, intermission) as planning,
             closing(online) if online is not None else nullcontext(),
             closing(log) if log is not None else nullcontext(),
             _checking(job, experiment),
@@ -138,7 +140,8 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         ):
             feed = PlanFeed(store, job.rank, experiment.sampler, worker, config.store.timeout_s)
             rank = RankAtWork(
-                job, config, worker, feed, planning, outliers, position, progress, online
+                *(job, config, worker, feed, planning, outliers),
+                *(position, progress, intermission, online),
             )
             evaluations = _evaluations(experiment, rank, history, log)
             asked = train(rank, checkpoints, log, n_done, evaluations)
@@ -256,12 +259,17 @@ def _planning(
     n_done: int,
     outliers: dict[int, Outlier],
     online: OnlineCosts | None,
+    intermission: Intermission,
 ) -> PlanAhead:
-    """Planning of this rank's iterations; their outliers are entered by iteration."""
+    """Planning of this rank's iterations, none of which begins in an intermission.
+
+    Their outliers are entered by iteration.
+    """
     config, sampler = experiment.config, experiment.sampler
 
     def make_plans(iteration: int) -> list[RankPlan]:
         planner = online.planner(iteration) if online else experiment.planner
+        intermission.wait()
         samples = sampler.iteration(iteration)
         choice = planner.choose(samples)
         plans = planner.write(iteration, choice)

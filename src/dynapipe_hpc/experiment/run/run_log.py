@@ -1,7 +1,7 @@
 """The log of a run, which the first rank writes and prints."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,12 +13,14 @@ from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
 from dynapipe_hpc.experiment.rank.devices import gpu_name
+from dynapipe_hpc.experiment.run.intermission import Intermission
 from dynapipe_hpc.experiment.run.pace import Pace
-from dynapipe_hpc.experiment.run.record import Execution, line_of_evaluation
+from dynapipe_hpc.experiment.run.record import Traced, line_of_evaluation
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.trace_request import TraceRequest
 from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
 from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.metrics import Metrics
@@ -30,7 +32,8 @@ from dynapipe_hpc.training.learning_rate import describe_change
 class RunLog:
     """The run folder of the current run.
 
-    A thread writes plans and traces, which takes longer than ranks should wait between iterations.
+    A thread writes iterations, with their plans and traces, while the next one is executed: between
+    iterations, other ranks would wait for it.
 
     Attributes:
         trace_request: Requests to trace iterations.
@@ -44,14 +47,15 @@ class RunLog:
         n_ranks: int,
         n_done: int,
         lock: RunLock,
+        intermission: Intermission,
     ) -> None:
         """Creates a run folder, or continues one in which `n_done` iterations are done."""
-        self._lock = lock
+        self._lock, self._intermission = lock, intermission
         self.trace_request = TraceRequest(output)
         self._work = PassWork(config.model.architecture, placement)
-        self._tracer = ThreadPoolExecutor(1, "traces")
-        self._tracing: Future[None] = Future()
-        self._tracing.set_result(None)
+        self._writer = ThreadPoolExecutor(1, "run log")
+        self._writing: Future[None] = Future()
+        self._writing.set_result(None)
         machine = machine_facts(n_ranks) | {
             "device": gpu_name(config) or "cpu",
             "attention": attention_kernels(config),
@@ -71,36 +75,37 @@ class RunLog:
     def add(
         self,
         record: IterationRecord,
-        traced: Sequence[Execution],
+        traced: Sequence[Traced],
         samples: Sequence[Sample],
         bubble_share: float,
     ) -> None:
-        """Adds an iteration.
+        """Adds an iteration, which is written when the next has begun.
 
         Args:
             record: Record of the iteration.
-            traced: Executions of the first shard's ranks if they are to be written, or none.
+            traced: Plans and traces of the first shard's ranks if they are to be written, or none.
             samples: Global batch.
             bubble_share: Share of the time until the last pass in which ranks execute none.
 
         Raises:
-            RunError: The file system refuses, now or when the trace before this one was written;
-                or the lock on the run folder is gone.
+            RunError: The iteration before could not be written, see `wait`.
         """
-        self._lock.check()
-        self._folder.add(record)
+        self.wait()
         metrics = self._pace.metrics(record, bubble_share)
-        self._folder.add_metrics(metrics)
-        self._trackers.add(record.iteration + 1, metrics.numbers())
-        if self._is_printed(metrics):
-            # The text is written in one piece, as the checkpoint writer prints at the same time.
-            print(f"{metrics.text()}\n", end="", flush=True)
-        if traced:
-            self._tracing.result()
-            self._tracing = self._tracer.submit(self._trace, traced, samples)
+        self._writing = self._writer.submit(self._write, metrics, traced, samples)
 
-    def note(self, iteration: int, notes: Iterable[str]) -> None:
-        """Prints what else there is to say of an iteration."""
+    def wait(self) -> None:
+        """Returns when all iterations are written.
+
+        Raises:
+            RunError: The file system refuses, or the lock on the run folder is gone.
+        """
+        self._writing.result()
+
+    def note(self, iteration: int, notes: Sequence[str]) -> None:
+        """Prints what else there is to say of an iteration, after the iterations before it."""
+        if notes:
+            self.wait()
         for line in notes:
             print(f"iteration {iteration}: {line}\n", end="", flush=True)
 
@@ -117,6 +122,7 @@ class RunLog:
         Raises:
             RunError: The file system refuses, or the lock on the run folder is gone.
         """
+        self.wait()
         self._lock.check()
         self._folder.add_evaluation(record)
         numbers = {"evaluation/loss": record.loss, "evaluation/perplexity": record.perplexity}
@@ -125,18 +131,31 @@ class RunLog:
             f"{line_of_evaluation(record)}{', the lowest so far' * is_best}\n", end="", flush=True
         )
 
-    def _trace(self, traced: Sequence[Execution], samples: Sequence[Sample]) -> None:
-        plans, traces = [e.plan for e in traced], [e.trace for e in traced]
+    def _write(self, metrics: Metrics, traced: Sequence[Traced], samples: Sequence[Sample]) -> None:
+        self._intermission.wait()
+        self._lock.check()
+        self._folder.add(metrics.record)
+        self._folder.add_metrics(metrics)
+        self._trackers.add(metrics.record.iteration + 1, metrics.numbers())
+        if self._is_printed(metrics):
+            # The text is written in one piece, as the checkpoint writer prints at the same time.
+            print(f"{metrics.text()}\n", end="", flush=True)
+        if traced:
+            self._trace(traced, samples)
+
+    def _trace(self, traced: Sequence[Traced], samples: Sequence[Sample]) -> None:
+        plans, traces = [decode(each.data) for each in traced], [each.trace for each in traced]
         self._folder.add_trace(plans, traces, self._work.shares(plans, samples))
 
     def close(self) -> None:
-        """Closes the run folder when the last trace is written.
+        """Closes the run folder when all iterations are written.
 
         Raises:
-            RunError: The file system refuses.
+            RunError: See `wait`.
         """
-        self._tracing.result()
-        self._tracer.shutdown()
+        self._intermission.end()
+        self.wait()
+        self._writer.shutdown()
         self._trackers.close()
         self._folder.close()
 

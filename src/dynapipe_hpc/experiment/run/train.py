@@ -1,10 +1,8 @@
 """The training loop of one rank."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
@@ -13,10 +11,11 @@ from dynapipe_hpc.experiment.rank.assemble import Worker
 from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations
+from dynapipe_hpc.experiment.run.intermission import Intermission
 from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
-from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
-from dynapipe_hpc.experiment.run.record import Execution, RankReport, record_of
+from dynapipe_hpc.experiment.run.plan_feed import PlanFeed, TakenPlan
+from dynapipe_hpc.experiment.run.record import Execution, RankReport, Traced, record_of
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.same_plans import check_same_plans
 from dynapipe_hpc.experiment.watch.position import Phase, Position
@@ -35,6 +34,7 @@ class RankAtWork:
         outliers: Outliers of the iterations that this rank has planned.
         position: Position of the rank, in which its phases are recorded.
         progress: Record of its instructions, in the same position.
+        intermission: Time between iterations.
         online: What costs are corrected by, if they are.
     """
 
@@ -46,10 +46,11 @@ class RankAtWork:
     outliers: dict[int, Outlier]
     position: Position
     progress: Progress
+    intermission: Intermission
     online: OnlineCosts | None = None
 
-    def run(self, iteration: int) -> tuple[Execution, Sequence[Sample]]:
-        """Takes the plan of an iteration and executes it; returns its global batch, too."""
+    def run(self, iteration: int) -> tuple[Execution, TakenPlan]:
+        """Takes the plan of an iteration and executes it; returns what was taken, too."""
         self.position.enter(Phase.WAITS_FOR_PLAN, iteration)
         taken = self.feed.take(iteration)
         self.position.enter(Phase.COMPARES_PLANS, iteration)
@@ -62,7 +63,7 @@ class RankAtWork:
         execution = Execution(
             taken.plan, trace, taken.waited_ms, planning_ms, taken.plans_ahead, outlier
         )
-        return execution, taken.samples
+        return execution, taken
 
     def report(self, execution: Execution) -> RankReport:
         """The rank's numbers about an iteration."""
@@ -76,11 +77,19 @@ class RankAtWork:
     def _execute(self, plan: RankPlan) -> IterationTrace:
         worker = self.worker
         transport = worker.channels.transport
+        self.intermission.end()
         started_s = time.perf_counter()
         launched = launch_plan(plan, worker.stage, transport, worker.clock, self.progress)
+        if not launched.is_busy:
+            self.intermission.begin()
         if plan.iteration + 1 < self.config.training.n_iterations:
             self.feed.prepare(plan.iteration + 1, lambda: launched.is_busy)
         trace = launched.finish()
+        # A rank that lacks the next plan waits for a planner.
+        if self.feed.is_ahead:
+            self.intermission.begin()
+        else:
+            self.intermission.end()
         ended_s = started_s + 1e-3 * max(trace.end_ms, default=0.0)
         return replace(trace, planning=self.planning.activity.between(started_s, ended_s))
 
@@ -115,7 +124,7 @@ def train(
         iteration = n_done
         started_s = time.perf_counter()
         try:
-            execution, samples = rank.run(iteration)
+            execution, taken = rank.run(iteration)
         except PlannerFailedError:
             # `PlanAhead` fails an iteration on all ranks or none, so they can end together.
             checkpoints.finish()
@@ -135,10 +144,10 @@ def train(
         if report.trace_last >= 0:
             wanted = range(report.trace_first, report.trace_last + 1)
         is_traced = iteration < rank.config.report.trace_iterations or iteration in wanted
-        traced = rank.job.gather(execution) if is_traced else []
+        traced = rank.job.gather(Traced(taken.data, execution.trace)) if is_traced else []
         if log is not None:
-            record = record_of(report, samples, measured_ms)
-            log.add(record, traced[::n_shards], samples, report.bubble_share)
+            record = record_of(report, taken.samples, measured_ms)
+            log.add(record, traced[::n_shards], taken.samples, report.bubble_share)
         n_done += 1
         is_best = evaluations is not None and evaluations.after_iteration(n_done)
         checkpoints.after_iteration(n_done, is_best=is_best)
@@ -147,6 +156,8 @@ def train(
             asked = asked or evaluations.interrupted_by
         if log is not None and not asked:
             checkpoint_time.check(1e-3 * measured_ms, checkpoints.took_s)
+    if log is not None:  # no checkpoint is complete before the log of its iterations
+        log.wait()
     if n_done == n_before:  # nothing that is not in a checkpoint
         checkpoints.finish()
     else:

@@ -1,0 +1,132 @@
+"""Between iterations: what begins, and what waits for the next iteration."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.examples.example_runs import record
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.experiment.lock.run_lock import RunLock
+from dynapipe_hpc.experiment.run import intermission as module
+from dynapipe_hpc.experiment.run import run, train
+from dynapipe_hpc.experiment.run.intermission import Intermission
+from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.experiment.run.train import RankAtWork
+
+Change = Callable[[], None]
+
+
+def has_ended(thread: Thread, within_s: float) -> bool:
+    thread.join(within_s)
+    return not thread.is_alive()
+
+
+@pytest.fixture
+def long(monkeypatch: pytest.MonkeyPatch) -> Intermission:
+    """An intermission that has begun, and does not end by itself."""
+    monkeypatch.setattr(module, "_LONGEST_S", 30.0)
+    intermission = Intermission()
+    intermission.begin()
+    return intermission
+
+
+def test_threads_wait_for_the_end_of_an_intermission(long: Intermission) -> None:
+    Intermission().wait()  # there is none yet
+    waiting = Thread(target=long.wait, daemon=True)
+    waiting.start()
+    assert not has_ended(waiting, 0.05)
+    long.end()
+    assert has_ended(waiting, 10)
+
+
+def test_threads_do_not_wait_long() -> None:
+    intermission = Intermission()
+    intermission.begin()
+    started_s = time.perf_counter()
+    intermission.wait()
+    assert 0.04 < time.perf_counter() - started_s < 2
+
+
+def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: Intermission) -> None:
+    lock = RunLock(tmp_path / "run")
+    lock.acquire()
+    log = RunLog(tiny_experiment(), Placement((2, 2)), tmp_path / "run", 1, 0, lock, long)
+    log.add(record(0), (), (), 0.25)
+    time.sleep(0.02)
+    lines = tmp_path / "run" / "iterations.csv"
+    assert len(lines.read_text().splitlines()) == 1  # the columns
+    long.end()
+    log.wait()
+    assert len(lines.read_text().splitlines()) == 2
+    log.close()
+    lock.release()
+
+
+def test_no_plan_is_begun_in_an_intermission(long: Intermission) -> None:
+    planned: list[str] = []
+    planner = SimpleNamespace(
+        choose=lambda samples: planned.append(f"chosen for {samples}"),
+        write=lambda iteration, _: planned.append(f"written {iteration}") or [],
+        outlier=lambda *_: None,
+    )
+    planning = run._planning(
+        cast(Any, SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)),
+        cast(Any, SimpleNamespace(planner_of=lambda _: 0)),
+        cast(Any, SimpleNamespace(rank=0, size=1)),
+        *(0, {}, None),
+        long,
+    )
+    making = Thread(target=planning._make_plans, args=[7], daemon=True)
+    making.start()
+    assert not has_ended(making, 0.05)
+    assert planned == []
+    long.end()
+    assert has_ended(making, 10)
+    assert planned == ["chosen for samples of 7", "written 7"]
+
+
+class Samples:
+    def iteration(self, iteration: int) -> str:
+        return f"samples of {iteration}"
+
+
+@pytest.mark.parametrize(
+    ("is_busy", "is_ahead", "seen"),
+    [
+        (False, True, ["launch: over", "prepare: begun", "finish: begun", "end: begun"]),
+        (True, True, ["launch: over", "prepare: over", "finish: over", "end: begun"]),
+        (False, False, ["launch: over", "prepare: begun", "finish: begun", "end: over"]),
+    ],
+    ids=["host", "device", "no plan ahead"],
+)
+def test_an_intermission_begins_when_the_device_is_done(
+    is_busy: bool, is_ahead: bool, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And ends with the first instruction, or if this rank has to wait for a planner."""
+    intermission, found = Intermission(), list[str]()
+    intermission.begin()
+
+    def note(what: str) -> None:
+        found.append(f"{what}: {'over' if intermission._over.is_set() else 'begun'}")
+
+    def launch(*_: object) -> object:
+        note("launch")
+        return SimpleNamespace(is_busy=is_busy, finish=lambda: note("finish"))
+
+    monkeypatch.setattr(train, "launch_plan", launch)
+    feed = SimpleNamespace(is_ahead=is_ahead, prepare=lambda *_: note("prepare"))
+    channels = SimpleNamespace(transport=None)
+    worker = SimpleNamespace(channels=channels, stage=None, clock=None)
+    config = tiny_experiment()
+    training = config.training.model_copy(update={"iterations": 2})
+    config = config.model_copy(update={"training": training})
+    parts: list[Any] = [None, config, worker, feed, None, {}, None, None, intermission]
+    RankAtWork(*parts)._execute(cast(Any, SimpleNamespace(iteration=0)))
+    note("end")
+    assert found == seen
