@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 from tests.mutants.pipelines import T5_PIPELINE
 
+CHANNELS = ("tests/experiment/rank/test_channels.py",)
 CODEC = ("tests/plan/test_codec.py",)
 CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
 PLANS = ("tests/planner/test_make_plans.py",)
@@ -260,6 +261,16 @@ PLAN = (
            "groups of one rank have communicators",
            ("tests/executor/transport/test_torch_groups.py"
             "::test_neighbours_that_hold_a_weight_need_no_communicator_for_it",)),
+    Mutant("experiment/rank/channels.py", "        transport.close()\n", "",
+           "a transport keeps its communicator", CHANNELS),
+    Mutant("experiment/rank/channels.py", "        store.free()\n", "",
+           "the rendezvous keeps its communicator", CHANNELS),
+    Mutant("experiment/rank/channels.py", "    same_shard.free()  #", "    pass  #",
+           "the ranks of a shard keep a communicator that nobody uses", CHANNELS),
+    Mutant("executor/transport/mpi_collectives.py", "for comm in (*holders, *groups):",
+           "for comm in groups[:3]:", "a communicator of replicas is not freed", CHANNELS),
+    Mutant("experiment/doctor/case.py", "        self.on_host.free()\n", "        pass\n",
+           "the doctor keeps a communicator", CHANNELS),
     Mutant("experiment/rank/channels.py", "steps = (-1, 1) if stage % 2 else (1, -1)",
            "steps = (-1, 1)", "stages connect one after the other", GROUPS),
     Mutant("executor/transport/communicators.py", "len(peers - neighbours)", "len(peers)",

@@ -43,4 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     with open_job() as job:
         case = Case.of(job, arguments.config, arguments.overrides, arguments.output)
-        return 0 if examine(case) else 2
+        is_well = examine(case)
+        case.close()
+        return 0 if is_well else 2

@@ -97,6 +97,14 @@ class MpiCollectives:
         for piece in pieces(values):
             self._holders_of(stages).Bcast(movable(piece), root=0)
 
+    def close(self) -> None:
+        """Frees the communicators; called by all ranks together."""
+        # All ranks in one order, whatever the order in which they have opened them.
+        holders = [comm for _, comm in sorted(self._holders.items())]
+        groups = (self._stages, self._same_replica, self._shards, self._replicas)
+        for comm in (*holders, *groups):
+            comm.Free()
+
     def _holders_of(self, stages: Sequence[int]) -> MPI.Intracomm:
         """Communicator of some stages of this replica and shard; called by all of them together."""
         key = tuple(stages)

@@ -81,6 +81,10 @@ class MpiTransport:
         """Frees all receive buffers."""
         self._slots.clear()
 
+    def close(self) -> None:
+        """Frees the communicator; called by all ranks together when no transfer is left."""
+        self._comm.Free()
+
     def _disagreement(self, expected: int, receive: _Receive, arrived: str) -> str:
         return (
             f"rank {self._comm.Get_rank()} expected {_name(expected)} of "

@@ -100,6 +100,10 @@ class Rendezvous(Store):
         if self._server:
             self._server.stop()
 
+    def free(self) -> None:
+        """Frees the communicator; called by all ranks together when no group is left."""
+        self._comm.Free()
+
     def _ask(
         self, what: str, key: str, value: bytes | int = b"", timeout_s: float | None = None
     ) -> Any:

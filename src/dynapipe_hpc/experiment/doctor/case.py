@@ -42,6 +42,10 @@ class Case:
             return cls(job, case.on_host, output, path, error=str(error))
         return cls(job, case.on_host, output, path, files)
 
+    def close(self) -> None:
+        """Frees the communicator of the host's ranks; all ranks together."""
+        self.on_host.free()
+
     @property
     def config(self) -> ExperimentConfig | None:
         """The configuration; None without a usable one."""

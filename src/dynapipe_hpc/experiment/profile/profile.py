@@ -103,6 +103,7 @@ def _without_layers(
     link = measure_link(
         job, same_shard, channels.transport, dtype, on.device, config.cluster.link.full_duplex
     )
+    same_shard.free()
     if not job.is_first:
         return None
     return ProfileTable(

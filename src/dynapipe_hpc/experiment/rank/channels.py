@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -73,8 +73,15 @@ def open_channels(
     if on.device.type == "cuda" and not on.is_shared:
         return open_torch_channels("nccl", job, cluster, on.device, dtype, holders, timeout_s)
     collectives = MpiCollectives(job.comm, cluster)
-    transport = MpiTransport(job.divide(cluster.shard_of(job.rank)).comm, dtype)
-    channels = Channels(collectives, transport, close=lambda: None)
+    same_shard = job.divide(cluster.shard_of(job.rank))
+    transport = MpiTransport(same_shard.comm, dtype)
+    same_shard.free()  # the transport has a duplicate
+
+    def close() -> None:
+        transport.close()
+        collectives.close()
+
+    channels = Channels(collectives, transport, close)
     return channels if on.device.type == "cpu" else through_host(channels, on.device)
 
 
@@ -100,7 +107,13 @@ def open_torch_channels(
     limit_s = timeout_s + _AFTER_WATCHDOG_S
     with rendezvous(job.comm, timeout_s) as store:
         groups = open_groups(backend, cluster, job.rank, store, limit_s)
-        return connect_groups(groups, device, dtype, holders)
+        channels = connect_groups(groups, device, dtype, holders)
+
+    def close() -> None:
+        channels.close()
+        store.free()
+
+    return replace(channels, close=close)
 
 
 def connect_groups(
