@@ -11,7 +11,10 @@ waiting, in which MPI looks for messages. The others are wall-clock medians by k
 
 With --run, ranks train as a configuration says, and the benchmark shows how long each rank is idle
 between iterations, from the end of its last instruction to the start of the next iteration's first,
-and how long its host computes in that time. The first two iterations do not count.
+and how long its host computes in that time; "between" is the time from the end of the last rank's
+last instruction to the start of the last rank's first, so that no rank waits in it for another
+that still computes. The first two iterations do not count. Fewer cores than ranks lengthen all but
+"computing".
 """
 
 import argparse
@@ -24,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 from mpi4py import MPI
 from torch import Tensor
@@ -153,8 +157,8 @@ def medians_by_kind(plan: RankPlan, traces: list[IterationTrace]) -> dict[str, f
 
 
 def idle_between_iterations(config: Path, overrides: Sequence[str]) -> dict[str, float]:
-    """Median idle time of every rank between iterations of a run, and what the host computes."""
-    idle_us: list[float] = []
+    """Median times between the iterations of a run: of every rank, and of all together."""
+    moments_s: list[tuple[float, float]] = []  # ends and starts, by the clock that ranks share
     computing_us: list[float] = []
     last_s = (0.0, 0.0)
     reach = Position.reach
@@ -162,7 +166,7 @@ def idle_between_iterations(config: Path, overrides: Sequence[str]) -> dict[str,
     def timed(position: Position, index: int, *before: object) -> None:
         nonlocal last_s
         if index == 0:
-            idle_us.append(1e6 * (time.perf_counter() - last_s[0]))
+            moments_s.append((last_s[0], time.perf_counter()))
             computing_us.append(1e6 * (time.thread_time() - last_s[1]))
         reach(position, index, *before)
         last_s = (time.perf_counter(), time.thread_time())
@@ -171,13 +175,13 @@ def idle_between_iterations(config: Path, overrides: Sequence[str]) -> dict[str,
     with TemporaryDirectory() as folder, open_job() as job:
         experiment = start_experiment(job, config, overrides)
         run_experiment(job, experiment, job.broadcast(Path(folder) / "run"))
-        own = [statistics.median(times[2:]) for times in (idle_us, computing_us)]
-        medians = job.comm.allgather(own)
-    return {
-        f"{what}, rank {rank}": median
-        for rank, both in enumerate(medians)
-        for what, median in zip(("idle", "computing"), both, strict=True)
-    }
+        of_ranks = job.comm.allgather((np.array(moments_s[2:]), computing_us[2:]))
+    between_s = np.diff(np.max([moments for moments, _ in of_ranks], axis=0))
+    found = {"between": 1e6 * float(np.median(between_s))}
+    for rank, (moments, computing) in enumerate(of_ranks):
+        found[f"idle, rank {rank}"] = 1e6 * float(np.median(np.diff(moments)))
+        found[f"computing, rank {rank}"] = statistics.median(computing)
+    return found
 
 
 def main() -> None:

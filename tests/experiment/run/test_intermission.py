@@ -70,9 +70,14 @@ def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: Inte
 
 def test_no_plan_is_begun_in_an_intermission(long: Intermission) -> None:
     planned: list[str] = []
+
+    def write(iteration: int, _: object) -> list[object]:
+        planned.append(f"written {iteration}")
+        return []
+
     planner = SimpleNamespace(
         choose=lambda samples: planned.append(f"chosen for {samples}"),
-        write=lambda iteration, _: planned.append(f"written {iteration}") or [],
+        write=write,
         outlier=lambda *_: None,
     )
     planning = run._planning(
