@@ -19,7 +19,13 @@ RECORD = ("tests/experiment/run/test_record.py",)
 ACTIVITY = ("tests/experiment/run/test_planner_activity.py",)
 TRACE = ("tests/report/test_trace_file.py",)
 
+RANGES = ("tests/experiment/rank/test_instruction_ranges.py",)
+
 REPORTS = (
+    Mutant("experiment/rank/instruction_ranges.py", "self._open.close()", "pass",
+           "ranges of instructions do not end", RANGES),
+    Mutant("experiment/rank/instruction_ranges.py", "if index == len(self._names):", "if True:",
+           "profilers see no instructions", RANGES),
     Mutant("experiment/run/planner_activity.py", "begun < end_s and over > start_s", "True",
            "what a planner did in other iterations is traced", ACTIVITY),
     Mutant("experiment/run/planner_activity.py", "min(over, end_s)", "over",

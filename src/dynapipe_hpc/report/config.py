@@ -15,6 +15,8 @@ class ReportConfig(ConfigTable):
             first on; 0 writes none.
         log_every: Number of iterations per line that is printed. The first and the last iteration
             of a start are printed anyway, and those that skip their update.
+        ranges: Whether every instruction is a range for profilers: of torch's, and on GPUs of
+            Nsight Systems (NVTX). Takes a few microseconds per instruction.
         tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
             installed.
         wandb: Project of Weights & Biases that gets the curves; None for none.
@@ -26,6 +28,7 @@ class ReportConfig(ConfigTable):
 
     trace_iterations: int = Field(default=20, ge=0, le=10**7)
     log_every: int = Field(default=1, ge=1, le=10**7)
+    ranges: bool = False
     tensorboard: bool = True
     wandb: str | None = Field(default=None, min_length=1, max_length=128)
     wandb_mode: Literal["offline", "online"] = "offline"

@@ -3,11 +3,13 @@
 import time
 from dataclasses import dataclass, replace
 
+from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.assemble import Worker
+from dynapipe_hpc.experiment.rank.instruction_ranges import InstructionRanges
 from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations
@@ -79,7 +81,7 @@ class RankAtWork:
         transport = worker.channels.transport
         self.intermission.end()
         started_s = time.perf_counter()
-        launched = launch_plan(plan, worker.stage, transport, worker.clock, self.progress)
+        launched = launch_plan(plan, worker.stage, transport, worker.clock, self._progress_in(plan))
         if not launched.is_busy:
             self.intermission.begin()
         if plan.iteration + 1 < self.config.training.n_iterations:
@@ -92,6 +94,13 @@ class RankAtWork:
             self.intermission.end()
         ended_s = started_s + 1e-3 * max(trace.end_ms, default=0.0)
         return replace(trace, planning=self.planning.activity.between(started_s, ended_s))
+
+    def _progress_in(self, plan: RankPlan) -> Progress:
+        """Record of the instructions of a plan, which profilers see if that is configured."""
+        if not self.config.report.ranges:
+            return self.progress
+        on_gpu = not isinstance(self.worker.clock, HostClock)
+        return InstructionRanges(plan, self.progress, nvtx=on_gpu)
 
 
 def train(
