@@ -11,6 +11,8 @@ constexpr double kRounding = 1e-12;
 constexpr std::size_t kForward = 0;
 constexpr std::size_t kBackward = 1;
 constexpr std::size_t kWeight = 2;
+/// From so many stages on there are enough that may run their next pass at a time.
+constexpr std::size_t kManyStages = 16;
 
 }  // namespace
 
@@ -23,6 +25,9 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
       split_backward_(split_backward),
       stages_(n_stages_),
       next_ms_(n_stages_),
+      starts_ms_(n_stages_),
+      news_take_ms_(n_stages_),
+      due_(n_stages_ + 1),
       arrivals_ms_(2 * n_stages_ * (longest_list + 1)),
       passes_(3 * n_stages_ * longest_list),
       states_(longest_list / ListRecording::kEvery * n_stages_) {}
@@ -30,12 +35,14 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates) {
     take(list, alternates);
     begin();
+    is_recorded_ = false;
     return run_on(give_up_ms);
 }
 
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
                           ListRecording& recording) {
     take(list, alternates);
+    is_recorded_ = true;
     const std::size_t n_shared = recording.n_shared(list, alternates);
     if (n_shared == 0) {
         begin();
@@ -73,13 +80,18 @@ double ListScheduler::run_on(double give_up_ms) {
     if (!may_end_by(give_up_ms)) {
         return kNever;
     }
+    // Between the steps of runs that are not recorded nobody looks at the states of the stages.
+    if (!is_recorded_ && n_stages_ >= kManyStages) {
+        return split_backward_ ? run_in_strides<true>(give_up_ms)
+                               : run_in_strides<false>(give_up_ms);
+    }
     return split_backward_ ? run_to_end<true>(give_up_ms) : run_to_end<false>(give_up_ms);
 }
 
 template <bool kSplit>
 double ListScheduler::run_to_end(double give_up_ms) {
     for (std::size_t s = 0; s < n_stages_; ++s) {
-        choose<kSplit>(s);
+        choose<kSplit, true>(s);
     }
     for (std::size_t n = n_steps_left<kSplit>(); n > 0; --n, ++effort_) {
         const std::size_t stage = next_ms_.stage();
@@ -90,16 +102,95 @@ double ListScheduler::run_to_end(double give_up_ms) {
             return kNever;
         }
         if (!kSplit && stage + 1 == n_stages_) {
-            execute_both(stage);
+            execute_both<true>(stage);
         } else {
-            execute<kSplit>(stage);
+            execute<kSplit, true>(stage);
         }
     }
-    double makespan_ms = 0.0;
-    for (const Stage& stage : stages_) {
-        makespan_ms = std::max(makespan_ms, stage.free_ms);
+    return last_end_ms();
+}
+
+/// The same passes at the same times, but not one after the other: many stages may run their next
+/// pass whatever others do before.
+template <bool kSplit>
+double ListScheduler::run_in_strides(double give_up_ms) {
+    for (std::size_t s = 0; s < n_stages_; ++s) {
+        choose<kSplit, false>(s);
     }
-    return makespan_ms;
+    for (std::size_t n = n_steps_left<kSplit>(); n > 0;) {
+        const std::size_t n_due = find_due();
+        for (std::size_t i = 0; i < n_due; ++i) {
+            const std::size_t stage = due_[i];
+            const Stage& next = stages_[stage];
+            const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
+            if (starts_ms_[stage] + left_ms > give_up_ms || starts_ms_[stage] == kNever) {
+                return kNever;
+            }
+            if (!kSplit && stage + 1 == n_stages_) {
+                execute_both<false>(stage);
+            } else {
+                execute<kSplit, false>(stage);
+            }
+        }
+        n -= n_due;
+        effort_ += n_due;
+    }
+    return last_end_ms();
+}
+
+/// Finds the stages whose next pass begins before they can hear of a pass that is not yet run: the
+/// soonest of all, at least.
+std::size_t ListScheduler::find_due() {
+    std::array<double, 4> soonest_ms{kNever, kNever, kNever, kNever};
+    std::size_t s = 0;
+    for (; s + soonest_ms.size() <= n_stages_; s += soonest_ms.size()) {
+        for (std::size_t lane = 0; lane < soonest_ms.size(); ++lane) {
+            soonest_ms[lane] = std::min(soonest_ms[lane], starts_ms_[s + lane]);
+        }
+    }
+    for (; s < n_stages_; ++s) {
+        soonest_ms[0] = std::min(soonest_ms[0], starts_ms_[s]);
+    }
+    const double now_ms = *std::min_element(soonest_ms.begin(), soonest_ms.end());
+    std::size_t n_due = 0;
+    for (std::uint32_t stage = 0; stage < n_stages_; ++stage) {
+        due_[n_due] = stage;
+        n_due += starts_ms_[stage] < now_ms + news_take_ms_[stage] ? 1 : 0;
+    }
+    if (n_due == 0) {  // passes that take no time, or nothing may run
+        const auto first = std::find(starts_ms_.begin(), starts_ms_.end(), now_ms);
+        due_[0] = static_cast<std::uint32_t>(first - starts_ms_.begin());
+        n_due = 1;
+    }
+    return n_due;
+}
+
+/// How long a pass takes at least from whose result a stage may learn what to run next; infinite if
+/// it knows.
+double ListScheduler::news_take_ms(std::size_t s) const {
+    const Stage& stage = stages_[s];
+    double takes_ms = kNever;
+    const std::uint32_t forward = stage.n_done[kForward];
+    const std::uint32_t backward = stage.n_done[kBackward];
+    // Backward passes that can begin do not wait for news of forward passes.
+    const bool looks_forward =
+        stage.next != PassKind::kBackward || alternates_ || starts_ms_[s] > stage.free_ms;
+    if (looks_forward && forward < works_.size() && stage.next_arrival_ms(kForward) == kNever) {
+        takes_ms = work(forward, s - 1).pass_ms[kForward];
+    }
+    if (s + 1 < n_stages_ && backward < works_.size() &&
+        stage.next_arrival_ms(kBackward) == kNever) {
+        takes_ms = std::min(takes_ms, work(backward, s + 1).pass_ms[kBackward]);
+    }
+    return takes_ms;
+}
+
+double ListScheduler::last_end_ms() const {
+    double end_ms = 0.0;
+    for (const Stage& stage : stages_) {
+        end_ms = std::max(end_ms, stage.free_ms);
+    }
+    return end_ms;
 }
 
 /// Without split backward passes the last stage takes both passes of a micro-batch in one step.
@@ -205,7 +296,7 @@ bool ListScheduler::may_end_by(double give_up_ms) {
 }
 
 /// What a stage runs next, as far as is known, and when.
-template <bool kSplit>
+template <bool kSplit, bool kInOrder>
 void ListScheduler::choose(std::size_t s) {
     Stage& stage = stages_[s];
     double backward_ms = std::max(stage.free_ms, stage.next_arrival_ms(kBackward));
@@ -223,7 +314,12 @@ void ListScheduler::choose(std::size_t s) {
         stage.next = PassKind::kWeight;
         next_ms = stage.free_ms;
     }
-    next_ms_.set(s, next_ms);
+    if constexpr (kInOrder) {
+        next_ms_.set(s, next_ms);
+    } else {
+        starts_ms_[s] = next_ms;
+        news_take_ms_[s] = news_take_ms(s);
+    }
 }
 
 /// Whether the next forward pass fits, now and while each micro-batch in flight goes back.
@@ -258,14 +354,14 @@ bool ListScheduler::may_return(std::size_t s) const {
            stage.kept_bytes + returning.backward_transient_bytes <= limit_bytes_[s];
 }
 
-template <bool kSplit>
+template <bool kSplit, bool kInOrder>
 void ListScheduler::execute(std::size_t s) {
     Stage& stage = stages_[s];
     const auto k = static_cast<std::size_t>(stage.next);
     passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(stage.n_done[k], stage.next);
     const std::uint32_t place = stage.n_done[k]++;
     const StageWork& done = work(place, s);
-    stage.free_ms = next_ms_[s] + done.pass_ms[k];
+    stage.free_ms = start_ms<kInOrder>(s) + done.pass_ms[k];
     (k == kWeight ? stage.weight_left_ms : stage.path_left_ms) -= done.pass_ms[k];
     stage.last_is_backward = k == kForward ? false : k == kBackward || stage.last_is_backward;
     if (k == kForward) {
@@ -278,19 +374,21 @@ void ListScheduler::execute(std::size_t s) {
     if (k == kForward && s + 1 == n_stages_) {
         stage.arrivals_ms[kBackward][place] = stage.free_ms;
     } else if (k == kForward || (k == kBackward && s > 0)) {
-        send<kSplit>(s, k, place);
+        send<kSplit, kInOrder>(s, k, place);
     }
     if (kSplit && stage.n_done[kBackward] == works_.size()) {
         stage.tail_ms = 0.0;  // under way, whatever this stage has left
     }
-    if (s == 0 && k == kForward && stage.n_done[kForward] % ListRecording::kEvery == 0) {
+    if (kInOrder && s == 0 && k == kForward &&
+        stage.n_done[kForward] % ListRecording::kEvery == 0) {
         const std::size_t n_states = stage.n_done[kForward] / ListRecording::kEvery;
         std::copy(stages_.begin(), stages_.end(), &states_[(n_states - 1) * n_stages_]);
     }
-    choose<kSplit>(s);
+    choose<kSplit, kInOrder>(s);
 }
 
 /// A forward pass of the last stage and its backward pass, which is always next.
+template <bool kInOrder>
 void ListScheduler::execute_both(std::size_t s) {
     Stage& stage = stages_[s];
     const std::uint32_t place = stage.n_done[kForward]++;
@@ -299,15 +397,15 @@ void ListScheduler::execute_both(std::size_t s) {
     passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(place, PassKind::kForward);
     passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(place, PassKind::kBackward);
     const StageWork& done = work(place, s);
-    stage.free_ms = next_ms_[s] + done.pass_ms[kForward] + done.pass_ms[kBackward];
+    stage.free_ms = start_ms<kInOrder>(s) + done.pass_ms[kForward] + done.pass_ms[kBackward];
     stage.path_left_ms -= done.pass_ms[kForward] + done.pass_ms[kBackward];
     if (s > 0) {
-        send<false>(s, kBackward, place);
+        send<false, kInOrder>(s, kBackward, place);
     }
-    choose<false>(s);
+    choose<false, kInOrder>(s);
 }
 
-template <bool kSplit>
+template <bool kSplit, bool kInOrder>
 void ListScheduler::send(std::size_t from, std::size_t k, std::uint32_t place) {
     const std::size_t to = k == kForward ? from + 1 : from - 1;
     Stage& stage = stages_[from];
@@ -316,7 +414,7 @@ void ListScheduler::send(std::size_t from, std::size_t k, std::uint32_t place) {
     Stage& receiver = stages_[to];
     receiver.arrivals_ms[k][place] = link_free_ms;
     if (receiver.n_done[k] == place) {  // what it waits for
-        choose<kSplit>(to);
+        choose<kSplit, kInOrder>(to);
     }
 }
 

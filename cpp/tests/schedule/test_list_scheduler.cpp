@@ -1,11 +1,12 @@
 /// A list that is run from where it parts from a recorded one takes exactly as long as from its
-/// start, whatever has changed.
+/// start, whatever has changed; stages that run side by side run what they run one after the other.
 #include <algorithm>
 #include <limits>
 #include <vector>
 
 #include "check.hpp"
 #include "dynapipe/schedule/list_scheduler.hpp"
+#include "dynapipe/schedule/simulate.hpp"
 #include "dynapipe/search/random.hpp"
 
 namespace {
@@ -18,6 +19,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::size_t kMicrobatches = 20;
 constexpr std::size_t kLongest = 30;
 constexpr std::size_t kChanges = 300;
+/// From 16 stages on, runs without a recording do not go from one pass to the next in time.
+constexpr std::size_t kManyStages = 16;
 
 std::vector<PassCosts> random_costs(Random& random, std::size_t n_stages) {
     std::vector<PassCosts> costs;
@@ -76,9 +79,67 @@ void check_changes(std::uint64_t seed, std::size_t n_stages, bool split_backward
     CHECK(resuming.effort() < plain.effort());
 }
 
+/// Whole numbers, so that much happens at the same time, and micro-batches that differ a lot.
+std::vector<PassCosts> costs_with_ties(Random& random, std::size_t n_stages) {
+    std::vector<PassCosts> costs;
+    for (std::size_t i = 0; i < kMicrobatches; ++i) {
+        const double longest_ms = random.below(4) == 0 ? 12.0 : 2.0;
+        for (std::size_t s = 0; s < n_stages; ++s) {
+            const double ms = 1.0 + static_cast<double>(random.below(2)) * longest_ms;
+            const double weight_ms = static_cast<double>(random.below(3));
+            costs.push_back({ms, ms + weight_ms, weight_ms, 0.0, 10.0, 30.0 * ms, 5.0, 10.0});
+        }
+    }
+    return costs;
+}
+
+/// A run that is recorded takes the passes of all stages in the order of time.
+void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_backward,
+                        double limit_bytes) {
+    Random random(seed);
+    const std::vector<PassCosts> costs = costs_with_ties(random, n_stages);
+    const std::vector<double> limits(n_stages, limit_bytes);
+    const std::vector<double> no_bytes(n_stages, 0.0);
+    const dynapipe::Link link{seed % 3 == 0 ? 0.0 : 1.0, 10.0, seed % 2 == 0};
+    ListScheduler scheduler({costs, n_stages}, limits, link, kMicrobatches, split_backward);
+    dynapipe::Simulator simulator({costs, n_stages}, no_bytes, link);
+    std::vector<std::uint32_t> list(kMicrobatches);
+    for (std::uint32_t i = 0; i < kMicrobatches; ++i) {
+        list[i] = i;
+    }
+    for (const bool alternates : {false, true}) {
+        dynapipe::ListRecording recording;
+        const std::size_t before = scheduler.effort();
+        const double in_order_ms = scheduler.run(list, kNever, alternates, recording);
+        const std::vector<dynapipe::PassCode> in_order = scheduler.order();
+        const std::size_t between = scheduler.effort();
+        CHECK(scheduler.run(list, in_order_ms, alternates) == in_order_ms);
+        CHECK(scheduler.order() == in_order);
+        CHECK(scheduler.effort() - between == between - before);
+        CHECK(simulator.run(in_order).makespan_ms == in_order_ms);
+        CHECK(scheduler.run(list, in_order_ms - 0.5, alternates) == kNever);
+    }
+}
+
+/// A micro-batch that fits nowhere ends the run.
+void what_cannot_run_has_no_end() {
+    const std::vector<PassCosts> costs(kManyStages, {1.0, 2.0, 1.0, 0.0, 1.0, 9.0, 2.0, 2.0});
+    const std::vector<double> limits(kManyStages, 10.0);
+    ListScheduler scheduler({costs, kManyStages}, limits, {0.0, 1.0, true}, 1);
+    CHECK(scheduler.run(std::vector<std::uint32_t>{0}) == kNever);
+}
+
 }  // namespace
 
 int main() {
+    what_cannot_run_has_no_end();
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+        for (const bool split_backward : {false, true}) {
+            for (const double limit_bytes : {500.0, 1500.0, kNever}) {
+                check_side_by_side(seed, kManyStages + seed, split_backward, limit_bytes);
+            }
+        }
+    }
     for (std::uint64_t seed = 0; seed < 8; ++seed) {
         for (const bool split_backward : {false, true}) {
             for (const double limit_bytes : {150.0, 300.0, kNever}) {

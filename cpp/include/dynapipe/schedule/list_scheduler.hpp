@@ -90,13 +90,23 @@ class ListScheduler {
     template <bool kSplit>
     double run_to_end(double give_up_ms);
     template <bool kSplit>
+    double run_in_strides(double give_up_ms);
+    std::size_t find_due();
+    [[nodiscard]] double news_take_ms(std::size_t stage) const;
+    [[nodiscard]] double last_end_ms() const;
+    template <bool kSplit>
     [[nodiscard]] std::size_t n_steps_left() const;
-    template <bool kSplit>
+    template <bool kSplit, bool kInOrder>
     void choose(std::size_t stage);
-    template <bool kSplit>
+    template <bool kSplit, bool kInOrder>
     void execute(std::size_t stage);
+    template <bool kInOrder>
     void execute_both(std::size_t stage);
-    template <bool kSplit>
+    template <bool kInOrder>
+    [[nodiscard]] double start_ms(std::size_t stage) const {
+        return kInOrder ? next_ms_[stage] : starts_ms_[stage];
+    }
+    template <bool kSplit, bool kInOrder>
     void send(std::size_t from, std::size_t kind, std::uint32_t place);
     template <bool kSplit>
     [[nodiscard]] bool may_enter(std::size_t stage) const;
@@ -110,13 +120,17 @@ class ListScheduler {
     std::size_t n_stages_;
     bool split_backward_;
     bool alternates_ = false;
+    bool is_recorded_ = false;
     std::size_t effort_ = 0;
     std::span<const StageWork* const> works_;  ///< micro-batches of the list, each (n_kinds,)
     std::vector<Stage> stages_;
-    Soonest next_ms_;                  ///< per stage, start of its next pass; infinite if none
-    std::vector<double> arrivals_ms_;  ///< (n_stages, 2, n_microbatches + 1)
-    std::vector<PassCode> passes_;     ///< (n_stages, 3 * n_microbatches)
-    std::vector<StageState> states_;   ///< states in the last list, as in a recording
+    Soonest next_ms_;                   ///< per stage, start of its next pass; infinite if none
+    std::vector<double> starts_ms_;     ///< the same, of runs in strides
+    std::vector<double> news_take_ms_;  ///< per stage, until it may hear of a pass to come
+    std::vector<std::uint32_t> due_;    ///< stages whose next pass begins in a stride
+    std::vector<double> arrivals_ms_;   ///< (n_stages, 2, n_microbatches + 1)
+    std::vector<PassCode> passes_;      ///< (n_stages, 3 * n_microbatches)
+    std::vector<StageState> states_;    ///< states in the last list, as in a recording
 };
 
 }  // namespace dynapipe
