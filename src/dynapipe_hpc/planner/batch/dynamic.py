@@ -3,17 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
-from dynapipe_hpc.planner.batch.split import split, split_samples
-from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
+from dynapipe_hpc.planner.batch.split import split_samples
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 
@@ -34,10 +30,6 @@ class DynamicBatches:
     def __str__(self) -> str:
         """The rule and its setting."""
         return f"dynamic, memory share {self.memory_share:g}"
-
-    def windows(self, table: WindowTable, n_replicas: int) -> npt.NDArray[np.uint32]:
-        """The cut of a table's samples: first sample, size and mode of each micro-batch."""
-        return np.array(split(table, n_replicas, self.memory_share), np.uint32)
 
     def __call__(
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster

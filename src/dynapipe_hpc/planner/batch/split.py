@@ -1,6 +1,8 @@
 """Exact splits of ordered samples into consecutive micro-batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, row_lengths
 from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_bundled_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray
 
 Window = tuple[int, int, int]  # first sample, number of samples, index of the mode
 
@@ -67,11 +69,32 @@ def split_samples(
 
 def split(table: WindowTable, n_replicas: int, memory_share: float = 1.0) -> list[Window]:
     """Windows (first sample, number of samples, mode) of a split, see `split_samples`."""
-    windows = _cut(table, n_replicas, memory_share)
-    n_samples = len(table.row_of_sample)
-    if len(windows) < n_replicas <= n_samples:
-        windows = _cut(table.of_at_most(n_samples // n_replicas), n_replicas, memory_share)
-    return windows
+    return next(splits(table, n_replicas, [memory_share]))
+
+
+def splits(
+    table: WindowTable, n_replicas: int, memory_shares: Iterable[float]
+) -> Iterator[list[Window]]:
+    """Windows of the splits for several shares of memory, as `split` finds each.
+
+    If the best split of a larger share keeps within a smaller one, which only rules windows out, it
+    is the best there, too, and not searched again.
+
+    Args:
+        table: Windows of the ordered samples.
+        n_replicas: Replicas that share the work.
+        memory_shares: Fractions in (0, 1], the largest first.
+    """
+    before: _Split | None = None
+    for share in memory_shares:
+        cheapest = table.cheapest(share)
+        if before is None or not before.is_best_among(cheapest):
+            before = _Split.of(table, n_replicas, cheapest)
+        windows, n_samples = before.windows, len(table.row_of_sample)
+        if len(windows) < n_replicas <= n_samples:
+            shorter = table.of_at_most(n_samples // n_replicas)
+            windows = _Split.of(shorter, n_replicas, shorter.cheapest(share)).windows
+        yield windows
 
 
 def split_front(table: WindowTable, memory_share: float = 1.0) -> list[_kernels.FrontPoint]:
@@ -86,14 +109,42 @@ def split_front(table: WindowTable, memory_share: float = 1.0) -> list[_kernels.
     )
 
 
-def _cut(table: WindowTable, n_replicas: int, memory_share: float) -> list[Window]:
-    length, cheapest = table.row_of_sample, table.cheapest(memory_share)
-    sizes = _kernels.split_samples(
-        length, cheapest.begin, cheapest.work_ms, cheapest.fill_ms, n_replicas
-    ).sizes
-    firsts = np.cumsum([0, *sizes[:-1]])
-    modes = cheapest.mode[cheapest.begin[length[firsts]] + np.array(sizes) - 1]
-    return list(zip(firsts.tolist(), sizes, modes.tolist(), strict=True))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Split:
+    """The best split into windows of a table.
+
+    Attributes:
+        windows: The windows.
+        among: The windows that it was chosen from.
+        places: Places of the windows among these.
+    """
+
+    windows: list[Window]
+    among: _kernels.CheapestModes
+    places: IntArray
+
+    @classmethod
+    def of(cls, table: WindowTable, n_replicas: int, cheapest: _kernels.CheapestModes) -> Self:
+        length = table.row_of_sample
+        sizes = _kernels.split_samples(
+            length, cheapest.begin, cheapest.work_ms, cheapest.fill_ms, n_replicas
+        ).sizes
+        firsts = np.cumsum([0, *sizes[:-1]])
+        places = cheapest.begin[length[firsts]] + np.array(sizes) - 1
+        modes = cheapest.mode[places].tolist()
+        return cls(list(zip(firsts.tolist(), sizes, modes, strict=True)), cheapest, places)
+
+    def is_best_among(self, fewer: _kernels.CheapestModes) -> bool:
+        """Whether others are a part of the windows that it was chosen from, and hold its own."""
+        usable = np.isfinite(fewer.work_ms)
+        return bool(usable[self.places].all()) and all(
+            np.array_equal(one[usable], other[usable])
+            for one, other in (
+                (fewer.work_ms, self.among.work_ms),
+                (fewer.fill_ms, self.among.fill_ms),
+                (fewer.mode, self.among.mode),
+            )
+        )
 
 
 def padded_microbatch(

@@ -9,6 +9,7 @@ from dynapipe_hpc.data.microbatch import Way
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.replicas import balance
+from dynapipe_hpc.planner.batch.split import splits
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.search.space import Replicas, Windows
 
@@ -39,8 +40,11 @@ def rule_plans(
         n_replicas: Replicas that share the work; rules with fewer micro-batches have no plan.
     """
     rules_of: dict[bytes, tuple[Windows, list[str]]] = {}
+    shares = sorted({rule.memory_share for rule in rules}, reverse=True)
+    cuts = dict(zip(shares, splits(windows, n_replicas, shares), strict=True))
     for rule in rules:
-        for cut in _with_more_recompute(rule.windows(windows, n_replicas), windows):
+        split = np.array(cuts[rule.memory_share], np.uint32)
+        for cut in _with_more_recompute(split, windows):
             rules_of.setdefault(cut.tobytes(), (cut, []))[1].append(str(rule))
     for cut, agreeing in rules_of.values():
         if len(cut) >= n_replicas:
