@@ -9,6 +9,7 @@ from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
+from dynapipe_hpc.plan.pass_times import PassTimes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 __all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
@@ -77,7 +78,7 @@ def decode(data: bytes) -> RankPlan:
         tuple(_microbatches(shapes, *laid_out)),
         InstructionRows.unpack(instructions, len(shapes)),
         MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
-        Prediction(numbers[16], tuple(struct.iter_unpack("<2d", passes))),
+        Prediction(numbers[16], PassTimes.unpack(passes)),
         (_boundary(before), _boundary(after)),
         parts,
     )
@@ -153,8 +154,7 @@ def _body(
         plan.prediction.iteration_ms,
     )
     sizes = b"".join(struct.pack(f"<{n}Q", *column) for column in plan.memory.sizes)
-    times = struct.pack(f"<{2 * len(passes_ms)}d", *chain.from_iterable(passes_ms))
-    tables = (microbatches, sizes, row_sizes, samples, packed, times)
+    tables = (microbatches, sizes, row_sizes, samples, packed, passes_ms.pack())
     return (numbers, *tables, plan.instructions.pack())
 
 
