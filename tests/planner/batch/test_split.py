@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -7,6 +8,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.oracles.every_split import every_cut
 
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -19,7 +21,8 @@ from dynapipe_hpc.planner.batch.memory import (
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.order import order_samples
-from dynapipe_hpc.planner.batch.split import split_samples
+from dynapipe_hpc.planner.batch.split import split_samples, splits
+from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
@@ -109,6 +112,46 @@ def test_no_split_in_modes_that_fit_is_predicted_faster(
     assert found_ms == pytest.approx(best_ms) or (
         found_ms > best_ms and len(found) >= n_replicas > 1
     )
+
+
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8),
+    launch_ms=st.floats(0.1, 9),
+    n_replicas=st.integers(1, 3),
+    room_tokens=st.integers(64, 400),
+)
+def test_splits_of_several_shares_are_the_splits_of_each(
+    lengths: list[int], launch_ms: float, n_replicas: int, room_tokens: int
+) -> None:
+    cost = LinearCost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=4 * room_tokens)
+    samples = order_samples(samples_of(lengths))
+    table = price_bundled_windows(samples, cost, cluster)
+    shares = [1.0, 0.7, 0.5, 0.25, 0.1]
+    found = [
+        [table.microbatch(*window) for window in windows]
+        for windows in splits(table, n_replicas, shares)
+    ]
+    assert found == [split_samples(samples, cost, cluster, share) for share in shares]
+
+
+def test_a_split_that_keeps_within_less_memory_is_not_searched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = []
+
+    def counting(*arguments: Any) -> _kernels.Split:
+        searched.append(arguments)
+        return find(*arguments)
+
+    find = _kernels.split_samples
+    monkeypatch.setattr(_kernels, "split_samples", counting)
+    cost = LinearCost(launch_ms=(9.0,), token_ms=(0.01,), token_bytes=1.0)
+    cluster = Cluster(device_memory_bytes=200)
+    table = price_bundled_windows(order_samples(samples_of([64, 8, 8, 8, 8])), cost, cluster)
+    few, same, more = splits(table, 1, [1.0, 0.5, 0.1])
+    assert few == same != more
+    assert len(searched) == 2
 
 
 def in_cheapest_modes(
