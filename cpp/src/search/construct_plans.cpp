@@ -17,8 +17,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Of the longest window of the best cut, to what windows are limited.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
 
-/// After so many simulated passes the best cut is not varied any more. Plans of that many passes
-/// have so many windows that variants hardly differ.
+/// After so many simulated passes no price is tried that is less promising, and the best cut is not
+/// varied. Plans of that many passes have so many windows that variants hardly differ.
 constexpr std::size_t kMostEffort = 5'000'000;
 
 using Windows = std::vector<Window>;
@@ -97,6 +97,9 @@ class Builder {
             return a.estimate_ms < b.estimate_ms;
         });
         for (const Priced& priced : cuts) {
+            if (!best_.empty() && simulator_.effort() >= kMostEffort) {
+                break;
+            }
             try_balances(priced.cut, priced.price, kNever, {0});
         }
     }
