@@ -10,7 +10,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.instruction import Instruction
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.memory import peak_bytes
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
 from dynapipe_hpc.planner.comm.place_transfers import place_transfers
@@ -35,7 +35,7 @@ def plans_of(instructions: Iterable[Sequence[Instruction]], n_microbatches: int)
             microbatches=tuple(MicroBatch(((i,),), 8) for i in range(n_microbatches)),
             instructions=row if isinstance(row, InstructionRows) else InstructionRows.of(row),
             memory=MemoryPlan(AMPLE, 100, stored, ones, ones),
-            prediction=Prediction(1.0, PassTimes.of([])),
+            prediction=Prediction(1.0, PassSpans.of([])),
         )
         for stage, row in enumerate(instructions)
     ]

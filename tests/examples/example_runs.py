@@ -7,7 +7,7 @@ from typing import Any
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
 from dynapipe_hpc.report.iteration_record import IterationRecord
@@ -33,7 +33,7 @@ def example_plans(iteration: int = 0) -> list[RankPlan]:
             microbatches=(MicroBatch(((4,), (2,), (7,)), 16),),
             instructions=InstructionRows.of(instructions),
             memory=MemoryPlan(10**6, 0, (10,), (1,), (1,)),
-            prediction=Prediction(PREDICTED_MS, PassTimes.of(PASSES_MS[rank])),
+            prediction=Prediction(PREDICTED_MS, PassSpans.of(PASSES_MS[rank])),
         )
         for rank, instructions in parse_grid(GRID).items()
     ]

@@ -19,7 +19,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitSend,
 )
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 Order = list[tuple[str, int]]
@@ -78,7 +78,7 @@ def hand_made_plans(
             microbatches=tuple(microbatches[replica]),
             instructions=InstructionRows.of(instructions),
             memory=MemoryPlan(0, 0, (), (), ()),
-            prediction=Prediction(0.0, PassTimes.of([])),
+            prediction=Prediction(0.0, PassSpans.of([])),
         )
         for replica in range(cluster.n_replicas)
         for stage, instructions in enumerate(

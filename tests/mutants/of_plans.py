@@ -58,7 +58,7 @@ LESS = ("tests/planner/test_never_worse.py::"
         "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
 
 SPLIT = ("tests/planner/batch/test_split.py",)
-TIMES = ("tests/plan/test_pass_times.py",)
+TIMES = ("tests/plan/test_pass_spans.py",)
 
 PLAN = (
     # what is known is not searched again
@@ -68,9 +68,9 @@ PLAN = (
            "if True:", "what is known is searched again", SPLIT),
     Mutant("planner/batch/split.py", "bool(usable[self.places].all())", "True",
            "windows that need more memory are kept", SPLIT),
-    Mutant("plan/pass_times.py", "hash((self.table + 0.0).tobytes())", "hash(self.table.tobytes())",
+    Mutant("plan/pass_spans.py", "hash((self.table + 0.0).tobytes())", "hash(self.table.tobytes())",
            "equal times have different hashes", TIMES),
-    Mutant("plan/pass_times.py", "self.table.flags.writeable = False", "",
+    Mutant("plan/pass_spans.py", "self.table.flags.writeable = False", "",
            "times of a plan can be changed", TIMES),
     # what is compared
     Mutant("planner/choose/best_of_search.py", "key=lambda plan: (plan.effort, plan.makespan_ms)",

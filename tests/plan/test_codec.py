@@ -17,7 +17,7 @@ from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
 
@@ -45,7 +45,7 @@ PLAN = RankPlan(
     ),
     memory=MemoryPlan(2**36, 2**35, (2**33, 7, 6, 5), (1, 0, 0, 0), (2, 3, 4, 5)),
     prediction=Prediction(
-        12.5, PassTimes.of([(0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0)])
+        12.5, PassSpans.of([(0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0)])
     ),
     boundaries=(Boundary.ROWS, Boundary.PAIR),
     n_stream_shards=4,
@@ -85,7 +85,7 @@ def test_a_plan_without_micro_batches_comes_back_equal() -> None:
         microbatches=(),
         instructions=PLAN.instructions[-2:],
         memory=MemoryPlan(1, 1, (), (), ()),
-        prediction=Prediction(0.0, PassTimes.of([])),
+        prediction=Prediction(0.0, PassSpans.of([])),
     )
     assert decode(encode(empty)) == empty
 

@@ -10,7 +10,7 @@ from tests.examples.example_runs import example_plans
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.explain.what_sets_the_time import what_sets_the_time
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import Prediction
 from dynapipe_hpc.plan.text import parse_grid
 from dynapipe_hpc.report.plan_page import plan_page
@@ -39,7 +39,7 @@ def test_halves_of_backward_passes_have_letters_of_their_own() -> None:
     split = replace(
         plan,
         instructions=InstructionRows.of(steps),
-        prediction=Prediction(65.0, PassTimes.of(passes_ms)),
+        prediction=Prediction(65.0, PassSpans.of(passes_ms)),
     )
     _, legend, strip, _ = plan_strip([split])
     assert "A-J" in legend
@@ -71,7 +71,7 @@ def test_a_drawing_has_every_pass_at_its_time() -> None:
 def test_a_short_plan_has_an_axis_too() -> None:
     short = [
         replace(
-            plan, prediction=Prediction(0.65, PassTimes.of((a / 100, b / 100) for a, b in times))
+            plan, prediction=Prediction(0.65, PassSpans.of((a / 100, b / 100) for a, b in times))
         )
         for plan, times in zip(
             example_plans(), (((0, 10), (41, 60)), ((11, 21), (21, 40))), strict=True

@@ -13,7 +13,7 @@ from dynapipe_hpc.plan.instruction import (
     StepOptimizer,
 )
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction
 from dynapipe_hpc.report.timeline import Kind, timeline_of
 
@@ -66,7 +66,7 @@ def test_activations_are_kept_from_a_forward_pass_to_the_last_of_its_backward_pa
         microbatches=plan.microbatches * 2,
         instructions=InstructionRows.of(steps),
         memory=MemoryPlan(100, 0, (10, 7), (0, 0), (0, 0)),
-        prediction=Prediction(9.0, PassTimes.of([(0.0, 1.0)] * 6)),
+        prediction=Prediction(9.0, PassSpans.of([(0.0, 1.0)] * 6)),
     )
     trace = replace(example_traces()[1], start_ms=(0.0,) * 7, end_ms=(0.0,) * 7)
     timeline = timeline_of([plan], [trace])

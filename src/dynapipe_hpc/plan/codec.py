@@ -9,7 +9,7 @@ from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 __all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
@@ -78,7 +78,7 @@ def decode(data: bytes) -> RankPlan:
         tuple(_microbatches(shapes, *laid_out)),
         InstructionRows.unpack(instructions, len(shapes)),
         MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
-        Prediction(numbers[16], PassTimes.unpack(passes)),
+        Prediction(numbers[16], PassSpans.unpack(passes)),
         (_boundary(before), _boundary(after)),
         parts,
     )

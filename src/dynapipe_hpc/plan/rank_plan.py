@@ -6,7 +6,7 @@ from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.instruction import BackwardWeight, Payload
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Prediction:
     """
 
     iteration_ms: float
-    passes_ms: PassTimes
+    passes_ms: PassSpans
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import numpy as np
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.planner.comm.place_transfers import place_transfers
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
@@ -76,6 +76,6 @@ def _memory(costs: StageCosts, cluster: Cluster, static_bytes: FloatArray) -> It
         yield MemoryPlan(cluster.device_memory_bytes, int(static), *map(tuple, stage_sizes))
 
 
-def _passes_ms(timeline: Timeline) -> Iterator[PassTimes]:
+def _passes_ms(timeline: Timeline) -> Iterator[PassSpans]:
     """Start and end of the passes of each stage."""
-    return map(PassTimes, np.stack((timeline.start_ms, timeline.end_ms), axis=2))
+    return map(PassSpans, np.stack((timeline.start_ms, timeline.end_ms), axis=2))

@@ -1,4 +1,4 @@
-"""Times of passes as an array, as the simulation finds them and plans store them."""
+"""Start and end of passes as an array, as the simulation finds them and plans store them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self, overload
@@ -9,7 +9,7 @@ import numpy.typing as npt
 _STORED = np.dtype("<f8")
 
 
-class PassTimes(Sequence[tuple[float, float]]):
+class PassSpans(Sequence[tuple[float, float]]):
     """Start and end in ms of passes in order; a pair is made when it is read.
 
     Plans of large batches have millions of passes, and most pairs are only stored.
@@ -47,7 +47,7 @@ class PassTimes(Sequence[tuple[float, float]]):
     def __getitem__(self, index: int) -> tuple[float, float]: ...
     @overload
     def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> "tuple[float, float] | PassTimes":
+    def __getitem__(self, index: int | slice) -> "tuple[float, float] | PassSpans":
         """Start and end of one pass, or the times of a slice."""
         if isinstance(index, slice):
             return type(self)(self.table[index].copy())
@@ -60,7 +60,7 @@ class PassTimes(Sequence[tuple[float, float]]):
 
     def __eq__(self, other: object) -> bool:
         """Whether the times are the same."""
-        return isinstance(other, PassTimes) and np.array_equal(self.table, other.table)
+        return isinstance(other, PassSpans) and np.array_equal(self.table, other.table)
 
     def __hash__(self) -> int:
         """Hash that is equal for equal times."""
@@ -68,4 +68,4 @@ class PassTimes(Sequence[tuple[float, float]]):
 
     def __repr__(self) -> str:
         """Python expression that makes these times."""
-        return f"PassTimes.of({list(self)})"
+        return f"PassSpans.of({list(self)})"

@@ -1,12 +1,12 @@
 import pytest
 
-from dynapipe_hpc.plan.pass_times import PassTimes
+from dynapipe_hpc.plan.pass_spans import PassSpans
 
 PAIRS = [(0.0, 1.5), (1.5, 0.1 + 0.2), (7.0, 1e300)]
 
 
 def test_times_are_the_pairs_that_they_were_made_of() -> None:
-    times = PassTimes.of(iter(PAIRS))
+    times = PassSpans.of(iter(PAIRS))
     assert list(times) == PAIRS
     assert (len(times), times[1], times[-1]) == (3, PAIRS[1], PAIRS[2])
     assert list(times[1:]) == PAIRS[1:]
@@ -14,24 +14,24 @@ def test_times_are_the_pairs_that_they_were_made_of() -> None:
 
 
 def test_bytes_are_those_of_little_endian_numbers() -> None:
-    packed = PassTimes.of([(1.0, -2.0)]).pack()
+    packed = PassSpans.of([(1.0, -2.0)]).pack()
     assert packed == bytes([0] * 6 + [0xF0, 0x3F] + [0] * 7 + [0xC0])
-    assert PassTimes.unpack(memoryview(packed)) == PassTimes.of([(1.0, -2.0)])
+    assert PassSpans.unpack(memoryview(packed)) == PassSpans.of([(1.0, -2.0)])
 
 
 def test_no_pass_is_a_table_without_rows() -> None:
-    assert list(PassTimes.of([])) == []
-    assert PassTimes.unpack(memoryview(b"")) == PassTimes.of([])
+    assert list(PassSpans.of([])) == []
+    assert PassSpans.unpack(memoryview(b"")) == PassSpans.of([])
 
 
 def test_equal_times_have_equal_hashes() -> None:
-    times, other = PassTimes.of([(-0.0, 1.0)]), PassTimes.of([(0.0, 1.0)])
+    times, other = PassSpans.of([(-0.0, 1.0)]), PassSpans.of([(0.0, 1.0)])
     assert times == other
     assert hash(times) == hash(other)
-    assert times != PassTimes.of([(0.0, 2.0)])
+    assert times != PassSpans.of([(0.0, 2.0)])
     assert times != [(0.0, 1.0)]
 
 
 def test_times_are_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
-        PassTimes.of(PAIRS).table[0, 0] = 1.0
+        PassSpans.of(PAIRS).table[0, 0] = 1.0
