@@ -11,7 +11,7 @@ from reproduce.figure import Claim, Figure
 
 STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}"
-    "img{max-width:100%}table{border-collapse:collapse;font-size:14px}"
+    "img{max-width:100%}table{border-collapse:collapse;font-size:14px;display:block;overflow-x:auto}"
     "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}.no{background:#fde8e8}"
 )
 NO = ' class="no"'
