@@ -1,45 +1,40 @@
 """What each of our ingredients gains: added one by one, and left out of all."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from statistics import median
 from typing import Any
 
-from dynapipe_hpc.experiment.study.describe_simulation import tokens_per_s
 from reproduce import methods
-from reproduce.drawing import draw_bars
-from reproduce.figure import Claim, Figure, Row
+from reproduce.figure import Claim, Figure
+from reproduce.rates import Rates, draw_rates, gain_percent, rates_of, rows_of
 from reproduce.settings import Division, Setting, tables_of
-from reproduce.studies import N_BATCHES, Found, Method, Studies, Study, of_method, simulated
+from reproduce.studies import N_BATCHES, Method, Studies, Study, simulated
 
 SETTINGS = {
     "GPT 6.7B, eight stages": (Setting("gpt", 8, 4096, 65_536), Division(1, 8, 1)),
     "T5 11B, four stages of two shards": (Setting("t5", 8, 4096, 65_536), Division(1, 4, 2)),
 }
-IN_ORDER = {"rules": ["1f1b"]}
-NO_SEARCH = {"effort": 0}
 EVERYTHING = methods.everything()["planner"]
 
 ADDED: tuple[Method, ...] = (
     {
         "name": "token budget, 1F1B",
-        "planner": {"batch": {"rule": "token_budget"}, "schedule": IN_ORDER},
+        "planner": {"batch": {"rule": "token_budget"}, "schedule": methods.IN_ORDER},
     },
     {
         "name": "+ exact split",
         "planner": {
             "batch": {"rule": "dynamic", "recompute_choice": "per_iteration"},
-            "schedule": IN_ORDER,
-            "search": NO_SEARCH,
+            "schedule": methods.IN_ORDER,
+            "search": methods.NO_SEARCH,
         },
     },
     {
         "name": "+ recomputation per micro-batch",
-        "planner": {"schedule": IN_ORDER, "search": NO_SEARCH},
+        "planner": {"schedule": methods.IN_ORDER, "search": methods.NO_SEARCH},
     },
-    {"name": "+ adaptive schedules", "planner": {"search": NO_SEARCH}},
+    {"name": "+ adaptive schedules", "planner": {"search": methods.NO_SEARCH}},
     {"name": "+ search of sizes, order, balance", "planner": {}},
     {"name": "+ split backward passes", "planner": {"schedule": {"split_backward": True}}},
     {"name": "+ packed rows", "planner": EVERYTHING},
@@ -61,14 +56,22 @@ LEFT_OUT: tuple[Method, ...] = (
             "schedule": {"rules": ["1f1b", "zb_h1"], "split_backward": True},
         },
     },
-    {"name": "without search", "planner": {**EVERYTHING, "search": NO_SEARCH}},
+    {"name": "without search", "planner": {**EVERYTHING, "search": methods.NO_SEARCH}},
     {"name": "without split backward passes", "planner": {"batch": EVERYTHING["batch"]}},
     {"name": "without packed rows", "planner": {"schedule": EVERYTHING["schedule"]}},
 )
 UNPLACED = "without layers placed by cost"
-
-Rates = Mapping[str, Sequence[float]]
-"""Real tokens per second by seed, of every method that can run."""
+WHOLE = "all"
+ROUNDING = 0.05
+"""Difference in percent that is none."""
+STEPS = {name: name for name in [*(str(method["name"]) for method in ADDED), PLACED]}
+"""Methods that are added one by one, by name and as figures show them."""
+VARIANTS = {
+    PLACED: WHOLE,
+    **{str(method["name"]): str(method["name"]) for method in LEFT_OUT},
+    str(ADDED[-1]["name"]): UNPLACED,
+}
+"""Likewise those of which something is left out."""
 
 
 def simulate_all(studies: Studies) -> dict[str, Rates]:
@@ -79,10 +82,8 @@ def simulate_all(studies: Studies) -> dict[str, Rates]:
         for is_placed in (False, True)
     }
     found = studies.run(list(asked.values()))
-    return {
-        title: {**_rates(found, asked[title, False]), **_rates(found, asked[title, True])}
-        for title in SETTINGS
-    }
+    rates = {key: rates_of(found[study.name], study.methods) for key, study in asked.items()}
+    return {title: {**rates[title, False], **rates[title, True]} for title in SETTINGS}
 
 
 def figures(found: Mapping[str, Rates]) -> list[Figure]:
@@ -92,10 +93,10 @@ def figures(found: Mapping[str, Rates]) -> list[Figure]:
         "tokens per batch. The token budget is the best for every batch, and so is the mode of "
         "recomputation before each micro-batch has its own."
     )
-    added = [*_rows(found, [m["name"] for m in ADDED] + [PLACED])]
-    names = {PLACED: "all", ADDED[-1]["name"]: UNPLACED}
-    left_out = [*_rows(found, [PLACED, *(m["name"] for m in LEFT_OUT), ADDED[-1]["name"]])]
-    left_out = [{**row, "method": names.get(str(row["method"]), row["method"])} for row in left_out]
+    added = [row for title, rates in found.items() for row in rows_of(title, _of(rates, STEPS))]
+    left_out = [
+        row for title, rates in found.items() for row in rows_of(title, _of(rates, VARIANTS))
+    ]
     return [
         Figure(
             "ingredients_added",
@@ -103,7 +104,7 @@ def figures(found: Mapping[str, Rates]) -> list[Figure]:
             inputs,
             "Every ingredient is a gain or, where it has nothing to act on, no loss.",
             added,
-            partial(_draw, added),
+            partial(draw_rates, added),
             [*_claims_of_steps(found)],
         ),
         Figure(
@@ -112,7 +113,7 @@ def figures(found: Mapping[str, Rates]) -> list[Figure]:
             inputs,
             "No variant is faster than all together.",
             left_out,
-            partial(_draw, left_out),
+            partial(draw_rates, left_out),
             [*_claims_of_losses(found)],
         ),
     ]
@@ -128,53 +129,22 @@ def _study(setting: Setting, division: Division, *, is_placed: bool) -> Study:
     return Study(f"ingredients/{setting.family}/{where}", setting.family, compared, tables)
 
 
-def _rates(found: Found, study: Study) -> Rates:
-    rates: dict[str, Sequence[float]] = {}
-    for name in (str(method["name"]) for method in study.methods):
-        of_seeds = found[study.name]
-        known = [tokens_per_s([p.record for p in of_method(each, name)]) for each in of_seeds]
-        if None not in known:
-            rates[name] = [rate for rate in known if rate is not None]
-    return rates
-
-
-def _rows(found: Mapping[str, Rates], names: Sequence[str]) -> Iterator[Row]:
-    for title, rates in found.items():
-        for name in names:
-            if name in rates:
-                yield {
-                    "setting": title,
-                    "method": name,
-                    "tokens_per_s": median(rates[name]),
-                    "least": min(rates[name]),
-                    "most": max(rates[name]),
-                }
-
-
-def _draw(rows: Sequence[Row], path: Path) -> None:
-    titles = dict.fromkeys(str(row["setting"]) for row in rows)
-    panels = {title: [row for row in rows if row["setting"] == title] for title in titles}
-    draw_bars(path, panels, "tokens_per_s", "real tokens/s")
-
-
-def _gains(rates: Rates, method: str, other: str) -> list[float]:
-    """How much faster one method is than another, by seed, in percent."""
-    return [100 * (a / b - 1) for a, b in zip(rates[method], rates[other], strict=True)]
+def _of(rates: Rates, names: Mapping[str, str]) -> Rates:
+    """Rates of some methods, in their order and by their names in a figure."""
+    return {shown: rates[name] for name, shown in names.items() if name in rates}
 
 
 def _claims_of_steps(found: Mapping[str, Rates]) -> Iterator[Claim]:
     """A step is no loss if it loses at most what rounding of predictions does."""
-    steps = [method["name"] for method in ADDED] + [PLACED]
     for title, rates in found.items():
-        ran = [step for step in steps if step in rates]
-        gains = [_gains(rates, b, a) for a, b in pairwise(ran)]
-        text = [f"{step} {median(gain):+.1f} %" for step, gain in zip(ran[1:], gains, strict=True)]
+        ran = [step for step in STEPS if step in rates]
+        gains = {step: gain_percent(rates, step, before) for before, step in pairwise(ran)}
         yield Claim(
             "Ingredients (ours)",
             f"{title}: none of the ingredients is a loss",
             "-",
-            "; ".join(text),
-            all(median(gain) >= -0.05 for gain in gains),
+            _text(gains),
+            min(gains.values()) >= -ROUNDING,
             f"medians of seeds, from {ran[0]}; budgets are compared by simulating iterations, and "
             "the exact split is not until the search is added",
         )
@@ -182,20 +152,17 @@ def _claims_of_steps(found: Mapping[str, Rates]) -> Iterator[Claim]:
 
 def _claims_of_losses(found: Mapping[str, Rates]) -> Iterator[Claim]:
     for title, rates in found.items():
-        lost = {
-            name: median(_gains(rates, name, PLACED))
-            for name in [*(method["name"] for method in LEFT_OUT), ADDED[-1]["name"]]
-            if name in rates
-        }
-        texts = [
-            f"{UNPLACED if name == ADDED[-1]['name'] else name} {loss:+.1f} %"
-            for name, loss in lost.items()
-        ]
+        shown = _of(rates, VARIANTS)
+        losses = {name: gain_percent(shown, name, WHOLE) for name in shown if name != WHOLE}
         yield Claim(
             "Ingredients (ours)",
             f"{title}: without any of them it is not faster",
             "-",
-            "; ".join(texts),
-            all(loss <= 0.05 for loss in lost.values()),
+            _text(losses),
+            max(losses.values()) <= ROUNDING,
             "medians of seeds",
         )
+
+
+def _text(gains: Mapping[str, float]) -> str:
+    return "; ".join(f"{name} {percent:+.1f} %" for name, percent in gains.items())

@@ -10,6 +10,7 @@ PUBLISHED = "DynaPipe as published"
 PADDED = "ours, padded"
 ALL = "ours, all layouts, split backward"
 IN_ORDER = {"rules": ["1f1b"]}
+NO_SEARCH = {"effort": 0}
 
 
 def packing(longest: int) -> Method:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from reproduce.drawing import draw_bars
 from reproduce.figure import Claim, Figure, Row
+from reproduce.rates import draw_settings
 from reproduce.recorded import RESULTS, recorded
 
 MOST_ERROR = 8.0
@@ -44,15 +44,9 @@ def figure(results: Path = RESULTS / "online_costs.json") -> Figure:
         "With a wrong table predictions become as good as with the true one, and plans no worse; a "
         "rank that becomes slow gets less work.",
         rows,
-        partial(_draw, rows),
+        partial(draw_settings, rows, y="ratio", y_label="time of an iteration, relative"),
         [*_claims(rows)],
     )
-
-
-def _draw(rows: Sequence[Row], path: Path) -> None:
-    titles = dict.fromkeys(str(row["setting"]) for row in rows)
-    panels = {title: [row for row in rows if row["setting"] == title] for title in titles}
-    draw_bars(path, panels, "ratio", "time of an iteration, relative")
 
 
 def _claims(rows: Sequence[Row]) -> Iterator[Claim]:

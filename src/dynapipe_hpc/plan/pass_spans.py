@@ -1,7 +1,7 @@
 """Start and end of passes as an array, as the simulation finds them and plans store them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Self, overload
+from collections.abc import Iterable, Iterator
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ import numpy.typing as npt
 _STORED = np.dtype("<f8")
 
 
-class PassSpans(Sequence[tuple[float, float]]):
+class PassSpans:
     """Start and end in ms of passes in order; a pair is made when it is read.
 
     Plans of large batches have millions of passes, and most pairs are only stored.
@@ -43,17 +43,6 @@ class PassSpans(Sequence[tuple[float, float]]):
         """Number of passes."""
         return len(self.table)
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[float, float]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> "tuple[float, float] | PassSpans":
-        """Start and end of one pass, or the times of a slice."""
-        if isinstance(index, slice):
-            return type(self)(self.table[index].copy())
-        start_ms, end_ms = self.table[index].tolist()
-        return start_ms, end_ms
-
     def __iter__(self) -> Iterator[tuple[float, float]]:
         """Start and end of the passes in order."""
         return ((start_ms, end_ms) for start_ms, end_ms in self.table.tolist())
@@ -65,7 +54,3 @@ class PassSpans(Sequence[tuple[float, float]]):
     def __hash__(self) -> int:
         """Hash that is equal for equal times."""
         return hash((self.table + 0.0).tobytes())  # minus zero equals zero
-
-    def __repr__(self) -> str:
-        """Python expression that makes these times."""
-        return f"PassSpans.of({list(self)})"
