@@ -94,17 +94,8 @@ double ListScheduler::run_to_end(double give_up_ms) {
         choose<kSplit, true>(s);
     }
     for (std::size_t n = n_steps_left<kSplit>(); n > 0; --n, ++effort_) {
-        const std::size_t stage = next_ms_.stage();
-        const Stage& next = stages_[stage];
-        const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
-        // Infinite if nothing may run, which a micro-batch that does not fit alone would cause.
-        if (next_ms_[stage] + left_ms > give_up_ms || next_ms_[stage] == kNever) {
+        if (!step<kSplit, true>(next_ms_.stage(), give_up_ms)) {
             return kNever;
-        }
-        if (!kSplit && stage + 1 == n_stages_) {
-            execute_both<true>(stage);
-        } else {
-            execute<kSplit, true>(stage);
         }
     }
     return last_end_ms();
@@ -120,22 +111,32 @@ double ListScheduler::run_in_strides(double give_up_ms) {
     for (std::size_t n = n_steps_left<kSplit>(); n > 0;) {
         const std::size_t n_due = find_due();
         for (std::size_t i = 0; i < n_due; ++i) {
-            const std::size_t stage = due_[i];
-            const Stage& next = stages_[stage];
-            const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
-            if (starts_ms_[stage] + left_ms > give_up_ms || starts_ms_[stage] == kNever) {
+            if (!step<kSplit, false>(due_[i], give_up_ms)) {
                 return kNever;
-            }
-            if (!kSplit && stage + 1 == n_stages_) {
-                execute_both<false>(stage);
-            } else {
-                execute<kSplit, false>(stage);
             }
         }
         n -= n_due;
         effort_ += n_due;
     }
     return last_end_ms();
+}
+
+/// Runs the next pass of a stage; false if the makespan is then certain to exceed a limit.
+template <bool kSplit, bool kInOrder>
+bool ListScheduler::step(std::size_t s, double give_up_ms) {
+    const Stage& next = stages_[s];
+    const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
+    const double next_ms = start_ms<kInOrder>(s);
+    // Infinite if nothing may run, which a micro-batch that does not fit alone would cause.
+    if (next_ms + left_ms > give_up_ms || next_ms == kNever) {
+        return false;
+    }
+    if (!kSplit && s + 1 == n_stages_) {
+        execute_both<kInOrder>(s);
+    } else {
+        execute<kSplit, kInOrder>(s);
+    }
+    return true;
 }
 
 /// Finds the stages whose next pass begins before they can hear of a pass that is not yet run: the

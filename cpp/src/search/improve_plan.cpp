@@ -184,6 +184,7 @@ class Search {
 
 }  // namespace
 
+/// The search itself is known to this file alone, so that its functions can be inlined.
 struct PlanSearch::Rounds {
     Search search;
 };

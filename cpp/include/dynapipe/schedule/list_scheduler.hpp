@@ -91,6 +91,8 @@ class ListScheduler {
     double run_to_end(double give_up_ms);
     template <bool kSplit>
     double run_in_strides(double give_up_ms);
+    template <bool kSplit, bool kInOrder>
+    bool step(std::size_t stage, double give_up_ms);
     std::size_t find_due();
     [[nodiscard]] double news_take_ms(std::size_t stage) const;
     [[nodiscard]] double last_end_ms() const;
