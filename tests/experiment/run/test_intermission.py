@@ -8,16 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.examples.example_runs import example_traces, record
+from tests.examples.example_runs import record
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.run import intermission as module
 from dynapipe_hpc.experiment.run import run, train
 from dynapipe_hpc.experiment.run.intermission import Intermission
-from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.train import RankAtWork
 
@@ -122,13 +120,9 @@ def test_an_intermission_begins_when_the_device_is_done(
     def note(what: str) -> None:
         found.append(f"{what}: {'over' if intermission._over.is_set() else 'begun'}")
 
-    def finish() -> IterationTrace:
-        note("finish")
-        return example_traces(0)[0]
-
     def launch(*_: object) -> object:
         note("launch")
-        return SimpleNamespace(is_busy=is_busy, finish=finish)
+        return SimpleNamespace(is_busy=is_busy, finish=lambda: note("finish"))
 
     monkeypatch.setattr(train, "launch_plan", launch)
     feed = SimpleNamespace(is_ahead=is_ahead, prepare=lambda *_: note("prepare"))
@@ -137,8 +131,7 @@ def test_an_intermission_begins_when_the_device_is_done(
     config = tiny_experiment()
     training = config.training.model_copy(update={"iterations": 2})
     config = config.model_copy(update={"training": training})
-    planning = SimpleNamespace(activity=PlannerActivity())
-    parts: list[Any] = [None, config, worker, feed, planning, {}, None, None, intermission]
+    parts: list[Any] = [None, config, worker, feed, None, {}, None, None, intermission]
     RankAtWork(*parts)._execute(cast(Any, SimpleNamespace(iteration=0)))
     note("end")
     assert found == seen

@@ -114,7 +114,7 @@ def test_planning_waits_for_the_iterations_it_needs_and_ends_when_there_are_no_m
 def test_the_first_iteration_and_other_shards_do_not_count(experiment: Experiment) -> None:
     online = OnlineCosts(experiment, 4)
     plan, trace = replace(example_plans()[0], iteration=4), example_traces()[0]
-    first = Execution(plan, trace, waited_ms=0.0, planning_ms=0.0, plans_ahead=0)
+    first = Execution(plan, trace, 0.0, waited_ms=0.0, planning_ms=0.0, plans_ahead=0)
     later = replace(first, plan=replace(plan, iteration=5))
     nothing = PassTimes.none(1, 2).numbers
     assert online.of_rank(first) == nothing

@@ -15,7 +15,9 @@ SAMPLES = [Sample(4, 9, 1), Sample(2, 8, 8), Sample(7, 3, 3)]
 
 def executions() -> list[Execution]:
     return [
-        Execution(plan, trace, waited_ms=float(plan.rank), planning_ms=5.0, plans_ahead=plan.rank)
+        Execution(
+            plan, trace, 0.0, waited_ms=float(plan.rank), planning_ms=5.0, plans_ahead=plan.rank
+        )
         for plan, trace in zip(example_plans(3), example_traces(3), strict=True)
     ]
 

@@ -24,6 +24,7 @@ class Execution:
     Attributes:
         plan: The plan that was executed.
         trace: Measured times and memory.
+        started_s: Start of the execution, by `time.perf_counter`.
         waited_ms: Time the rank waited for the plan.
         planning_ms: CPU time of planning the iteration; 0 if another rank planned it.
         plans_ahead: Number of later plans that were ready.
@@ -32,6 +33,7 @@ class Execution:
 
     plan: RankPlan
     trace: IterationTrace
+    started_s: float
     waited_ms: float
     planning_ms: float
     plans_ahead: int
@@ -44,7 +46,7 @@ class Traced:
 
     Attributes:
         data: The plan, encoded.
-        trace: Measured times and memory.
+        trace: Measured times and memory, and what the planner did meanwhile.
     """
 
     data: bytes

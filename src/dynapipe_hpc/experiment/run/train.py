@@ -58,12 +58,14 @@ class RankAtWork:
         self.position.enter(Phase.COMPARES_PLANS, iteration)
         check_same_plans(self.job, iteration, plans_hash(taken.data))
         self.position.start_plan(iteration, taken.data)
+        started_s = time.perf_counter()
         trace = self._execute(taken.plan)
         self.position.enter(Phase.REPORTS, iteration)
         planning_ms = self.planning.planning_ms.pop(iteration, 0.0)
         outlier = self.outliers.pop(iteration, None)
         execution = Execution(
-            taken.plan, trace, taken.waited_ms, planning_ms, taken.plans_ahead, outlier
+            *(taken.plan, trace, started_s, taken.waited_ms),
+            *(planning_ms, taken.plans_ahead, outlier),
         )
         return execution, taken
 
@@ -76,11 +78,16 @@ class RankAtWork:
         counted = execution if is_first_shard else None
         return replace(report, pass_times=self.online.of_rank(counted))
 
+    def traced(self, execution: Execution, taken: TakenPlan) -> Traced:
+        """What is written of an iteration that is traced."""
+        started_s, trace = execution.started_s, execution.trace
+        planning = self.planning.activity.between(started_s, started_s + 1e-3 * max(trace.end_ms))
+        return Traced(taken.data, replace(trace, planning=planning))
+
     def _execute(self, plan: RankPlan) -> IterationTrace:
         worker = self.worker
         transport = worker.channels.transport
         self.intermission.end()
-        started_s = time.perf_counter()
         launched = launch_plan(plan, worker.stage, transport, worker.clock, self._progress_in(plan))
         if not launched.is_busy:
             self.intermission.begin()
@@ -92,8 +99,7 @@ class RankAtWork:
             self.intermission.begin()
         else:
             self.intermission.end()
-        ended_s = started_s + 1e-3 * max(trace.end_ms, default=0.0)
-        return replace(trace, planning=self.planning.activity.between(started_s, ended_s))
+        return trace
 
     def _progress_in(self, plan: RankPlan) -> Progress:
         """Record of the instructions of a plan, which profilers see if that is configured."""
@@ -153,7 +159,7 @@ def train(
         if report.trace_last >= 0:
             wanted = range(report.trace_first, report.trace_last + 1)
         is_traced = iteration < rank.config.report.trace_iterations or iteration in wanted
-        traced = rank.job.gather(Traced(taken.data, execution.trace)) if is_traced else []
+        traced = rank.job.gather(rank.traced(execution, taken)) if is_traced else []
         if log is not None:
             record = record_of(report, taken.samples, measured_ms)
             log.add(record, traced[::n_shards], taken.samples, report.bubble_share)
