@@ -25,7 +25,9 @@ from against_authors import AUTHORS_LINK
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
@@ -70,7 +72,13 @@ Row = dict[str, float]
 
 
 def planner_of(
-    folder: Path, family: str, size: Size, layouts: tuple[LayoutName, ...], *, split: bool
+    folder: Path,
+    family: str,
+    size: Size,
+    layouts: tuple[LayoutName, ...],
+    *,
+    split: bool,
+    token_multiple: int = ROW_MULTIPLE,
 ) -> Planner:
     """A planner with the authors' devices and accounting."""
     _, shape = MODELS[family]
@@ -89,7 +97,7 @@ def planner_of(
     table = a100_table(folder / "profiles", family)
     cost = ProfiledCost(table, shape, placement, cluster, config)
     rules = schedule_rules(ScheduleConfig(split_backward=split))
-    batch = DynamicConfig(layouts=layouts)
+    batch = DynamicConfig(layouts=layouts, token_multiple=token_multiple)
     chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)
     boundaries = placement.boundaries(shape.architecture)
     return Planner(chooser, cost, cluster, shape.hidden_size, boundaries, split_backward=split)
@@ -97,26 +105,25 @@ def planner_of(
 
 def measure(both: Planner, padded: Planner, samples: Sequence[Sample]) -> Row:
     """One batch."""
-    (both_ms, planning_ms), (padded_ms, of_padded_ms) = (
-        planned(planner, samples) for planner in (both, padded)
-    )
+    found = [planned(planner, samples) for planner in (both, padded)]
+    both_ms, padded_ms = (plans[0].prediction.iteration_ms for plans, _ in found)
     choice = both.choose(samples)
     formed = [m.layout for pipeline in choice.pipelines for m in pipeline.microbatches]
     return {
         "ratio": both_ms / padded_ms,
         "gap": 100 * (both_ms / both.lower_bound_ms(choice, samples) - 1),
         "packed": mean(layout is Layout.PACKED for layout in formed),
-        "planning": planning_ms,
-        "padded": of_padded_ms,
+        "planning": found[0][1],
+        "padded": found[1][1],
     }
 
 
-def planned(planner: Planner, samples: Sequence[Sample]) -> tuple[float, float]:
-    """Predicted time of the iteration, and processor time of its planning."""
+def planned(planner: Planner, samples: Sequence[Sample]) -> tuple[list[RankPlan], float]:
+    """Plans of the iteration, and processor time of their planning."""
     started_s = time.thread_time()
     plans = planner.make_plans(0, samples)
     planning_ms = 1e3 * (time.thread_time() - started_s)
-    return plans[0].prediction.iteration_ms, planning_ms
+    return plans, planning_ms
 
 
 def measured_classes(folder: Path) -> Iterator[tuple[str, Row]]:

@@ -96,6 +96,17 @@ def test_rows_filled_up_to_a_larger_multiple_give_the_same_gradients(
     assert_equal(found, unsplit_gradients(samples, padded(samples), shape=shape))
 
 
+def test_rows_filled_up_by_several_documents_give_the_same_gradients() -> None:
+    samples, cluster = random_samples(1), Cluster(n_stages=2, device_memory_bytes=1_000_000)
+    batches = split_samples(
+        samples, LinearCost(), cluster, layouts=[Layout.PACKED], token_multiple=512
+    )
+    assert {m.row_tokens - m.offsets[-1] > 128 for m in batches} == {True}
+    shape = SHAPE.model_copy(update={"max_tokens": 128})
+    found = gradients(cluster, "1f1b", samples, batches, shape=shape)
+    assert_equal(found, unsplit_gradients(samples, padded(samples), shape=shape))
+
+
 @pytest.mark.parametrize(("n_stages", "n_shards"), [(1, 1), (2, 1), (1, 2), (1, 4)])
 def test_sharing_out_the_optimizers_state_does_not_change_a_bit(
     n_stages: int, n_shards: int

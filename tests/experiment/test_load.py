@@ -118,6 +118,16 @@ def test_rows_are_as_long_as_a_multiple_that_is_asked_for(complete: Path) -> Non
         load_config(complete, ["planner.batch={rule='dynamic', token_multiple=12}"])
 
 
+def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
+    rule = "planner.batch={rule='dynamic', layouts=['packed'], token_multiple=1024}"
+    config = load_config(complete, [rule, "data.max_tokens=60", "model.max_tokens=128"])
+    assert (config.planner.token_multiple, config.planner.document_multiple) == (1024, 128)
+    with pytest.raises(InputError, match="needs rows of 128 tokens, padded to a multiple of 128"):
+        load_config(complete, [rule, "data.max_tokens=60", "model.max_tokens=127"])
+    with pytest.raises(InputError, match=r'set layouts = \["packed"\] or lower it'):
+        load_config(complete, ["planner.batch={rule='dynamic', token_multiple=1024}"])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

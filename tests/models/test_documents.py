@@ -36,7 +36,13 @@ def test_what_fills_a_row_is_a_document_of_its_own() -> None:
     assert documents.to(CPU) is documents
 
 
-@given(LENGTHS, st.integers(0, 40))
+def test_what_fills_a_row_up_by_much_are_short_documents() -> None:
+    assert documents_of([3, 200], fill=128).offsets == (0, 3, 203, 331)
+    assert documents_of([3, 200], fill=300).offsets == (0, 3, 203, 331, 459, 503)
+    assert documents_of([200]).offsets == (0, 200)
+
+
+@given(LENGTHS, st.integers(0, 400))
 def test_every_token_is_at_its_position_in_a_row_of_its_own_document(
     lengths: list[int], fill: int
 ) -> None:
@@ -60,7 +66,7 @@ def test_every_token_is_at_its_position_in_a_row_of_its_own_document(
 PAIRS = st.lists(st.tuples(st.integers(1, 150), st.integers(1, 150)), min_size=1, max_size=20)
 
 
-@given(PAIRS, st.integers(0, 40), st.integers(0, 40))
+@given(PAIRS, st.integers(0, 300), st.integers(0, 300))
 def test_every_target_is_a_row_beside_that_of_its_own_input(
     lengths: list[tuple[int, int]], fill: int, target_fill: int
 ) -> None:
@@ -70,6 +76,7 @@ def test_every_target_is_a_row_beside_that_of_its_own_input(
         Documents.between(ends[0], sum(inputs) + fill),
         Documents.between(ends[1], sum(targets) + target_fill),
     )
+    of_inputs = np.diff(documents.inputs.offsets)
     groups, seen = documents.crossed, []
     masks = groups.padding_masks(torch.float64)
     start = source_start = 0
@@ -80,7 +87,7 @@ def test_every_target_is_a_row_beside_that_of_its_own_input(
             own = groups.tokens[start : start + length].tolist()
             sources = groups.source_tokens[source_start : source_start + source_length].tolist()
             target = documents.targets.offsets.index(own[0])
-            source = min(target, len(documents.inputs.offsets) - 2)
+            source = target if target < len(of_inputs) else int(of_inputs.argmin())
             first, end = documents.inputs.offsets[source : source + 2]
             assert sources[:n_sources] == list(range(first, end))
             assert set(sources[n_sources:]) <= {end - 1}

@@ -25,7 +25,7 @@ from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 SAMPLES = [Sample(1, 9, 4), Sample(2, 0, 1), Sample(3, 5, 18), Sample(4, 21, 3), Sample(5, 2, 3)]
 WEIGHTS = {1: 0.5, 2: 2.0, 3: 0.125, 4: 0.25, 5: 1.0}
 TOKENS = IterationTokens({s.sample_id: s for s in SAMPLES}, WEIGHTS, RandomTokens(), START_ID)
-FILLS = [(0, 0), (7, 0), (0, 6), (3, 21)]
+FILLS = [(0, 0), (7, 0), (0, 6), (3, 21), (131, 300)]
 N_STAGES = [1, 2, 3, 6]
 
 

@@ -72,6 +72,29 @@ def test_rows_are_as_long_as_a_multiple_and_predicted_as_long_as_they_are(
         assert m.row_tokens == -(-needed // multiple) * multiple
 
 
+@pytest.mark.parametrize("effort", [0, 6_250])
+@pytest.mark.parametrize("multiple", [8, 256, 512])
+def test_a_multiple_bounds_the_number_of_shapes_of_packed_rows(effort: int, multiple: int) -> None:
+    samples = samples_of([100, 3, 9, 97, 11, 16, 40, 41, 55, 7, 7, 30] * 12)
+    planner = planner_of(("packed",), cluster_of(), effort=effort, multiple=multiple)
+    (pipeline,) = planner.choose(samples).pipelines
+    costs = microbatch_costs(pipeline.microbatches, COST)
+    np.testing.assert_allclose(pipeline.costs.table, costs.table, rtol=1e-12)
+    shapes = {m.row_tokens for m in pipeline.microbatches}
+    assert len(pipeline.microbatches) > 1
+    assert len(shapes) <= -(-sum(s.tokens for s in samples) // multiple)
+    assert {row_tokens % multiple for row_tokens in shapes} == {0}
+    for m in pipeline.microbatches:
+        assert m.row_tokens - multiple < m.offsets[-1] <= m.row_tokens
+
+
+@pytest.mark.parametrize("layouts", [("padded",), BOTH])
+def test_padded_rows_are_not_lengthened_to_large_multiples(layouts: tuple[LayoutName, ...]) -> None:
+    assert DynamicConfig(layouts=layouts, token_multiple=128).token_multiple == 128
+    with pytest.raises(ValueError, match=r"token_multiple \(136\) is more than 128.*or lower it"):
+        DynamicConfig(layouts=layouts, token_multiple=136)
+
+
 @pytest.mark.parametrize("layouts", [("packed",), BOTH])
 @pytest.mark.parametrize("effort", [0, 6_250])
 @pytest.mark.parametrize("split", [False, True])

@@ -50,6 +50,13 @@ def test_every_rank_has_a_plan_and_every_sample_a_place() -> None:
     assert sorted(placed) == list(range(len(LENGTHS)))
 
 
+def test_packed_rows_may_be_longer_than_a_sample_may_be() -> None:
+    batch = DynamicConfig(layouts=("packed",), token_multiple=1024)
+    plans = plan_iteration(LENGTHS, GPT, CLUSTER, batch=batch)
+    check_plans(plans)
+    assert {m.row_tokens for p in plans for m in p.microbatches} == {1024}
+
+
 def test_without_effort_the_best_batch_rule_is_taken() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
     config = PlannerConfig(cost=cost, batch=DynamicConfig(), search=SearchConfig(effort=0))

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+LONGEST_FILL = 128
+"""Most tokens of a document that fills up a packed row: so many as kernels want in a multiple."""
+
 
 class Recompute(IntEnum):
     """Activation checkpointing mode: what a backward pass recomputes instead of having it kept."""
@@ -31,7 +34,8 @@ class Layout(IntEnum):
         PADDED: One sample per row.
         DENSE: Several samples per row, in order, with attention over the whole row.
         PACKED: One row of samples laid end to end, with attention within each of them only
-            (variable-length attention); positions begin at 0 in each.
+            (variable-length attention); positions begin at 0 in each. What fills the row up are
+            documents of `LONGEST_FILL` tokens and one of fewer.
     """
 
     PADDED = 0

@@ -6,6 +6,7 @@ from pydantic import model_validator
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.executor.config import ExecutorConfig
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.model_config import ModelConfig
@@ -37,9 +38,20 @@ class ExperimentConfig(ConfigTable):
     evaluation: EvaluationConfig | None = None
     study: StudyConfig = StudyConfig()
 
+    @property
+    def most_shapes(self) -> int | None:
+        """Bound on the number of different shapes of micro-batches in a run.
+
+        None if not all are packed, or inputs and targets have rows of their own.
+        """
+        planner = self.planner
+        if self.model.architecture.has_target_rows or planner.plainest_layout is not Layout.PACKED:
+            return None
+        return padded(self.data.tokens_per_batch, planner.token_multiple) // planner.token_multiple
+
     @model_validator(mode="after")
     def _samples_fit_the_model(self) -> Self:
-        multiple = self.planner.token_multiple
+        multiple = self.planner.document_multiple
         row_tokens = padded(self.data.max_tokens, multiple)
         if row_tokens > self.model.max_tokens:
             raise ValueError(

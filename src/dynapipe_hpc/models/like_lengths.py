@@ -69,13 +69,14 @@ class LikeLengths:
             offsets: Beginnings of the documents in their row, and the end of the last.
             device: Device that computes.
             source_offsets: Offsets of the documents of another row that are attended to, in the
-                same order; one that has none there attends to the last. None if documents attend
-                to themselves.
+                same order; those that have none there attend to the shortest. None if documents
+                attend to themselves.
         """
         own = sources = _Documents.between(offsets)
         if source_offsets is not None:
             sources = _Documents.between(source_offsets)
-            attended = np.arange(len(own.starts)).clip(max=len(sources.starts) - 1)
+            attended = np.arange(len(own.starts))
+            attended[len(sources.starts) :] = sources.lengths.argmin()
             sources = sources.take(attended)
         order = np.lexsort((sources.padded, own.padded))
         own, sources = own.take(order), sources.take(order)

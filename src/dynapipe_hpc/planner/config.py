@@ -70,6 +70,12 @@ class PlannerConfig(ConfigTable):
         return self.batch.token_multiple if isinstance(self.batch, DynamicConfig) else ROW_MULTIPLE
 
     @property
+    def document_multiple(self) -> int:
+        """Multiple that the positions of a sample alone are padded to."""
+        batch = self.batch
+        return batch.document_multiple if isinstance(batch, DynamicConfig) else ROW_MULTIPLE
+
+    @property
     def plainest_layout(self) -> Layout:
         """Layout for which a model is placed: packed if all micro-batches of plans are."""
         return min(self._layouts)

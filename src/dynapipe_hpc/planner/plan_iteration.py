@@ -81,7 +81,7 @@ def plan_iteration(
     else:
         placement = placement or Placement.equal_shares(model.n_all_layers, cluster.n_stages)
         _check_placement(placement, model, cluster)
-        check_rows(samples, model, batch.token_multiple)
+        check_rows(samples, model, batch.document_multiple)
         config = PlannerConfig(
             cost=costs.config if isinstance(costs, MeasuredCosts) else costs,
             batch=batch,

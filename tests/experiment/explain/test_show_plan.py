@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -13,6 +13,7 @@ from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.planner.baselines.config import NaivePaddingConfig
+from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
@@ -49,6 +50,25 @@ def test_a_plan_says_how_many_shapes_its_micro_batches_have(tmp_path: Path) -> N
     shown = shown_plan(config.model_copy(update={"planner": planner}))
     assert "micro-batches (rows x tokens): 0:5x24  1:5x24  2:2x24\n" in shown
     assert "\nmicro-batches: 3, of different shapes and layouts: 2\n" in shown
+
+
+def test_a_plan_says_how_many_shapes_packed_rows_have_at_most(tmp_path: Path) -> None:
+    config = on_samples(tmp_path)
+    batch = DynamicConfig(layouts=("packed",), token_multiple=48)
+    planner = config.planner.model_copy(update={"batch": batch})
+    model = config.model.model_copy(update={"max_tokens": 48})
+    data = config.data.model_copy(update={"tokens_per_batch": 400, "max_tokens": 32})
+    packed = config.model_copy(update={"planner": planner, "model": model, "data": data})
+    assert packed.most_shapes == 9  # 48, 96, ..., 432 tokens
+    assert re.search(
+        r"\nmicro-batches: \d+, of different shapes and layouts: \d, in all iterations at most 9\n",
+        shown_plan(packed),
+    )
+    both = DynamicConfig(layouts=("packed", "padded"))
+    planner = config.planner.model_copy(update={"batch": both})
+    assert packed.model_copy(update={"planner": planner}).most_shapes is None
+    t5 = tiny_t5_experiment().model
+    assert packed.model_copy(update={"model": t5}).most_shapes is None
 
 
 def test_a_plan_says_which_ranks_are_its_shards(tmp_path: Path) -> None:

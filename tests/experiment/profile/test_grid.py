@@ -44,6 +44,15 @@ def test_the_longest_row_is_a_multiple_that_plans_ask_for() -> None:
     assert grid.row_tokens == (16, 32, 48)  # data.max_tokens is 32
 
 
+def test_packed_rows_that_are_filled_up_by_much_lie_between_measured_ones() -> None:
+    config = tiny_experiment()
+    batch = DynamicConfig(layouts=("packed",), token_multiple=256)
+    planner = config.planner.model_copy(update={"batch": batch})
+    grid = ProfileGrid.of(config.model_copy(update={"planner": planner}))
+    assert (grid.row_tokens, grid.max_tokens) == ((16, 32, 64, 128), 1024)
+    assert grid.rows[-1] * grid.row_tokens[0] == 1024
+
+
 @pytest.mark.parametrize(("n_stages", "n_replicas", "limit"), [(1, 1, 128), (2, 1, 64), (2, 4, 32)])
 def test_the_largest_micro_batch_leaves_two_per_stage_and_replica(
     n_stages: int, n_replicas: int, limit: int

@@ -1,6 +1,7 @@
 """Packed micro-batches of pairs: what they cost, by sums over samples that are written out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -88,6 +89,32 @@ def test_what_fills_rows_up_costs_little(pairs: Pairs) -> None:
     assert (found <= most * (1 + 1e-6)).all()
 
 
+@given(pairs=PAIRS, n_inputs=st.integers(0, 5), n_targets=st.integers(0, 5))
+def test_what_fills_rows_up_by_much_costs_what_short_documents_do(
+    pairs: Pairs, n_inputs: int, n_targets: int
+) -> None:
+    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    pairs = [*pairs, filling_up(pairs)]
+    whole = packed(pairs)
+    filled = replace(
+        whole,
+        row_tokens=whole.row_tokens + 128 * n_inputs,
+        target_tokens=whole.target_tokens + 128 * n_targets,
+    )
+    found = microbatch_costs([filled], cost).forward_ms[0] * RATES.flops_per_ms
+    width, heads = T5_SHAPE.hidden_size, T5_SHAPE.attention_size
+    per_token = 8 * width * heads + 4 * width * T5_SHAPE.ffn_size
+    encoder = 128 * n_inputs * (per_token + 4 * heads * 128)
+    decoder = 128 * n_targets * (per_token + 4 * width * heads + 4 * heads * 256)
+    decoder += 128 * n_inputs * 4 * width * heads
+    embedding = width * (
+        max(filled.row_tokens, filled.target_tokens) - max(whole.row_tokens, whole.target_tokens)
+    )
+    more = [2 * encoder + embedding, encoder + decoder + embedding]
+    more.append(2 * decoder + 2 * width * 50 * 128 * n_targets)
+    np.testing.assert_allclose(found, np.array(forward_flops(pairs)) + more, rtol=1e-6)
+
+
 def test_a_sample_alone_costs_packed_what_it_costs_padded() -> None:
     cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     for a, b in ((0, 1), (13, 200), (256, 3)):
@@ -110,7 +137,10 @@ def test_rows_of_either_side_are_never_more_or_shorter_than_those_that_are_known
 
 
 @given(
-    pairs=PAIRS, first=st.integers(0, 8), size=st.integers(1, 9), multiple=st.sampled_from([8, 24])
+    pairs=PAIRS,
+    first=st.integers(0, 8),
+    size=st.integers(1, 9),
+    multiple=st.sampled_from([8, 24, 512]),
 )
 @settings(max_examples=50)
 def test_windows_are_those_of_their_samples(

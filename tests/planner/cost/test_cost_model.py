@@ -54,6 +54,11 @@ def test_what_fills_up_a_packed_row_counts_as_tokens() -> None:
         ([24] * 5, 120, KnownRows((1, 2), 2), (2, 60)),
         ([8] * 8, 64, KnownRows(least_tokens=32), (2, 32)),
         ([8], 8, KnownRows(least_tokens=32), (1, 8)),
+        ([128], 256, KnownRows(), (2, 128)),
+        ([100], 300, KnownRows(), (2, 150)),
+        ([100], 300, KnownRows(longest_tokens=200), (1.5, 200)),
+        ([100], 300, KnownRows(longest_tokens=300), (1, 300)),
+        ([100], 300, KnownRows((1,), 1, longest_tokens=200), (1, 300)),
     ],
 )
 def test_rows_that_are_too_many_or_too_short_are_fewer_and_longer(

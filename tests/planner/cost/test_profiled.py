@@ -148,9 +148,9 @@ def test_rows_are_known_up_to_what_was_measured_in_every_layout() -> None:
     }
     table = replace(padded, layers={**padded.layers, **packed})
     cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, CONFIG)
-    assert cost.known_rows == KnownRows([1, 2, 4, 8, 16], 8, 48)
+    assert cost.known_rows == KnownRows([1, 2, 4, 8, 16], 8, 48, 64)
     alone = ProfiledCost(padded, SHAPE, EQUAL, THREE_STAGES, CONFIG)
-    assert alone.known_rows == KnownRows([1, 2, 4, 8], 8, 16)
+    assert alone.known_rows == KnownRows([1, 2, 4, 8], 8, 16, 64)
     # Measured for 16 and 96 instead of 8 and 32, and twice as much.
     of_packed = costs_of(16, 96, cost.of_layout(Layout.PACKED)).forward_ms
     assert (of_packed == 2 * costs_of(8, 32, alone).forward_ms).all()

@@ -50,4 +50,4 @@ def test_packed_pairs_are_looked_up_where_they_were_measured() -> None:
 
 
 def test_the_shortest_known_row_is_the_longer_one_of_both_sides() -> None:
-    assert COST.known_rows == KnownRows([1, 2, 4, 8], 8, 16)
+    assert COST.known_rows == KnownRows([1, 2, 4, 8], 8, 16, 64)

@@ -89,7 +89,7 @@ def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
     planner, cluster = experiment.config.planner, experiment.config.cluster
     cost = experiment.planner.cost.of_layout(planner.plainest_layout)
     one = np.ones(1, np.int64)
-    longest = (padded(one * side.max(), planner.token_multiple) for side in rows)
+    longest = (padded(one * side.max(), planner.document_multiple) for side in rows)
     shapes = Shapes.padded(one, *longest)
     # The last mode recomputes the most, and keeps the least.
     costs = cost.stage_costs(shapes, cost.recompute_modes[-1])

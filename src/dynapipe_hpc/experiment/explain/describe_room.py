@@ -63,5 +63,5 @@ class _Room:
             self._config.model.max_tokens,
             side=side,
             other_tokens=other_tokens,
-            multiple=self._config.planner.token_multiple,
+            multiple=self._config.planner.document_multiple,
         )

@@ -43,7 +43,7 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     if warning := check_costs(files.costs, configured(files.config)):
         yield f"warning: {warning}"
-    shape, multiple = files.config.model, files.config.planner.token_multiple
+    shape, multiple = files.config.model, files.config.planner.document_multiple
     batches = read_lengths(lengths, needs_targets=shape.architecture.has_target_rows)
     planner = files.planner(place_layers_for(files, batches))
     records: list[Record] = []

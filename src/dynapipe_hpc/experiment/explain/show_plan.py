@@ -10,6 +10,7 @@ from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.replacing import check_replaceable
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.explain_plan import (
@@ -86,7 +87,7 @@ def show_plan(
             *([f"warning: {warning}"] if warning else ()),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *describe_data(experiment, config.training.n_iterations),
-            *_summary(samples, plans),
+            *_summary(samples, plans, config),
             prediction_text(plans[0].prediction.iteration_ms, bound_ms),
             *(_explanation(experiment, choice, samples) if explain else ()),
             *_microbatches(plans),
@@ -120,14 +121,20 @@ def prediction_text(iteration_ms: float, bound_ms: float) -> str:
     return f"predicted {iteration_ms:,.1f} ms, lower bound {bound_ms:,.1f} ms, gap {gap:z.1f} %"
 
 
-def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[str]:
+def _summary(
+    samples: Sequence[Sample], plans: Sequence[RankPlan], config: ExperimentConfig
+) -> Iterator[str]:
     real = sum(sample.tokens for sample in samples)
     microbatches = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
     padded = sum(microbatch.padded_tokens for microbatch in microbatches)
     shapes = {(m.layout, m.n_rows, m.row_tokens, m.target_tokens) for m in microbatches}
     yield f"iteration {plans[0].iteration}: {len(samples)} samples, {real:,} real tokens"
     yield f"padding efficiency {100 * real / padded:.1f} %"
-    yield f"micro-batches: {len(microbatches):,}, of different shapes and layouts: {len(shapes):,}"
+    most = ""
+    if (n_shapes := config.most_shapes) is not None:
+        most = f", in all iterations at most {n_shapes:,}"
+    found = f"{len(shapes):,}{most}"
+    yield f"micro-batches: {len(microbatches):,}, of different shapes and layouts: {found}"
 
 
 def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:

@@ -12,6 +12,8 @@ from dynapipe_hpc.planner.batch.row_length import padded
 SHORTEST_ROW = 16
 # Fewer micro-batches would leave stages idle, so larger ones are not worth measuring.
 MICROBATCHES_PER_STAGE = 2
+# Twice as many rows, each twice as long: points between which the shortest packed row is looked up.
+TOKENS_OF_POINTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,21 @@ class ProfileGrid:
         Args:
             config: The run.
             max_tokens: See the attribute. The default is a replica's share of the global batch
-                cut into two micro-batches per stage, but at least the longest row; in an
-                encoder-decoder model, with targets of the same length.
+                cut into two micro-batches per stage, but at least the longest row, and four of
+                the multiple that rows have; in an encoder-decoder model, with targets of the
+                same length.
 
         Raises:
             InputError: `max_tokens` is less than the longest row.
         """
         has_target_rows = config.model.architecture.has_target_rows
-        longest = padded(config.data.max_tokens, config.planner.token_multiple)
-        least = 2 * longest if has_target_rows else longest
+        longest = padded(config.data.max_tokens, config.planner.document_multiple)
+        n_sides = 2 if has_target_rows else 1
+        least = n_sides * longest
+        of_shortest = n_sides * TOKENS_OF_POINTS * config.planner.token_multiple
         n_microbatches = config.cluster.n_plans * MICROBATCHES_PER_STAGE
         share = config.data.tokens_per_batch // n_microbatches
-        limit = max(least, share) if max_tokens is None else max_tokens
+        limit = max(least, of_shortest, share) if max_tokens is None else max_tokens
         if limit < least:
             raise InputError(
                 f"--microbatch-tokens is {limit}, but one row of data.max_tokens takes {least}; "

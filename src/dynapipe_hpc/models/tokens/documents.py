@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import LONGEST_FILL, Layout, MicroBatch
 from dynapipe_hpc.models.like_lengths import LikeLengths
 from dynapipe_hpc.models.tokens.earlier import Earlier
 from dynapipe_hpc.models.tokens.to_device import to_device
@@ -17,7 +17,7 @@ from dynapipe_hpc.models.tokens.to_device import to_device
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Documents of a packed row: its samples end to end, and as one more what fills it up.
+    """Documents of a packed row: its samples end to end, and behind them what fills it up.
 
     Attributes:
         offsets: Position at which each begins, and the end of the last, which is the row's.
@@ -39,8 +39,8 @@ class Documents:
     @classmethod
     def between(cls, offsets: tuple[int, ...], row_tokens: int) -> Self:
         """The documents between offsets, and what fills the row up, on the host."""
-        if offsets[-1] < row_tokens:
-            offsets = (*offsets, row_tokens)
+        fill = range(offsets[-1], row_tokens, LONGEST_FILL)
+        offsets = (*offsets[:-1], *fill, row_tokens)
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
     @classmethod
@@ -100,8 +100,8 @@ class PairDocuments:
     def crossed(self) -> LikeLengths:
         """Targets as rows of like length that attend to inputs of like length.
 
-        What fills the decoder's row attends to what fills the encoder's or, if nothing does, to the
-        last input; its loss has no weight, so neither has what it does there.
+        What fills the decoder's row attends to what fills the encoder's or, if nothing is left of
+        that, to the shortest input; its loss has no weight, so neither has what it does there.
         """
         device = self.targets.cu_seqlens.device
         return LikeLengths.of(self.targets.offsets, device, self.inputs.offsets)

@@ -1,16 +1,17 @@
 """The [planner.batch] table: how samples form micro-batches."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.microbatch import LONGEST_FILL
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 
 Share = Annotated[float, Field(gt=0, le=1)]
 RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
 LayoutName = Literal["padded", "packed"]
-LARGEST_MULTIPLE = 128  # what kernels want at most; the fill of a row is not among its pairs
+LARGEST_MULTIPLE = 8192
 
 
 class DynamicConfig(ConfigTable):
@@ -27,7 +28,9 @@ class DynamicConfig(ConfigTable):
             iteration is predicted shortest.
         token_multiple: Number, itself a multiple of 8, of which the length in tokens of every row
             is a multiple, padding included, as kernels may want: 16 suits 8-bit numbers. Packed
-            rows are filled up to it, padded ones lengthened. Higher multiples mean fewer shapes.
+            rows are filled up to it, padded ones lengthened; above 128 all rows must be packed.
+            Higher multiples mean fewer shapes: those of packed rows of a decoder-only model are at
+            most as many as multiples of it make up data.tokens_per_batch.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
             each micro-batch its own. As baselines, per_iteration gives all of them the mode that
             is fastest, as in the paper, and first_feasible the first mode with a plan within
@@ -41,3 +44,18 @@ class DynamicConfig(ConfigTable):
         default=ROW_MULTIPLE, ge=ROW_MULTIPLE, le=LARGEST_MULTIPLE, multiple_of=ROW_MULTIPLE
     )
     recompute_choice: RecomputeChoice = "per_microbatch"
+
+    @property
+    def document_multiple(self) -> int:
+        """Multiple that the positions of a sample alone are padded to."""
+        return min(self.token_multiple, LONGEST_FILL)
+
+    @model_validator(mode="after")
+    def _padded_rows_stay_short(self) -> Self:
+        if self.token_multiple > LONGEST_FILL and "padded" in self.layouts:
+            raise ValueError(
+                f"token_multiple ({self.token_multiple}) is more than {LONGEST_FILL}, to which "
+                'short samples in padded rows would be lengthened; set layouts = ["packed"] or '
+                "lower it"
+            )
+        return self

@@ -1,23 +1,26 @@
 """Equal rows by which packed micro-batches are looked up."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, Sizes
+from dynapipe_hpc.data.microbatch import LONGEST_FILL, Layout, MicroBatch
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, KnownRows, Shapes, Sizes
+
+NO_TARGETS: IntArray = np.zeros(1, np.int64)
 
 
-class PairSums(NamedTuple):
-    """Sums over the samples of packed micro-batches of an encoder-decoder model.
+class Sums(NamedTuple):
+    """Sums over the samples of packed micro-batches.
 
-    Arrays of shape (n_microbatches,). A sample has a positions of input and b of target.
+    Arrays of shape (n_microbatches,). A sample has a positions of input and b of target; in a
+    decoder-only model, a of both.
 
     Attributes:
         n_samples: Number of samples.
         inputs: Sum of a.
-        input_pairs: Sum of a^2: pairs of inputs of one sample.
+        input_pairs: Sum of a^2: pairs of positions of one sample.
         targets: Sum of b.
         target_pairs: Sum of b (a + b): pairs of a target and an input or target of its sample.
     """
@@ -25,30 +28,50 @@ class PairSums(NamedTuple):
     n_samples: Sizes
     inputs: Sizes
     input_pairs: Sizes
-    targets: Sizes
-    target_pairs: Sizes
+    targets: Sizes = NO_TARGETS
+    target_pairs: Sizes = NO_TARGETS
+
+    def with_fill(self, row_tokens: Sizes, target_tokens: Sizes = NO_TARGETS) -> Self:
+        """Sums over the samples and the documents of `LONGEST_FILL` tokens that fill up the rows.
+
+        Shorter ones are left out. Documents of targets attend to themselves and to documents of
+        inputs of as many tokens.
+
+        Args:
+            row_tokens: Length of every packed row of inputs, fill included.
+            target_tokens: Length of every packed row of targets, likewise.
+        """
+        of_inputs = (row_tokens - self.inputs) // LONGEST_FILL
+        of_targets = (target_tokens - self.targets) // LONGEST_FILL
+        return type(self)(
+            self.n_samples + of_inputs,
+            self.inputs + of_inputs * LONGEST_FILL,
+            self.input_pairs + of_inputs * LONGEST_FILL**2,
+            self.targets + of_targets * LONGEST_FILL,
+            self.target_pairs + of_targets * (2 * LONGEST_FILL**2),
+        )
 
 
-def packed_shapes(tokens: Sizes, pairs: Sizes, n_samples: Sizes, known: KnownRows) -> Shapes:
+def packed_shapes(row_tokens: Sizes, sums: Sums, known: KnownRows) -> Shapes:
     """Equal rows by which packed micro-batches of a decoder-only model are looked up.
 
     Times and bytes depend on tokens T and on pairs P of tokens of one sample, which is the sum
     of squared lengths; T^2 / P rows of P / T tokens have as many of both. There are never more
     rows than samples, or than are known, nor shorter ones: then rows are fewer and longer,
-    which have as many tokens but overestimate pairs.
+    which have as many tokens but overestimate pairs. Documents that fill rows up count as samples
+    where rows would otherwise be longer than is known.
 
     Args:
-        tokens: Length of every packed row, fill included.
-        pairs: Sum of its squared lengths.
-        n_samples: Number of its samples.
+        row_tokens: Length of every packed row, fill included.
+        sums: Sums over their samples.
         known: Rows that the cost model knows.
     """
-    n_rows = _rows(tokens * (tokens / pairs), tokens, n_samples, known)
-    return Shapes.padded(n_rows, tokens / n_rows, np.zeros_like(n_rows))
+    n_rows = _input_rows(row_tokens, sums, sums.with_fill(row_tokens), known)
+    return Shapes.padded(n_rows, row_tokens / n_rows, np.zeros_like(n_rows))
 
 
 def packed_pair_shapes(
-    row_tokens: Sizes, target_tokens: Sizes, sums: PairSums, known: KnownRows
+    row_tokens: Sizes, target_tokens: Sizes, sums: Sums, known: KnownRows
 ) -> Shapes:
     """Equal rows by which packed micro-batches of an encoder-decoder model are looked up.
 
@@ -62,9 +85,9 @@ def packed_pair_shapes(
         sums: Sums over their samples.
         known: Rows that the cost model knows.
     """
-    tokens = np.asarray(row_tokens, np.float64)
-    input_rows = _rows(tokens * (tokens / sums.input_pairs), tokens, sums.n_samples, known)
-    wanted = sums.targets * ((sums.targets + sums.inputs) / sums.target_pairs)
+    filled = sums.with_fill(row_tokens, target_tokens)
+    input_rows = _input_rows(row_tokens, sums, filled, known)
+    wanted = filled.targets * ((filled.targets + filled.inputs) / filled.target_pairs)
     n_rows = _rows(wanted, target_tokens, np.inf, known)
     return Shapes(n_rows, row_tokens / n_rows, target_tokens / n_rows, input_rows)
 
@@ -78,6 +101,12 @@ def shapes_of(microbatches: Sequence[MicroBatch], known: KnownRows) -> Shapes:
     """
     each = [_sizes_of(microbatch, known) for microbatch in microbatches]
     return Shapes(*np.array(each).reshape(-1, len(Shapes._fields)).T)
+
+
+def _input_rows(tokens: Sizes, sums: Sums, filled: Sums, known: KnownRows) -> FloatArray:
+    more = np.minimum(filled.n_samples, tokens / known.longest_tokens)
+    n_samples = np.maximum(sums.n_samples, more)
+    return _rows(tokens * (tokens / filled.input_pairs), tokens, n_samples, known)
 
 
 def _rows(wanted: Sizes, tokens: Sizes, n_samples: Sizes | float, known: KnownRows) -> FloatArray:
@@ -96,9 +125,9 @@ def _sizes_of(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
     row_tokens, target_tokens = np.array(rows, np.float64)
     n_samples, n_inputs, pairs = np.array(of_inputs, np.float64)
     if not targets.size:
-        shapes = packed_shapes(row_tokens, pairs, n_samples, known)
+        shapes = packed_shapes(row_tokens, Sums(n_samples, n_inputs, pairs), known)
     else:
         of_targets = np.array([[targets.sum()], [targets @ (inputs + targets)]], np.float64)
-        sums = PairSums(n_samples, n_inputs, pairs, *of_targets)
+        sums = Sums(n_samples, n_inputs, pairs, *of_targets)
         shapes = packed_pair_shapes(row_tokens, target_tokens, sums, known)
     return tuple(float(sizes[0]) for sizes in shapes)

@@ -57,11 +57,13 @@ class KnownRows(NamedTuple):
             rows never take more time per row.
         most: Largest number of rows that is known in every layout and mode.
         least_tokens: Length below which rows cost as much as at it.
+        longest_tokens: Largest length that is known in every layout and mode, 1 if any is.
     """
 
     n_rows: Sequence[int] = ()
     most: float = np.inf
     least_tokens: int = 1
+    longest_tokens: int = 1
 
 
 class Shapes(NamedTuple):

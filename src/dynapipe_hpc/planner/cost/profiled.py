@@ -161,7 +161,8 @@ class ProfiledCost:
         most = min(rows[-1] for rows in every_rows)
         n_rows = sorted({n for rows in every_rows for n in rows.tolist()})
         shortest = max(int(lengths[0]) for lengths in (*every_length, *every_target_length))
-        return KnownRows(n_rows, most, shortest)
+        longest = min(int(lengths[-1]) for lengths in every_length)
+        return KnownRows(n_rows, most, shortest, longest)
 
     @property
     def slowness(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import fits
@@ -136,6 +136,16 @@ def test_bundles_have_few_tokens_in_rows_of_the_multiple_that_plans_have() -> No
     table = price_bundled_windows(samples, COST, cluster, token_multiple=128)
     lengths = RowLengths(-(-rows.row_tokens // 128) * 128, rows.target_tokens)
     assert table.begin.tolist() == bundles(lengths, 1).tolist() != bundles(rows, 1).tolist()
+
+
+def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
+    samples, cluster = order_samples(drawn(4000)), Cluster(n_stages=2, device_memory_bytes=10**9)
+    of_128, of_2048 = (
+        price_bundled_windows(samples, COST, cluster, [Layout.PACKED], multiple).begin
+        for multiple in (128, 2048)
+    )
+    assert of_128.tolist() == of_2048.tolist()
+    assert len(of_128) < len(samples)
 
 
 def test_a_bundle_alone_may_keep_more_than_its_share_of_memory() -> None:

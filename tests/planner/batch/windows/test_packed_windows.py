@@ -92,7 +92,7 @@ def check_every_window(table: WindowTable, n_bytes: int, multiple: int = 8) -> N
     lengths=LENGTHS,
     n_bytes=st.integers(240, 2000),
     is_sorted=st.booleans(),
-    multiple=st.sampled_from([8, 24, 64]),
+    multiple=st.sampled_from([8, 24, 64, 512]),
 )
 @settings(max_examples=30)
 def test_windows_of_both_layouts_are_those_of_their_samples(
@@ -147,8 +147,10 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
     lengths = [60, 40, *[10] * 30]  # 400 tokens on 1 x 2 ranks
     with patch.object(packed_windows, "FEWEST_LIMITED", 20):
         windows = PackedWindows.of(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
+        filled = PackedWindows.of(of_one_side(lengths), np.arange(33), KnownRows(), room(1), 256)
     small = PackedWindows.of(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
     assert windows.most(np.array([0, 1, 2, 25, 31])).tolist() == [4, 9, 12, 7, 1]
+    assert filled.most(np.array([0, 1, 2, 25, 31])).tolist() == [17, 22, 25, 7, 1]
     assert small.most(np.array([0, 31])).tolist() == [32, 1]
 
 
@@ -201,3 +203,5 @@ def test_a_single_layout_has_one_table(layout: Layout) -> None:
 def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:
     with pytest.raises(DoesNotFitError, match="needs 117 bytes"):  # 156 if it is padded
         price_windows(samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED])
+    with pytest.raises(DoesNotFitError, match="needs 288 bytes"):  # in a row of 256 tokens
+        price_windows(samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED], 256)

@@ -8,11 +8,7 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray
-from dynapipe_hpc.planner.batch.packed_shapes import (
-    PairSums,
-    packed_pair_shapes,
-    packed_shapes,
-)
+from dynapipe_hpc.planner.batch.packed_shapes import Sums, packed_pair_shapes, packed_shapes
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, RowLengths, padded
 from dynapipe_hpc.planner.batch.windows.layout_windows import ShapesOfRows
 from dynapipe_hpc.planner.cost.cost_model import IntArray, KnownRows, Shapes
@@ -31,13 +27,13 @@ class PackedWindows:
 
     Unlike padding, sums never make large windows bad by themselves, but fewer than two per stage
     would leave stages idle. In a batch of many samples, windows of several therefore have no more
-    tokens than such a share of a replica's, or than the two longest samples.
+    tokens than such a share of a replica's, or than the two longest samples, or than the shortest
+    row.
 
     Attributes:
         begin: Beginnings of bundles in the samples, and the end of the last bundle.
         tokens: Tokens of all samples before each bundle, and of all, shape (n_bundles + 1,).
-        sums: Sums over these samples in the order of `PairSums`, of one row or of both, each of
-            that shape.
+        sums: Sums over these samples, each of that shape; without targets if rows hold both sides.
         most_tokens: Limit on windows of several bundles.
         known: Rows that the cost model knows.
         token_multiple: Multiple that rows are filled up to.
@@ -67,7 +63,7 @@ class PackedWindows:
             summed += [targets, targets * both]
         tokens, *sums = (np.concatenate([[0], np.cumsum(each)])[begin] for each in summed)
         n_windows = WINDOWS_PER_STAGE * cluster.n_plans
-        most = max(both.sum() / n_windows, 2 * both.max())
+        most = max(both.sum() / n_windows, 2 * both.max(), token_multiple)
         is_large = len(begin) > FEWEST_LIMITED and cluster.n_stages > 1
         most_tokens = float(most) if is_large else np.inf
         return cls(begin, tokens, tuple(sums), most_tokens, known, token_multiple)
@@ -93,13 +89,12 @@ class PackedWindows:
     def shapes(self, first: IntArray, size: IntArray) -> Shapes:
         """Equal rows with as many tokens and pairs, see `packed_shapes`."""
         end = first + size
-        n_samples, inputs, pairs, *of_targets = (sums[end] - sums[first] for sums in self.sums)
-        row_tokens = padded(inputs, self.token_multiple)
+        of_windows = [sums[end] - sums[first] for sums in self.sums]
+        _, inputs, _, *of_targets = of_windows
+        row_tokens, sums = padded(inputs, self.token_multiple), Sums(*of_windows)
         if not of_targets:
-            return packed_shapes(row_tokens, pairs, n_samples, self.known)
-        targets, target_pairs = of_targets
-        sums = PairSums(n_samples, inputs, pairs, targets, target_pairs)
-        target_tokens = padded(targets, self.token_multiple)
+            return packed_shapes(row_tokens, sums, self.known)
+        target_tokens = padded(of_targets[0], self.token_multiple)
         return packed_pair_shapes(row_tokens, target_tokens, sums, self.known)
 
     def shapes_of_rows(self, first: IntArray, most: IntArray) -> ShapesOfRows:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import Layout, Way
+from dynapipe_hpc.data.microbatch import LONGEST_FILL, Layout, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
@@ -24,7 +24,7 @@ from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
 from dynapipe_hpc.planner.batch.windows.padded_windows import PaddedWindows
 from dynapipe_hpc.planner.batch.windows.window_lookup import WindowLookup
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray, Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray
 
 PADDED_ONLY = (Layout.PADDED,)
 
@@ -67,7 +67,7 @@ def price_bundled_windows(
     Plans are made of these, see `bundles`. If memory is so scarce that some bundle cannot run where
     its samples could, samples are not bundled.
     """
-    rows = _row_lengths(samples, cost, token_multiple)
+    rows = _row_lengths(samples, cost, min(token_multiple, LONGEST_FILL))
     begin = bundles(rows, cluster.n_replicas, layouts)
     n_samples = np.diff(begin)
     if n_samples.max() > 1:
@@ -178,13 +178,14 @@ def _check_samples(
     misfits = np.flatnonzero(~runs)
     if misfits.size:
         sample = table.samples[misfits[0]]
-        rows = _row_lengths([sample], cost, token_multiple)
-        alone = Shapes.padded(np.ones(1, np.int64), *rows)
+        # That of the mode that keeps least.
+        layout, mode = table.ways[-1]
+        windows = _windows([sample], np.arange(2), cost, cluster, layout, token_multiple)
+        alone = windows.shapes(np.zeros(1, np.int64), np.ones(1, np.int64))
         raise does_not_fit(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
             f"{sample.target_tokens} target tokens) on its own",
-            # The mode that keeps least.
-            cost.of_layout(table.ways[-1].layout).stage_costs(alone, cost.recompute_modes[-1]),
+            cost.of_layout(layout).stage_costs(alone, mode),
             cost,
             cluster,
             "cut long samples with data.max_tokens",
