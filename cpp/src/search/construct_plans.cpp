@@ -17,17 +17,13 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Of the longest window of the best cut, to what windows are limited.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
 
-/// After so many simulated passes no price is tried that is less promising, and the best cut is not
-/// varied. Plans of that many passes have so many windows that variants hardly differ.
-constexpr std::size_t kMostEffort = 5'000'000;
-
 using Windows = std::vector<Window>;
 
 class Builder {
   public:
     Builder(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
             std::span<const double> slowness, bool split_backward, std::size_t n_kept,
-            std::size_t n_refined)
+            std::size_t n_refined, std::size_t most_effort)
         : windows_(windows),
           cutter_(windows, limit_bytes, link),
           simulator_(windows, limit_bytes, link, split_backward),
@@ -35,7 +31,8 @@ class Builder {
           slowness_(slowness),
           n_replicas_(slowness.size()),
           n_kept_(n_kept),
-          n_refined_(n_refined) {}
+          n_refined_(n_refined),
+          most_effort_(most_effort) {}
 
     std::vector<ConstructedPlan> run() {
         try_prices();
@@ -48,7 +45,7 @@ class Builder {
         if (best_.empty()) {
             throw std::invalid_argument("a sample alone needs more than the limit of a stage");
         }
-        if (simulator_.effort() < kMostEffort) {
+        if (simulator_.effort() < most_effort_) {
             vary_best();
         }
         return refined();
@@ -97,7 +94,7 @@ class Builder {
             return a.estimate_ms < b.estimate_ms;
         });
         for (const Priced& priced : cuts) {
-            if (!best_.empty() && simulator_.effort() >= kMostEffort) {
+            if (!best_.empty() && simulator_.effort() >= most_effort_) {
                 break;
             }
             try_balances(priced.cut, priced.price, kNever, {0});
@@ -276,6 +273,7 @@ class Builder {
     std::size_t n_replicas_;
     std::size_t n_kept_;
     std::size_t n_refined_;
+    std::size_t most_effort_;
     std::vector<ConstructedPlan> best_;  ///< best first
 };
 
@@ -284,8 +282,11 @@ class Builder {
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::span<const double> slowness, bool split_backward,
-                                             std::size_t n_kept, std::size_t n_refined) {
-    return Builder(windows, limit_bytes, link, slowness, split_backward, n_kept, n_refined).run();
+                                             std::size_t n_kept, std::size_t n_refined,
+                                             std::size_t most_effort) {
+    return Builder(windows, limit_bytes, link, slowness, split_backward, n_kept, n_refined,
+                   most_effort)
+        .run();
 }
 
 }  // namespace dynapipe

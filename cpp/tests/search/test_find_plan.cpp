@@ -1,6 +1,8 @@
 /// Plans that are constructed and improved hold every sample once, fit, and repeat.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "check.hpp"
@@ -11,6 +13,7 @@
 namespace {
 
 using dynapipe::Assignment;
+using dynapipe::ConstructedPlan;
 using plan_problem::holds_every_sample_once;
 using plan_problem::kSamples;
 using plan_problem::kStages;
@@ -52,9 +55,44 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
     CHECK(stopped.improve(12'500).back().replicas == less.back().replicas);
 }
 
+/// Once as many passes are simulated as may be, only cuts of one price and of equal sizes are left.
+/// Returns whether a plan is there without the limit that must not be there with it.
+bool check_limited_effort(std::uint64_t seed, std::size_t n_replicas) {
+    const Problem problem(seed);
+    const std::vector<double> limits(kStages, 300.0);
+    const std::vector<double> alike(n_replicas, 1.0);
+    const auto construct = [&](std::size_t most_effort) {
+        return dynapipe::construct_plans(problem.windows(), limits, {0.5, 10.0, false}, alike,
+                                         false, 1'000, 0, most_effort);
+    };
+    const auto is_varied = [](const ConstructedPlan& plan) {
+        return plan.n_rebalanced > 0 || (plan.memory_price > 0.0 && plan.longest_ms < kNever);
+    };
+    const auto prices_of = [](const std::vector<ConstructedPlan>& plans) {
+        std::set<double> prices;
+        for (const ConstructedPlan& plan : plans) {
+            if (plan.longest_ms == kNever) {
+                prices.insert(plan.memory_price);
+            }
+        }
+        return prices;
+    };
+    const auto all = construct(1'000'000);
+    const auto few = construct(1);
+    CHECK(prices_of(all).size() > 1);
+    CHECK(std::none_of(few.begin(), few.end(), is_varied));
+    CHECK(prices_of(few).size() == 1);
+    CHECK(few.front().makespan_ms >= all.front().makespan_ms);
+    for (const ConstructedPlan& plan : few) {
+        CHECK(holds_every_sample_once(plan.replicas));
+    }
+    return std::any_of(all.begin(), all.end(), is_varied);
+}
+
 }  // namespace
 
 int main() {
+    bool is_any_varied = false;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
         for (const bool split_backward : {false, true}) {
             for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}, kSamples}) {
@@ -64,6 +102,10 @@ int main() {
             }
             check_search(seed, {1.0, 1.5}, split_backward, 300.0);
         }
+        for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}}) {
+            is_any_varied |= check_limited_effort(seed, n_replicas);
+        }
     }
+    CHECK(is_any_varied);
     return check::finish();
 }

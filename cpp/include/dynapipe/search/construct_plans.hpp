@@ -9,6 +9,10 @@
 
 namespace dynapipe {
 
+/// Simulated passes after which no price is tried that is less promising, and the best cut is not
+/// varied. Plans of that many passes have so many windows that variants hardly differ.
+inline constexpr std::size_t kMostEffort = 5'000'000;
+
 /// A plan that was built by rules, and the settings of those rules.
 struct ConstructedPlan {
     Assignment replicas;
@@ -36,11 +40,13 @@ struct ConstructedPlan {
 /// @param split_backward  whether gradients of weights are separate passes.
 /// @param n_kept          maximal number of plans to return, >= 1.
 /// @param n_refined       how many of these are refined after they were found.
+/// @param most_effort     see `kMostEffort`.
 /// @return                the best plans, at least one, best first; no replica is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
                                              std::span<const double> limit_bytes, const Link& link,
                                              std::span<const double> slowness, bool split_backward,
-                                             std::size_t n_kept, std::size_t n_refined);
+                                             std::size_t n_kept, std::size_t n_refined,
+                                             std::size_t most_effort = kMostEffort);
 
 }  // namespace dynapipe
