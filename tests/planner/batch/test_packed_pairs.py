@@ -6,7 +6,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples.measured_layers import T5_SHAPE, linear_t5_table
 
@@ -90,6 +90,8 @@ def test_what_fills_rows_up_costs_little(pairs: Pairs) -> None:
 
 
 @given(pairs=PAIRS, n_inputs=st.integers(0, 5), n_targets=st.integers(0, 5))
+@example(pairs=[(0, 1)], n_inputs=0, n_targets=1)
+@example(pairs=[(0, 1)], n_inputs=1, n_targets=0)
 def test_what_fills_rows_up_by_much_costs_what_short_documents_do(
     pairs: Pairs, n_inputs: int, n_targets: int
 ) -> None:
@@ -105,8 +107,14 @@ def test_what_fills_rows_up_by_much_costs_what_short_documents_do(
     width, heads = T5_SHAPE.hidden_size, T5_SHAPE.attention_size
     per_token = 8 * width * heads + 4 * width * T5_SHAPE.ffn_size
     encoder = 128 * n_inputs * (per_token + 4 * heads * 128)
-    decoder = 128 * n_targets * (per_token + 4 * width * heads + 4 * heads * 256)
+    decoder = 128 * n_targets * (per_token + 4 * width * heads)
     decoder += 128 * n_inputs * 4 * width * heads
+    # Every position is attended to by at least one target and at most by all.
+    most = filled.target_tokens * (filled.target_tokens + filled.row_tokens)
+    least = most // filled.target_tokens
+    of_samples = sum(b * (a + b) for a, b in of_documents(pairs))
+    of_all = sorted((least, of_samples + 128 * n_targets * 256, most))[1]
+    decoder += 4 * heads * (of_all - of_samples)
     embedding = width * (
         max(filled.row_tokens, filled.target_tokens) - max(whole.row_tokens, whole.target_tokens)
     )
