@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.examples.foreign_models import transformers
 from tests.library.small_gpt2 import (
@@ -25,7 +26,8 @@ from tests.library.small_gpt2 import (
 )
 
 from dynapipe_hpc import InputError
-from hf_sampler import PlannedSampler, fitted_cost, padded_to_longest, step_loader
+from dynapipe_hpc.data.multitask_lengths import draw_lengths
+from hf_sampler import Planned, PlannedSampler, fitted_cost, padded_to_longest, step_loader
 
 ROOT = Path(__file__).parents[2]
 attention = pytest.importorskip("attention_per_sample")
@@ -61,6 +63,35 @@ def test_the_mean_over_replicas_has_the_gradients_of_the_whole_batch() -> None:
         weight = batch.pop("loss_weight")
         (weight / 3 * trained(**batch).loss).backward()
     assert_same(gradients_of(trained), whole_batch(indices)[1])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_replicas_need_equal_times_where_equal_numbers_of_samples_would_not(packed: bool) -> None:
+    lengths = draw_lengths(320, 0).inputs.clip(2, 512)
+    alone_ms = np.array([COST.pass_ms(1, length) for length in lengths])
+    replicas = [
+        PlannedSampler(
+            lengths.tolist(), COST, 64, limit=1024, n_replicas=2, replica=replica, packed=packed
+        )
+        for replica in range(2)
+    ]
+
+    def time_ms(planned: Planned) -> float:
+        of_samples = lengths[list(planned.indices)]
+        if packed:
+            return COST.pass_ms(0, 0) + sum(
+                COST.pass_ms(1, m) - COST.pass_ms(0, 0) for m in of_samples
+            )
+        return COST.pass_ms(len(of_samples), of_samples.max())
+
+    imbalances, of_equal_numbers = [], []
+    for step in zip(*replicas, strict=True):
+        times_ms = [sum(map(time_ms, of_replica)) for of_replica in step]
+        imbalances.append(max(times_ms) / np.mean(times_ms))
+        indices = sorted(i for of_replica in step for i in samples_of(of_replica))
+        halves_ms = [alone_ms[indices[replica::2]].sum() for replica in range(2)]
+        of_equal_numbers.append(max(halves_ms) / np.mean(halves_ms))
+    assert max(imbalances) < 1.05 < np.mean(of_equal_numbers)
 
 
 def test_samples_end_to_end_have_the_gradients_of_the_whole_batch() -> None:
