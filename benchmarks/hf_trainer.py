@@ -1,56 +1,71 @@
 """How many real tokens per second does the Trainer of Hugging Face train, with whose batches?
 
-    python benchmarks/hf_trainer.py [--longest 512|2048] [--json OUT.json] [--seeds 3]
+    python benchmarks/hf_trainer.py [--lengths lognormal|multitask] [--longest 512|2048]
+        [--json OUT.json] [--seeds 3]
+    torchrun --nproc-per-node 2 benchmarks/hf_trainer.py ...
 
-A small GPT-2 on one CPU thread trains an epoch in steps of 64 samples, lengths as in instruction
-data. The Trainer divides steps into batches of equal numbers of samples: in random order, with
-`group_by_length`, and in random order with the samples of a batch end to end (`flattened`). The
-others are those of `PlannedTrainer` of `examples/`: `planned` pads rows, `packed` lays samples end
-to end; their cost functions are fitted to times of a few micro-batches. Each is measured with every
-batch size, or limit of tokens, over a part of an epoch, and then with its best. After the epoch, in
-which all see the same samples, the loss on other samples says whether they learn the same from a
-token.
+A small GPT-2 on one CPU thread, or one of every process, trains an epoch in steps of 64 samples.
+The Trainer divides steps into batches of equal numbers of samples: in random order, with
+`group_by_length`, and in random order with the samples of a batch end to end (`flattened`); or,
+with `batch_rebalance`, into as many batches of equal cost by lengths (`rebalanced`). The others are
+those of `PlannedTrainer` of `examples/`: `planned` pads rows, `packed` lays samples end to end;
+their cost functions are fitted to times of a few micro-batches. Each is measured with every batch
+size, or limit of tokens, over a part of an epoch, and then with its best. After the epoch, in which
+all see the same samples, the loss on other samples says whether they learn the same from a token;
+all but `grouped` and `rebalanced` have the same samples in every step.
 
-Times are those of the processor, so that other processes disturb them little. For every method
-they are divided into passes and the rest, beside what the fitted costs predict for the passes, and
-what they say that the real tokens alone would take, without launches and padding (`floor`).
+Times of one process are those of the processor, so that other work disturbs them little. Of several
+processes, which wait for the slowest of them, they are those of the wall clock; `waiting` is the
+share of it in which their processors did not work. For every method times are divided into passes
+and the rest, beside what the fitted costs predict for the passes (`predicted`), for the same passes
+in perfect balance (`balanced`), and for the real tokens alone, without launches and padding
+(`floor`).
 """
 
 import argparse
 import logging
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 import transformers
+from torch import distributed
 
 from measured import median_ms, write_json
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from attention_per_sample import register_attention_per_sample
 from dynapipe_hpc import FunctionCost
+from dynapipe_hpc.data.multitask_lengths import draw_lengths
 from hf_sampler import PlannedSampler, fitted_cost, padded_to_longest
 from planned_trainer import PlannedTrainer
 
+N_PROCESSES, PROCESS = (
+    int(os.environ.get(name, n)) for name, n in (("WORLD_SIZE", 1), ("RANK", 0))
+)
+now_s = time.process_time if N_PROCESSES == 1 else time.perf_counter
 N_IDS, PER_STEP, N_STEPS = 1000, 64, 16
-SCANNED_STEPS = 4
-# Spread of lengths, whose median is 107, by the longest.
+SCANNED_STEPS = 8
+# Spread of log-normal lengths, whose median is 107, by the longest.
 SPREADS = {512: 0.9, 2048: 1.2}
-SIZES = (1, 2, 4, 8, 16)  # samples
+SIZES = (1, 2, 4, 8, 16, 32)  # samples
 LIMITS = (512, 1024, 2048, 4096)  # tokens of a micro-batch
 FITTED = [(n, m) for n in (1, 8, 32) for m in (16, 64, 256)] + [(2, 512)]
 MEDIANS = (
-    *("tokens_per_s", "seconds", "passes_s", "floor_s", "padding", "microbatches"),
-    *("predicted_s", "eval_loss"),
+    *("tokens_per_s", "seconds", "waiting", "passes_s", "predicted_s", "balanced_s", "floor_s"),
+    *("padding", "microbatches", "eval_loss"),
 )
 OF_LAYOUT = {False: "planned", True: "packed"}
 Sample = dict[str, list[int]]
+Rows = tuple[float, float]
+Mine = TypeVar("Mine")
 
 
 class Method(NamedTuple):
@@ -61,31 +76,55 @@ class Method(NamedTuple):
             longest sample is raised to it.
         is_packed: Whether the samples of a micro-batch lie end to end.
         is_planned: Whether micro-batches are planned.
-        sampling: Order of samples in the Trainer.
+        sampling: Order of samples in the Trainer, to which they come in random order.
     """
 
     sizes: tuple[int, ...]
     is_packed: bool = False
     is_planned: bool = False
-    sampling: str = "random"
+    sampling: str = "sequential"
 
 
 METHODS = {
     "random": Method(SIZES),
     "grouped": Method(SIZES, sampling="group_by_length"),
+    "rebalanced": Method(SIZES, sampling="batch_rebalance"),
     "flattened": Method(SIZES, is_packed=True),
     "planned": Method(LIMITS, is_planned=True),
     "packed": Method(LIMITS, is_packed=True, is_planned=True),
 }
 
 
-def samples(n: int, seed: int, longest: int) -> list[Sample]:
+class Mixture(NamedTuple):
+    """Lengths of samples.
+
+    Attributes:
+        name: Of "multitask", those of instructions of many tasks (`multitask_lengths`); or
+            "lognormal".
+        longest: Longest length in tokens; longer samples are cut off.
+    """
+
+    name: str
+    longest: int
+
+    def lengths(self, n: int, seed: int) -> list[int]:
+        """Tokens of some samples."""
+        lengths: np.ndarray[Any, np.dtype[Any]]
+        if self.name == "multitask":
+            drawn = draw_lengths(n, seed)
+            lengths = drawn.inputs + drawn.targets
+        else:
+            random = np.random.default_rng((seed, n))
+            lengths = random.lognormal(np.log(107), SPREADS[self.longest], n)
+        return [int(length) for length in lengths.clip(8, self.longest)]
+
+
+def samples(n: int, seed: int, mixture: Mixture) -> list[Sample]:
     """Sequences in which a token depends on the one before: one of eight, which a model learns."""
-    random = np.random.default_rng((seed, n))
+    random = np.random.default_rng((seed, n, 1))
     followers = np.random.default_rng(0).integers(0, N_IDS, (N_IDS, 8))
-    lengths = random.lognormal(np.log(107), SPREADS[longest], n).clip(8, longest).astype(int)
     made = []
-    for length in lengths:
+    for length in mixture.lengths(n, seed):
         ids = [int(random.integers(N_IDS))]
         for choice in random.integers(0, 8, length - 1):
             ids.append(int(followers[ids[-1], choice]))
@@ -140,50 +179,114 @@ def measured_cost(longest: int, method: Method) -> FunctionCost:
         return median_ms(both, 3, time.process_time)
 
     sizes = [*FITTED, (1, longest), (4, longest // 2)]
-    return fitted_cost({size: both_ms(*size) for size in sizes})
+    measured_ms = {size: both_ms(*size) for size in sizes}
+    return fitted_cost(of_processes(measured_ms)[0])  # all processes need the same
+
+
+def of_processes(mine: Mine) -> list[Mine]:
+    """What every process has."""
+    found = [mine] * N_PROCESSES
+    if N_PROCESSES > 1:
+        distributed.all_gather_object(found, mine)
+    return found
+
+
+def equal_rows(batch: Any) -> Rows:
+    """Number and length of rows; of samples end to end those of equal ones that cost as much."""
+    if "cu_seq_lens_q" not in batch:
+        n_rows, row_tokens = batch["input_ids"].shape
+        return n_rows, row_tokens
+    lengths = batch["cu_seq_lens_q"].diff().double()
+    n_tokens, n_pairs = float(lengths.sum()), float(lengths.square().sum())
+    return n_tokens**2 / n_pairs, n_pairs / n_tokens
 
 
 class Clock(transformers.TrainerCallback):  # type: ignore[misc] # its types are not looked up
-    """Time from the first step to the end of the last, and of the passes between them."""
+    """What a process did from the first step to the end of the last.
+
+    Attributes:
+        seconds: Time.
+        busy_s: Time of its processor.
+        passes_s: Time of forward and backward passes, in which processes wait for each other.
+        n_tokens: Real tokens.
+        steps: Equal rows of the micro-batches of every step.
+    """
 
     def __init__(self) -> None:
-        self.begun_s = self.ended_s = self.passes_s = 0.0
-        self.shapes: list[tuple[int, int]] = []
+        self.seconds = self.busy_s = self.passes_s = 0.0
+        self.n_tokens = 0
+        self.steps: list[list[Rows]] = []
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.begun_s = time.process_time()
+        self.seconds, self.busy_s = -now_s(), -time.process_time()
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.ended_s = time.process_time()
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.steps.append([])
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.seconds += now_s()
+        self.busy_s += time.process_time()
 
     def of_passes(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
         """The same, with its times added up."""
 
         def timed(trained: Any, inputs: Any, *others: Any) -> Any:
-            begun_s = time.process_time()
-            micro_batches = inputs if isinstance(inputs, list) else [inputs]
-            self.shapes += [tuple(each["input_ids"].shape) for each in micro_batches]
+            begun_s = now_s()
+            for batch in inputs if isinstance(inputs, list) else [inputs]:
+                self.steps[-1].append(equal_rows(batch))
+                is_token = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
+                self.n_tokens += int(is_token.sum())
             loss = training_step(trained, inputs, *others)
-            self.passes_s += time.process_time() - begun_s
+            self.passes_s += now_s() - begun_s
             return loss
 
         return timed
 
 
+def together(clocks: Sequence[Clock], cost: FunctionCost) -> dict[str, float]:
+    """Speed of all processes, and where their time went."""
+    seconds = max(clock.seconds for clock in clocks)
+    n_tokens = sum(clock.n_tokens for clock in clocks)
+    micro_batches = [rows for clock in clocks for step in clock.steps for rows in step]
+    predicted_s = np.array(
+        [
+            [sum(cost.pass_ms(*rows) / 1e3 for rows in step) for step in clock.steps]
+            for clock in clocks
+        ]
+    )
+    return {
+        "tokens_per_s": n_tokens / seconds,
+        "seconds": seconds,
+        "waiting": 1 - statistics.mean(clock.busy_s for clock in clocks) / seconds,
+        "passes_s": statistics.mean(clock.passes_s for clock in clocks),
+        "predicted_s": float(predicted_s.max(axis=0).sum()),
+        "balanced_s": float(predicted_s.mean(axis=0).sum()),
+        "microbatches": len(micro_batches),
+        "padding": 1 - n_tokens / sum(n * m for n, m in micro_batches),
+    }
+
+
 def train(
-    method: Method, size: int, seed: int, n_steps: int, longest: int, cost: FunctionCost
+    method: Method, size: int, seed: int, n_steps: int, mixture: Mixture, cost: FunctionCost
 ) -> dict[str, Any]:
-    """Trains an epoch; tokens per second, where time went, losses, and that on other samples."""
-    data = samples(PER_STEP * n_steps, seed, longest)
+    """Trains an epoch, or its first steps, and says how fast, and what was learnt.
+
+    A part of the epoch has the samples that it would have in a whole one, as `group_by_length`
+    sorts samples of many steps.
+    """
+    data = samples(PER_STEP * N_STEPS, seed, mixture)
+    in_order = np.random.default_rng((seed, 0)).permutation(len(data))  # as a PlannedSampler does
     lengths = [len(sample["input_ids"]) for sample in data]
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
             output_dir=folder,
-            num_train_epochs=1,
+            max_steps=n_steps,
             per_device_train_batch_size=1 if method.is_planned else size,
             per_device_eval_batch_size=8,
-            gradient_accumulation_steps=1 if method.is_planned else PER_STEP // size,
+            gradient_accumulation_steps=(
+                1 if method.is_planned else PER_STEP // (size * N_PROCESSES)
+            ),
             train_sampling_strategy=method.sampling,
             learning_rate=3e-3,
             lr_scheduler_type="constant",
@@ -196,17 +299,23 @@ def train(
             seed=seed,
         )
         common = {
-            "model": model(seed, longest, method),
+            "model": model(seed, mixture.longest, method),
             "args": arguments,
-            "train_dataset": data,
-            "eval_dataset": samples(64, 99, longest),
+            "train_dataset": data if method.is_planned else [data[i] for i in in_order],
+            "eval_dataset": samples(64, 99, mixture),
             "data_collator": collator(method),
             "callbacks": [clock],
         }
         if method.is_planned:
-            limit = max(size, longest)
             steps = PlannedSampler(
-                lengths, cost, PER_STEP, limit=limit, packed=method.is_packed, seed=seed
+                lengths,
+                cost,
+                PER_STEP,
+                limit=max(size, mixture.longest),
+                n_replicas=N_PROCESSES,
+                replica=PROCESS,
+                packed=method.is_packed,
+                seed=seed,
             )
             trainer: Any = PlannedTrainer(**common, sampler=steps)
         else:
@@ -215,22 +324,16 @@ def train(
         trainer.training_step = clock.of_passes(trainer.training_step)
         trainer.train()
         losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+        trainer.data_collator = padded_to_longest  # losses of all are means over the same batches
+        trainer.model.set_attn_implementation("sdpa")
         loss = trainer.evaluate()["eval_loss"]
+    of_tokens_ms = sum(cost.pass_ms(1, each) - cost.pass_ms(0, each) for each in lengths)
     return {
-        "tokens_per_s": sum(lengths) / (clock.ended_s - clock.begun_s),
-        "seconds": clock.ended_s - clock.begun_s,
-        "passes_s": clock.passes_s,
-        "floor_s": sum(cost.pass_ms(1, each) - cost.pass_ms(0, each) for each in lengths) / 1e3,
-        "microbatches": len(clock.shapes),
-        "padding": 1 - sum(lengths) / sum(n * m for n, m in clock.shapes),
+        **together(of_processes(clock), cost),
+        "floor_s": of_tokens_ms / N_PROCESSES / 1e3,
         "losses": [round(float(each), 4) for each in losses],
         "eval_loss": float(loss),
-    } | ({} if method.is_packed else {"predicted_s": predicted_s(clock.shapes, cost)})
-
-
-def predicted_s(shapes: list[tuple[int, int]], cost: FunctionCost) -> float:
-    """Time that padded micro-batches should take."""
-    return sum(cost.pass_ms(n, m) for n, m in shapes) / 1e3
+    }
 
 
 def median_of(runs: list[dict[str, Any]], key: str) -> float:
@@ -238,22 +341,36 @@ def median_of(runs: list[dict[str, Any]], key: str) -> float:
     return statistics.median(float(run[key]) for run in runs)
 
 
+def say(text: str) -> None:
+    """Prints a line, once for all processes."""
+    if PROCESS == 0:
+        print(text, flush=True)
+
+
 def main() -> None:
     """Measures, prints and writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--lengths", choices=("lognormal", "multitask"), default="lognormal")
     parser.add_argument("--longest", type=int, choices=SPREADS, default=512)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
-    longest = arguments.longest
+    mixture = Mixture(arguments.lengths, arguments.longest)
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
+    if N_PROCESSES > 1:
+        distributed.init_process_group("gloo")
     register_attention_per_sample()
-    costs = {packed: measured_cost(longest, METHODS[name]) for packed, name in OF_LAYOUT.items()}
+    costs = {
+        is_packed: measured_cost(mixture.longest, METHODS[name])
+        for is_packed, name in OF_LAYOUT.items()
+    }
 
     def measured(name: str, size: int, seed: int, n_steps: int) -> dict[str, Any]:
         method = METHODS[name]
-        return train(method, size, seed, n_steps, longest, costs[method.is_packed])
+        run = train(method, size, seed, n_steps, mixture, costs[method.is_packed])
+        say(f"{name}, {size}, seed {seed}, {n_steps} steps: {run['tokens_per_s']:,.0f} tokens/s")
+        return run
 
     by_size: dict[str, dict[str, float]] = {}
     for name, method in METHODS.items():
@@ -268,23 +385,32 @@ def main() -> None:
         for name, of_seeds in runs.items():
             of_seeds.append(measured(name, best[name], seed, N_STEPS))
     summary = {
-        name: {key: median_of(of_name, key) for key in MEDIANS if key in of_name[0]}
-        for name, of_name in runs.items()
+        name: {key: median_of(of_name, key) for key in MEDIANS} for name, of_name in runs.items()
     }
     for name, row in summary.items():
-        sys.stdout.write(f"{name}, {best[name]}: {row['tokens_per_s']:,.0f} tokens/s")
-        sys.stdout.write(f", {row['padding']:.1%} padding, loss {row['eval_loss']:.4f}")
-        sys.stdout.write(f", {row['passes_s']:.1f} s in passes of {row['seconds']:.1f}")
-        sys.stdout.write(f", floor {row['floor_s']:.1f}\n")
+        say(
+            f"{name}, {best[name]}: {row['tokens_per_s']:,.0f} tokens/s"
+            f", {row['padding']:.1%} padding, {row['waiting']:.1%} waiting"
+            f", loss {row['eval_loss']:.4f}, {row['seconds']:.1f} s"
+            f", in passes {row['passes_s']:.1f}, predicted {row['predicted_s']:.1f}"
+            f", balanced {row['balanced_s']:.1f}, floor {row['floor_s']:.1f}"
+        )
     better = max(summary[name]["tokens_per_s"] for name in ("random", "grouped"))
     ratios = {name: row["tokens_per_s"] / better for name, row in summary.items()}
-    for name in ("flattened", "planned", "packed"):
-        sys.stdout.write(f"{name}: {ratios[name]:.2f} times the better of random and grouped\n")
-    if arguments.json:
-        found = {"longest": longest, "tokens_per_s_by_size": by_size, "best_size": best}
-        write_json(
-            arguments.json, {**found, "medians": summary, "ratios_to_better": ratios, "runs": runs}
-        )
+    for name in list(METHODS)[2:]:
+        say(f"{name}: {ratios[name]:.2f} times the better of random and grouped")
+    if arguments.json and PROCESS == 0:
+        found = {
+            "lengths": mixture.name,
+            "longest": mixture.longest,
+            "processes": N_PROCESSES,
+            "tokens_per_s_by_size": by_size,
+            "best_size": best,
+            "medians": summary,
+            "ratios_to_better": ratios,
+            "runs": runs,
+        }
+        write_json(arguments.json, found)
 
 
 if __name__ == "__main__":
