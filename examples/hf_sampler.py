@@ -188,24 +188,27 @@ def padded_to_longest(samples: Sequence[Mapping[str, Sequence[int]]]) -> dict[st
 def fitted_cost(measured_ms: Mapping[tuple[int, int], float]) -> FunctionCost:
     """The cost function that fits measured times best, relative to each; tokens are its memory.
 
-    A launch, a time per row, per token, and per pair of tokens; none is negative.
+    A launch, a time per row, per token, per pair of tokens, and more per pair where there are
+    several rows, as attention with masked padding is slower; none is negative.
 
     Args:
-        measured_ms: Time of both passes by number of rows and length of rows, four or more.
+        measured_ms: Time of both passes by number of rows and length of rows, five or more.
     """
     n, m = np.array(list(measured_ms), dtype=np.float64).T
     times = np.array(list(measured_ms.values()))
-    terms = np.stack([np.ones_like(n), n, n * m, n * m**2], axis=1) / times[:, None]
-    used = list(range(4))
+    pairs = n * m**2
+    terms = np.stack([np.ones_like(n), n, n * m, pairs, (n > 1) * pairs], axis=1) / times[:, None]
+    used = list(range(5))
     while True:
         found = np.linalg.lstsq(terms[:, used], np.ones(len(times)), rcond=None)[0]
         if found.min() >= 0:
             break
         del used[int(found.argmin())]
     factors: dict[int, float] = dict(zip(used, found.tolist(), strict=True))
-    launch, row, token, pair = (factors.get(term, 0.0) for term in range(4))
+    launch, row, token, pair, masked = (factors.get(term, 0.0) for term in range(5))
 
     def pass_ms(n_rows: float, row_tokens: float) -> float:
-        return launch + n_rows * (row + row_tokens * (token + pair * row_tokens))
+        of_pair = pair + masked * (n_rows > 1)
+        return launch + n_rows * (row + row_tokens * (token + of_pair * row_tokens))
 
     return FunctionCost(pass_ms, lambda n_rows, row_tokens: n_rows * row_tokens)

@@ -174,9 +174,13 @@ def test_a_trainer_that_would_join_steps_is_refused(tmp_path: Path) -> None:
 
 def test_a_fit_finds_the_costs_that_were_measured_and_none_below_zero() -> None:
     sizes = [(n, m) for n in (1, 2, 8) for m in (8, 64, 256)]
-    exact = {(n, m): 3 + 0.5 * n + 0.1 * n * m + 0.002 * n * m * m for n, m in sizes}
+    exact = {
+        (n, m): 3 + 0.5 * n + 0.1 * n * m + (0.002 if n > 1 else 0.001) * n * m * m
+        for n, m in sizes
+    }
     cost = fitted_cost(exact)
     assert cost.pass_ms(5, 100) == pytest.approx(3 + 2.5 + 50 + 100)
+    assert cost.pass_ms(1, 100) == pytest.approx(3 + 0.5 + 10 + 10)
     assert cost.kept_bytes(5, 100) == 500
     falling = fitted_cost({(n, m): 0.1 * n * m - 0.1 for n, m in sizes})
     assert 0 < falling.pass_ms(1, 1) < falling.pass_ms(1, 2)
