@@ -57,7 +57,7 @@ SCANNED_STEPS = 8
 SPREADS = {512: 0.9, 2048: 1.2}
 SIZES = (1, 2, 4, 8, 16, 32)  # samples
 LIMITS = (512, 1024, 2048, 4096)  # tokens of a micro-batch
-FITTED = [(n, m) for n in (1, 8, 32) for m in (16, 64, 256)] + [(2, 512)]
+FITTED = [(n, m) for n in (1, 4, 16) for m in (16, 64, 256)] + [(2, 512)]
 MEDIANS = (
     *("tokens_per_s", "seconds", "waiting", "passes_s", "predicted_s", "balanced_s", "floor_s"),
     *("padding", "microbatches", "eval_loss"),
@@ -178,7 +178,7 @@ def measured_cost(longest: int, method: Method) -> FunctionCost:
 
         return median_ms(both, 3, time.process_time)
 
-    sizes = [*FITTED, (1, longest), (4, longest // 2)]
+    sizes = [*FITTED, (1, longest // 2), (1, longest), (2, longest // 2), (4, longest // 2)]
     measured_ms = {size: both_ms(*size) for size in sizes}
     return fitted_cost(of_processes(measured_ms)[0])  # all processes need the same
 
