@@ -25,7 +25,7 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
     double makespan_ms = std::numeric_limits<double>::infinity();
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        dynapipe::ListScheduler scheduler(costs, limits, link, list.size(), split_backward);
+        dynapipe::ListScheduler scheduler(costs, limits, link, split_backward);
         for (const bool alternates : {false, true}) {
             const double ms = scheduler.run(list, makespan_ms, alternates);
             if (ms < makespan_ms) {

@@ -17,7 +17,7 @@ constexpr std::size_t kManyStages = 16;
 }  // namespace
 
 ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes,
-                             const Link& link, std::size_t longest_list, bool split_backward)
+                             const Link& link, bool split_backward)
     : cache_(costs, link, split_backward),
       limit_bytes_(limit_bytes),
       full_duplex_(link.full_duplex),
@@ -27,10 +27,7 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
       next_ms_(n_stages_),
       starts_ms_(n_stages_),
       news_take_ms_(n_stages_),
-      due_(n_stages_ + 1),
-      arrivals_ms_(2 * n_stages_ * (longest_list + 1)),
-      passes_(3 * n_stages_ * longest_list),
-      states_(longest_list / ListRecording::kEvery * n_stages_) {}
+      due_(n_stages_ + 1) {}
 
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates) {
     take(list, alternates);
@@ -61,6 +58,14 @@ double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms
 void ListScheduler::take(std::span<const std::uint32_t> list, bool alternates) {
     alternates_ = alternates;
     works_ = cache_.look_up(list);
+    const auto grow = [](auto& table, std::size_t size) {
+        if (table.size() < size) {
+            table.resize(size);
+        }
+    };
+    grow(arrivals_ms_, 2 * n_stages_ * (works_.size() + 1));
+    grow(passes_, 3 * n_stages_ * works_.size());
+    grow(states_, works_.size() / ListRecording::kEvery * n_stages_);
     double* arrivals_ms = arrivals_ms_.data();
     for (std::size_t s = 0; s < n_stages_; ++s) {
         for (double*& of_kind : stages_[s].arrivals_ms) {

@@ -28,7 +28,7 @@ class Search {
            std::span<const double> limit_bytes, const Link& link, bool split_backward,
            std::span<const double> slowness, std::uint64_t seed)
         : limit_bytes_(limit_bytes.begin(), limit_bytes.end()),
-          scheduler_(windows.costs, limit_bytes_, link, windows.n_samples(), split_backward),
+          scheduler_(windows.costs, limit_bytes_, link, split_backward),
           slowness_(slowness.begin(), slowness.end()),
           moves_(windows, seed) {
         for (const Assignment& start : starts) {

@@ -60,8 +60,8 @@ void check_changes(std::uint64_t seed, std::size_t n_stages, bool split_backward
     const std::vector<PassCosts> costs = random_costs(random, n_stages);
     const std::vector<double> limits(n_stages, limit_bytes);
     const dynapipe::Link link{0.1, 50.0, seed % 2 == 0};
-    ListScheduler plain({costs, n_stages}, limits, link, kLongest, split_backward);
-    ListScheduler resuming({costs, n_stages}, limits, link, kLongest, split_backward);
+    ListScheduler plain({costs, n_stages}, limits, link, split_backward);
+    ListScheduler resuming({costs, n_stages}, limits, link, split_backward);
     dynapipe::ListRecording recording;
     std::vector<std::uint32_t> list(kLongest / 2, 0);
     for (std::size_t n = 0; n < kChanges; ++n) {
@@ -101,7 +101,7 @@ void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_bac
     const std::vector<double> limits(n_stages, limit_bytes);
     const std::vector<double> no_bytes(n_stages, 0.0);
     const dynapipe::Link link{seed % 3 == 0 ? 0.0 : 1.0, 10.0, seed % 2 == 0};
-    ListScheduler scheduler({costs, n_stages}, limits, link, kMicrobatches, split_backward);
+    ListScheduler scheduler({costs, n_stages}, limits, link, split_backward);
     dynapipe::Simulator simulator({costs, n_stages}, no_bytes, link);
     std::vector<std::uint32_t> list(kMicrobatches);
     for (std::uint32_t i = 0; i < kMicrobatches; ++i) {
@@ -125,7 +125,7 @@ void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_bac
 void what_cannot_run_has_no_end() {
     const std::vector<PassCosts> costs(kManyStages, {1.0, 2.0, 1.0, 0.0, 1.0, 9.0, 2.0, 2.0});
     const std::vector<double> limits(kManyStages, 10.0);
-    ListScheduler scheduler({costs, kManyStages}, limits, {0.0, 1.0, true}, 1);
+    ListScheduler scheduler({costs, kManyStages}, limits, {0.0, 1.0, true});
     CHECK(scheduler.run(std::vector<std::uint32_t>{0}) == kNever);
 }
 

@@ -32,15 +32,15 @@ namespace dynapipe {
 /// always proceed, so every list of micro-batches that fit alone runs to its end.
 ///
 /// A scheduler is constructed once and used for many lists. Running a list allocates nothing,
-/// except for micro-batches that the scheduler has not seen before.
+/// except for micro-batches that the scheduler has not seen before, and if the list is longer than
+/// all before.
 class ListScheduler {
   public:
     /// @param costs           costs of all micro-batches that lists may name.
     /// @param limit_bytes     (n_stages,): memory for activations; may be infinite.
-    /// @param longest_list    maximal number of micro-batches in a list.
     /// @param split_backward  whether gradients of weights are separate passes.
     ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
-                  std::size_t longest_list, bool split_backward = false);
+                  bool split_backward = false);
 
     /// Schedules micro-batches, which enter the pipeline in the order of the list.
     ///
@@ -116,6 +116,7 @@ class ListScheduler {
     [[nodiscard]] const StageWork& work(std::uint32_t place, std::size_t stage) const {
         return works_[place][cache_.kind_of_stage(stage)];
     }
+
     WorkCache cache_;
     std::span<const double> limit_bytes_;
     bool full_duplex_;
@@ -130,8 +131,8 @@ class ListScheduler {
     std::vector<double> starts_ms_;     ///< the same, of runs in strides
     std::vector<double> news_take_ms_;  ///< per stage, until it may hear of a pass to come
     std::vector<std::uint32_t> due_;    ///< stages whose next pass begins in a stride
-    std::vector<double> arrivals_ms_;   ///< (n_stages, 2, n_microbatches + 1)
-    std::vector<PassCode> passes_;      ///< (n_stages, 3 * n_microbatches)
+    std::vector<double> arrivals_ms_;   ///< (n_stages, 2, n_microbatches + 1) of the longest list
+    std::vector<PassCode> passes_;      ///< (n_stages, 3 * n_microbatches), likewise
     std::vector<StageState> states_;    ///< states in the last list, as in a recording
 };
 
