@@ -77,19 +77,43 @@ void Simulator::count_work() {
             }
         }
     }
+    if (n_kinds == 2) {
+        add_tails();
+    }
+}
+
+/// The last pass of a stage is a backward pass if these are whole, and on the stages before it the
+/// same micro-batch follows.
+void Simulator::add_tails() {
+    std::vector<double> least_ms(n_stages_, std::numeric_limits<double>::infinity());
+    for (std::size_t i = 0; i < costs_.n_microbatches(); ++i) {
+        double tail_ms = 0.0;
+        for (std::size_t stage = 0; stage < n_stages_; ++stage) {
+            least_ms[stage] = std::min(least_ms[stage], tail_ms);
+            const PassCosts& cost = costs_.at(i, stage);
+            tail_ms += send_ms(cost) + pass_ms(PassKind::kBackward, cost);
+        }
+    }
+    for (std::size_t stage = 0; stage < n_stages_; ++stage) {
+        work_ms_[stage] += least_ms[stage];
+    }
+}
+
+inline double Simulator::send_ms(const PassCosts& cost) const {
+    return link_.latency_ms + cost.boundary_bytes / link_.bytes_per_ms;
 }
 
 /// When the input of a pass is at its stage.
-double& Simulator::input_ms(std::size_t stage, PassCode code) {
+inline double& Simulator::input_ms(std::size_t stage, PassCode code) {
     return input_ms_[stage * kKinds * costs_.n_microbatches() + static_cast<std::size_t>(code)];
 }
 
-bool Simulator::awaits_known_input(std::size_t stage) {
+inline bool Simulator::awaits_known_input(std::size_t stage) {
     const std::size_t n = found_.n_started[stage];
     return n < n_passes_ && !std::isnan(input_ms(stage, order_[stage * n_passes_ + n]));
 }
 
-double Simulator::pass_ms(PassKind kind, const PassCosts& cost) const {
+inline double Simulator::pass_ms(PassKind kind, const PassCosts& cost) const {
     switch (kind) {
         case PassKind::kForward:
             return cost.forward_ms;
@@ -101,7 +125,7 @@ double Simulator::pass_ms(PassKind kind, const PassCosts& cost) const {
 }
 
 /// Returns when it ends.
-double Simulator::run_next_pass(std::size_t stage) {
+inline double Simulator::run_next_pass(std::size_t stage) {
     const std::size_t n = found_.n_started[stage]++;
     const std::size_t place = stage * n_passes_ + n;
     const PassCode code = order_[place];
@@ -120,7 +144,7 @@ double Simulator::run_next_pass(std::size_t stage) {
     return end_ms;
 }
 
-void Simulator::account_memory(std::size_t stage, PassKind kind, const PassCosts& cost) {
+inline void Simulator::account_memory(std::size_t stage, PassKind kind, const PassCosts& cost) {
     double& kept = kept_bytes_[stage];
     const bool forward = kind == PassKind::kForward;
     kept += forward ? cost.stored_bytes : 0.0;
@@ -131,7 +155,7 @@ void Simulator::account_memory(std::size_t stage, PassKind kind, const PassCosts
 }
 
 /// Hands what a pass produced to those that need it.
-void Simulator::pass_on(std::size_t stage, PassCode code, std::size_t place) {
+inline void Simulator::pass_on(std::size_t stage, PassCode code, std::size_t place) {
     const std::size_t microbatch = microbatch_of(code);
     switch (kind_of(code)) {
         case PassKind::kForward:
@@ -152,12 +176,12 @@ void Simulator::pass_on(std::size_t stage, PassCode code, std::size_t place) {
     }
 }
 
-void Simulator::send(std::size_t stage, std::size_t receiver, PassCode code, std::size_t place) {
+inline void Simulator::send(std::size_t stage, std::size_t receiver, PassCode code,
+                            std::size_t place) {
     const bool other_way = link_.full_duplex && receiver < stage;
     double& link_free_ms = link_free_ms_[2 * stage + (other_way ? 1 : 0)];
     const double start_ms = std::max(found_.end_ms[place], link_free_ms);
-    const double bytes = costs_.at(microbatch_of(code), std::min(stage, receiver)).boundary_bytes;
-    link_free_ms = start_ms + (link_.latency_ms + bytes / link_.bytes_per_ms);
+    link_free_ms = start_ms + send_ms(costs_.at(microbatch_of(code), std::min(stage, receiver)));
     found_.send_start_ms[place] = start_ms;
     found_.send_end_ms[place] = link_free_ms;
     input_ms(receiver, code) = link_free_ms;

@@ -62,6 +62,8 @@ class Simulator {
   private:
     void start();
     void count_work();
+    void add_tails();
+    [[nodiscard]] double send_ms(const PassCosts& cost) const;
     [[nodiscard]] double& input_ms(std::size_t stage, PassCode code);
     [[nodiscard]] bool awaits_known_input(std::size_t stage);
     [[nodiscard]] double pass_ms(PassKind kind, const PassCosts& cost) const;
@@ -80,8 +82,8 @@ class Simulator {
     std::vector<double> input_ms_;      ///< row-major (n_stages, 3 * n_microbatches), by code
     std::vector<double> link_free_ms_;  ///< per stage, to the next and to the previous stage
     std::vector<double> kept_bytes_;    ///< per stage
-    std::vector<double> work_ms_;       ///< per stage, of all passes
-    std::vector<double> left_ms_;       ///< per stage, of the passes that it has not run
+    std::vector<double> work_ms_;       ///< per stage, of all passes and what must follow them
+    std::vector<double> left_ms_;       ///< per stage, the same without passes that it has run
     std::vector<std::size_t> awake_;    ///< stages that may be able to proceed
     Timeline found_;
 };
