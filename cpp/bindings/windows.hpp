@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -25,11 +26,15 @@ inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n
         throw py::value_error("spans must have shape (n_modes, n_rows, 2), none 0, got " +
                               arrays::text_of(arrays::shape_of(spans)));
     }
-    for (const std::int32_t cell : arrays::entries_of(cells)) {
-        if (cell < -1 || cell >= n_entries) {
-            throw py::value_error("cells holds " + std::to_string(cell) +
-                                  ", but there are costs 0 to " + std::to_string(n_entries - 1));
-        }
+    const std::span<const std::int32_t> known = arrays::entries_of(cells);
+    const auto is_unknown = [n_entries](std::int32_t cell) {
+        return cell < -1 || cell >= n_entries;
+    };
+    // Counted first: a loop without an exit is vectorised, and tables are large.
+    if (std::count_if(known.begin(), known.end(), is_unknown) > 0) {
+        const std::int32_t cell = *std::find_if(known.begin(), known.end(), is_unknown);
+        throw py::value_error("cells holds " + std::to_string(cell) +
+                              ", but there are costs 0 to " + std::to_string(n_entries - 1));
     }
     const std::span<const std::int64_t> ends = arrays::entries_of(spans);
     for (std::size_t i = 0; i < ends.size(); i += 2) {
@@ -129,10 +134,12 @@ inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
             const std::size_t first = replica.at(i, 0);
             const std::size_t size = replica.at(i, 1);
             const std::size_t mode = replica.at(i, 2);
-            const std::string what = "window of " + std::to_string(size) + " samples from " +
-                                     std::to_string(first) + " in mode " + std::to_string(mode);
+            const auto what = [=] {
+                return "window of " + std::to_string(size) + " samples from " +
+                       std::to_string(first) + " in mode " + std::to_string(mode);
+            };
             if (size < 1 || mode >= windows.n_modes || first + size > seen.size()) {
-                throw py::value_error(what + " lies outside of the tables");
+                throw py::value_error(what() + " lies outside of the tables");
             }
             for (std::size_t sample = first; sample < first + size; ++sample) {
                 if (seen[sample]) {
@@ -143,7 +150,7 @@ inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
             }
             n_seen += size;
             if (windows.cell(first, size, mode) < 0) {
-                throw py::value_error(what + " does not fit");
+                throw py::value_error(what() + " does not fit");
             }
             assignment.back().push_back({static_cast<std::uint32_t>(first),
                                          static_cast<std::uint32_t>(size),
