@@ -111,10 +111,11 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     places = np.arange(n, dtype=np.int32)
     spans = np.stack([np.arange(n), np.arange(1, n + 1)], axis=1)[None]
     windows = _kernels.WindowCosts(case.costs.table, places, spans, places)
-    space = windows, case.limit_bytes, kernel_link(INSTANT), split, np.ones(1)
-    made = _kernels.construct_plans(*space, N_KEPT, N_REFINED)
+    simulator = _kernels.ReplicaSimulator(windows, case.limit_bytes, kernel_link(INSTANT), split)
+    made = _kernels.construct_plans(simulator, np.ones(1), N_KEPT, N_REFINED)
     starts = [plan.replicas for plan in made]
-    *_, best = _kernels.PlanSearch(*space, starts, config.seed).improve(config.effort)
+    search = _kernels.PlanSearch(simulator, np.ones(1), starts, config.seed)
+    *_, best = search.improve(config.effort)
     return case._replace(costs=case.costs.take(best.replicas[0][:, 0].astype(np.int64)))
 
 

@@ -7,18 +7,14 @@
 namespace py = pybind11;
 using arrays::Doubles;
 using dynapipe::ConstructedPlan;
-using dynapipe::Link;
-using windows::HeldCosts;
+using windows::HeldSimulator;
 
 namespace {
 
-std::vector<ConstructedPlan> construct_plans(const HeldCosts& windows, const Doubles& limit_bytes,
-                                             const Link& link, bool split_backward,
-                                             const Doubles& slowness, std::size_t n_kept,
-                                             std::size_t n_refined) {
-    const auto limits = windows.limits_of(limit_bytes);
+std::vector<ConstructedPlan> construct_plans(HeldSimulator& simulator, const Doubles& slowness,
+                                             std::size_t n_kept, std::size_t n_refined) {
     const auto replicas = windows::slowness_of(slowness);
-    const std::size_t n_samples = windows.costs().n_samples();
+    const std::size_t n_samples = simulator.costs().n_samples();
     const std::size_t n_replicas = replicas.size();
     if (n_kept < 1 || n_replicas < 1 || n_replicas > n_samples) {
         throw py::value_error("n_kept must be at least 1 and n_replicas 1 to " +
@@ -26,18 +22,17 @@ std::vector<ConstructedPlan> construct_plans(const HeldCosts& windows, const Dou
                               " and " + std::to_string(n_replicas));
     }
     const py::gil_scoped_release release;  // planner threads run side by side
-    return dynapipe::construct_plans(windows.costs(), limits, link, replicas, split_backward,
-                                     n_kept, n_refined);
+    return dynapipe::construct_plans(simulator.simulator(), replicas, n_kept, n_refined);
 }
 
-double least_makespan_ms(const HeldCosts& windows, const Doubles& limit_bytes, const Link& link,
-                         bool split_backward, std::size_t n_replicas) {
-    const auto limits = windows.limits_of(limit_bytes);
+double least_makespan_ms(HeldSimulator& held, std::size_t n_replicas) {
     if (n_replicas < 1) {
         throw py::value_error("n_replicas must be at least 1");
     }
     const py::gil_scoped_release release;
-    return dynapipe::least_makespan_ms(windows.costs(), limits, link, split_backward, n_replicas);
+    const dynapipe::ReplicaSimulator& simulator = held.simulator();
+    return dynapipe::least_makespan_ms(simulator.windows(), simulator.limit_bytes(),
+                                       simulator.link(), simulator.split_backward(), n_replicas);
 }
 
 }  // namespace
@@ -52,13 +47,10 @@ void bind_construct_plans(py::module_& m) {
         .def_readonly("longest_ms", &ConstructedPlan::longest_ms)
         .def_readonly("balances_fill", &ConstructedPlan::balances_fill)
         .def_readonly("n_rebalanced", &ConstructedPlan::n_rebalanced);
-    m.def("construct_plans", &construct_plans, py::arg("windows"),
-          py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
+    m.def("construct_plans", &construct_plans, py::arg("simulator"),
           py::arg("slowness").noconvert(), py::arg("n_kept"), py::arg("n_refined"),
           "Builds plans from rules and keeps the best; see dynapipe/search/construct_plans.hpp.");
-    m.def("least_makespan_ms", &least_makespan_ms, py::arg("windows"),
-          py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
-          py::arg("n_replicas"),
+    m.def("least_makespan_ms", &least_makespan_ms, py::arg("simulator"), py::arg("n_replicas"),
           "A makespan in ms that no plan of windows can beat; see "
           "dynapipe/schedule/least_makespan.hpp.");
 }

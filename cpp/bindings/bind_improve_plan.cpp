@@ -6,19 +6,18 @@
 namespace py = pybind11;
 using arrays::Doubles;
 using dynapipe::Improvement;
-using dynapipe::Link;
 using dynapipe::PlanSearch;
-using windows::HeldCosts;
+using windows::HeldSimulator;
 
 namespace {
 
 using Plans = std::vector<std::vector<windows::Windows>>;
 
-std::vector<dynapipe::Assignment> assignments_of(const Plans& plans, const HeldCosts& windows,
+std::vector<dynapipe::Assignment> assignments_of(const Plans& plans, const HeldSimulator& simulator,
                                                  std::size_t n_replicas) {
     std::vector<dynapipe::Assignment> assignments;
     for (const auto& plan : plans) {
-        assignments.push_back(windows::assignment_of(plan, windows.costs()));
+        assignments.push_back(windows::assignment_of(plan, simulator.costs()));
         if (plan.size() != n_replicas) {
             throw py::value_error("a plan has " + std::to_string(plan.size()) +
                                   " replicas, and slowness " + std::to_string(n_replicas));
@@ -27,28 +26,23 @@ std::vector<dynapipe::Assignment> assignments_of(const Plans& plans, const HeldC
     return assignments;
 }
 
-PlanSearch search_from(const HeldCosts& windows, const Doubles& limit_bytes, const Link& link,
-                       bool split_backward, const Doubles& slowness, const Plans& starts,
+PlanSearch search_from(HeldSimulator& simulator, const Doubles& slowness, const Plans& starts,
                        std::uint64_t seed) {
-    const auto limits = windows.limits_of(limit_bytes);
     const auto replicas = windows::slowness_of(slowness);
     if (starts.empty()) {
         throw py::value_error("there must be a start");
     }
-    const auto assignments = assignments_of(starts, windows, replicas.size());
+    const auto assignments = assignments_of(starts, simulator, replicas.size());
     const py::gil_scoped_release release;  // planner threads run side by side
-    return {windows.costs(), assignments, limits, link, split_backward, replicas, seed};
+    return {simulator.simulator(), assignments, replicas, seed};
 }
 
-std::vector<double> makespans_ms(const HeldCosts& windows, const Doubles& limit_bytes,
-                                 const Link& link, bool split_backward, const Doubles& slowness,
+std::vector<double> makespans_ms(HeldSimulator& simulator, const Doubles& slowness,
                                  const Plans& plans, double give_up_ms) {
-    const auto limits = windows.limits_of(limit_bytes);
     const auto replicas = windows::slowness_of(slowness);
-    const auto assignments = assignments_of(plans, windows, replicas.size());
+    const auto assignments = assignments_of(plans, simulator, replicas.size());
     const py::gil_scoped_release release;
-    return dynapipe::makespans_ms(windows.costs(), assignments, limits, link, split_backward,
-                                  replicas, give_up_ms);
+    return dynapipe::makespans_ms(simulator.simulator(), assignments, replicas, give_up_ms);
 }
 
 }  // namespace
@@ -61,13 +55,11 @@ void bind_improve_plan(py::module_& m) {
         .def_readonly("effort", &Improvement::effort)
         .def_readonly("n_moves", &Improvement::n_moves);
     py::class_<PlanSearch>(m, "PlanSearch", "See dynapipe/search/improve_plan.hpp.")
-        .def(py::init(&search_from), py::keep_alive<1, 2>(), py::arg("windows"),
-             py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
+        .def(py::init(&search_from), py::keep_alive<1, 2>(), py::arg("simulator"),
              py::arg("slowness").noconvert(), py::arg("starts"), py::arg("seed"))
         .def("improve", &PlanSearch::improve, py::arg("effort"),
              py::call_guard<py::gil_scoped_release>());  // planner threads run side by side
-    m.def("makespans_ms", &makespans_ms, py::arg("windows"), py::arg("limit_bytes").noconvert(),
-          py::arg("link"), py::arg("split_backward"), py::arg("slowness").noconvert(),
+    m.def("makespans_ms", &makespans_ms, py::arg("simulator"), py::arg("slowness").noconvert(),
           py::arg("plans"), py::arg("give_up_ms"),
           "The makespan of each plan in ms; see dynapipe/search/improve_plan.hpp.");
 }

@@ -13,6 +13,7 @@ void bind_list_scheduler(py::module_& m);
 void bind_place_transfers(py::module_& m);
 void bind_rate_costs(py::module_& m);
 void bind_refine_schedule(py::module_& m);
+void bind_replica_simulator(py::module_& m);
 void bind_short_tour(py::module_& m);
 void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
@@ -24,6 +25,7 @@ PYBIND11_MODULE(_kernels, m) {
     m.doc() = "The planner's kernels.";
     bind_link(m);  // types of arguments come before the kernels that take them
     bind_window_costs(m);
+    bind_replica_simulator(m);
     bind_balance_work(m);
     bind_check_pipeline(m);
     bind_construct_plans(m);

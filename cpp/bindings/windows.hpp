@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "arrays.hpp"
 #include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
 
 namespace windows {
 
@@ -103,6 +105,27 @@ class HeldCosts {
     Integers row_of_sample_;
     arrays::Kinds kind_of_stage_;
     dynapipe::WindowCosts costs_;
+};
+
+/// A simulator together with the limits that it keeps to; the windows must live longer.
+class HeldSimulator {
+  public:
+    HeldSimulator(const HeldCosts& windows, const Doubles& limit_bytes, const dynapipe::Link& link,
+                  bool split_backward)
+        : limits_(limits_of(windows, limit_bytes)),
+          simulator_(windows.costs(), limits_, link, split_backward) {}
+
+    [[nodiscard]] dynapipe::ReplicaSimulator& simulator() { return simulator_; }
+    [[nodiscard]] const dynapipe::WindowCosts& costs() const { return simulator_.windows(); }
+
+  private:
+    static std::vector<double> limits_of(const HeldCosts& windows, const Doubles& limit_bytes) {
+        const std::span<const double> limits = windows.limits_of(limit_bytes);
+        return {limits.begin(), limits.end()};
+    }
+
+    std::vector<double> limits_;  ///< (n_stages,)
+    dynapipe::ReplicaSimulator simulator_;
 };
 
 /// By what the passes of each replica take longer.

@@ -96,27 +96,24 @@ class ConstructedPlan:
     @property
     def n_rebalanced(self) -> int: ...
 
+class ReplicaSimulator:
+    def __init__(
+        self,
+        windows: WindowCosts,
+        limit_bytes: npt.NDArray[np.float64],
+        link: Link,
+        split_backward: bool,
+    ) -> None: ...
+
 def construct_plans(
-    windows: WindowCosts,
-    limit_bytes: npt.NDArray[np.float64],
-    link: Link,
-    split_backward: bool,
+    simulator: ReplicaSimulator,
     slowness: npt.NDArray[np.float64],
     n_kept: int,
     n_refined: int,
 ) -> list[ConstructedPlan]: ...
-def least_makespan_ms(
-    windows: WindowCosts,
-    limit_bytes: npt.NDArray[np.float64],
-    link: Link,
-    split_backward: bool,
-    n_replicas: int,
-) -> float: ...
+def least_makespan_ms(simulator: ReplicaSimulator, n_replicas: int) -> float: ...
 def makespans_ms(
-    windows: WindowCosts,
-    limit_bytes: npt.NDArray[np.float64],
-    link: Link,
-    split_backward: bool,
+    simulator: ReplicaSimulator,
     slowness: npt.NDArray[np.float64],
     plans: Sequence[Sequence[npt.NDArray[np.uint32]]],
     give_up_ms: float,
@@ -137,10 +134,7 @@ class Improvement:
 class PlanSearch:
     def __init__(
         self,
-        windows: WindowCosts,
-        limit_bytes: npt.NDArray[np.float64],
-        link: Link,
-        split_backward: bool,
+        simulator: ReplicaSimulator,
         slowness: npt.NDArray[np.float64],
         starts: Sequence[Sequence[npt.NDArray[np.uint32]]],
         seed: int,

@@ -27,10 +27,11 @@ WINDOWS = np.array([[0, 2, 0], [2, 1, 0]], np.uint32)
 
 
 def of_windows(kernel: Callable[..., object]) -> Callable[..., object]:
-    """A kernel that takes the arrays of `WindowCosts` in its place."""
+    """A kernel that takes the arguments of `ReplicaSimulator` and its windows in its place."""
 
     def called(*arguments: Any) -> object:
-        return kernel(_kernels.WindowCosts(*arguments[:4]), *arguments[4:])
+        windows = _kernels.WindowCosts(*arguments[:4])
+        return kernel(_kernels.ReplicaSimulator(windows, *arguments[4:7]), *arguments[7:])
 
     return called
 

@@ -12,7 +12,11 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 ReplicaSimulator::ReplicaSimulator(const WindowCosts& windows, std::span<const double> limit_bytes,
                                    const Link& link, bool split_backward)
-    : windows_(windows), scheduler_(windows.costs, limit_bytes, link, split_backward) {}
+    : windows_(windows),
+      limit_bytes_(limit_bytes),
+      link_(link),
+      split_backward_(split_backward),
+      scheduler_(windows.costs, limit_bytes, link, split_backward) {}
 
 double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double give_up_ms,
                                      bool alternates) {

@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "dynapipe/batch/priced_cut.hpp"
-#include "dynapipe/schedule/replica_simulator.hpp"
 #include "dynapipe/search/arrange_windows.hpp"
 #include "dynapipe/search/refine_plan.hpp"
 
@@ -21,13 +20,12 @@ using Windows = std::vector<Window>;
 
 class Builder {
   public:
-    Builder(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
-            std::span<const double> slowness, bool split_backward, std::size_t n_kept,
+    Builder(ReplicaSimulator& simulator, std::span<const double> slowness, std::size_t n_kept,
             std::size_t n_refined, std::size_t most_effort)
-        : windows_(windows),
-          cutter_(windows, limit_bytes, link),
-          simulator_(windows, limit_bytes, link, split_backward),
-          refiner_(windows, cutter_, simulator_, slowness),
+        : windows_(simulator.windows()),
+          cutter_(windows_, simulator.limit_bytes(), simulator.link()),
+          simulator_(simulator),
+          refiner_(windows_, cutter_, simulator_, slowness),
           slowness_(slowness),
           n_replicas_(slowness.size()),
           n_kept_(n_kept),
@@ -267,7 +265,7 @@ class Builder {
 
     WindowCosts windows_;
     PricedCutter cutter_;
-    ReplicaSimulator simulator_;
+    ReplicaSimulator& simulator_;
     PlanRefiner refiner_;
     std::span<const double> slowness_;  ///< per replica
     std::size_t n_replicas_;
@@ -279,14 +277,10 @@ class Builder {
 
 }  // namespace
 
-std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
-                                             std::span<const double> limit_bytes, const Link& link,
-                                             std::span<const double> slowness, bool split_backward,
-                                             std::size_t n_kept, std::size_t n_refined,
-                                             std::size_t most_effort) {
-    return Builder(windows, limit_bytes, link, slowness, split_backward, n_kept, n_refined,
-                   most_effort)
-        .run();
+std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
+                                             std::span<const double> slowness, std::size_t n_kept,
+                                             std::size_t n_refined, std::size_t most_effort) {
+    return Builder(simulator, slowness, n_kept, n_refined, most_effort).run();
 }
 
 }  // namespace dynapipe

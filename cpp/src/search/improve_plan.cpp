@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include "dynapipe/schedule/list_scheduler.hpp"
-#include "dynapipe/schedule/replica_simulator.hpp"
 #include "dynapipe/search/plan_moves.hpp"
 #include "dynapipe/search/plan_objective.hpp"
 
@@ -24,13 +23,12 @@ constexpr std::size_t kFirstRound = 6'250;
 
 class Search {
   public:
-    Search(const WindowCosts& windows, std::span<const Assignment> starts,
-           std::span<const double> limit_bytes, const Link& link, bool split_backward,
+    Search(ReplicaSimulator& simulator, std::span<const Assignment> starts,
            std::span<const double> slowness, std::uint64_t seed)
-        : limit_bytes_(limit_bytes.begin(), limit_bytes.end()),
-          scheduler_(windows.costs, limit_bytes_, link, split_backward),
+        : simulator_(simulator),
+          scheduler_(simulator.scheduler()),
           slowness_(slowness.begin(), slowness.end()),
-          moves_(windows, seed) {
+          moves_(simulator.windows(), seed) {
         for (const Assignment& start : starts) {
             if (begin(start, best_ms_)) {
                 keep_if_best();
@@ -64,9 +62,9 @@ class Search {
             Replica replica{windows, false};
             const double slowness = slowness_[replicas.size()];
             const double limit_ms = give_up_ms / slowness;
-            const double ms = scheduler_.run(list_of(replica), limit_ms);
+            const double ms = simulator_.makespan_ms(windows, limit_ms);
             const double alternating_ms =
-                scheduler_.run(list_of(replica), std::min(ms, limit_ms), true);
+                simulator_.makespan_ms(windows, std::min(ms, limit_ms), true);
             replica.alternates = alternating_ms < ms;
             replica.makespan_ms = std::min(ms, alternating_ms) * slowness;
             if (replica.makespan_ms == kNever) {
@@ -169,8 +167,8 @@ class Search {
         return true;
     }
 
-    std::vector<double> limit_bytes_;  ///< per stage
-    ListScheduler scheduler_;
+    ReplicaSimulator& simulator_;
+    ListScheduler& scheduler_;
     std::vector<double> slowness_;  ///< per replica
     PlanMoves moves_;
     std::vector<ListRecording> recordings_;  ///< per replica
@@ -189,11 +187,9 @@ struct PlanSearch::Rounds {
     Search search;
 };
 
-PlanSearch::PlanSearch(const WindowCosts& windows, std::span<const Assignment> starts,
-                       std::span<const double> limit_bytes, const Link& link, bool split_backward,
+PlanSearch::PlanSearch(ReplicaSimulator& simulator, std::span<const Assignment> starts,
                        std::span<const double> slowness, std::uint64_t seed)
-    : rounds_(
-          new Rounds{Search(windows, starts, limit_bytes, link, split_backward, slowness, seed)}) {}
+    : rounds_(new Rounds{Search(simulator, starts, slowness, seed)}) {}
 
 PlanSearch::PlanSearch(PlanSearch&& other) noexcept = default;
 
@@ -203,11 +199,8 @@ std::vector<Improvement> PlanSearch::improve(std::size_t effort) {
     return rounds_->search.improve(effort);
 }
 
-std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
-                                 std::span<const double> limit_bytes, const Link& link,
-                                 bool split_backward, std::span<const double> slowness,
-                                 double give_up_ms) {
-    ReplicaSimulator simulator(windows, limit_bytes, link, split_backward);
+std::vector<double> makespans_ms(ReplicaSimulator& simulator, std::span<const Assignment> plans,
+                                 std::span<const double> slowness, double give_up_ms) {
     std::vector<double> found_ms;
     for (const Assignment& plan : plans) {
         found_ms.push_back(simulator.slowest_ms(plan, slowness, give_up_ms));

@@ -25,22 +25,25 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
     const Problem problem(seed);
     const std::vector<double> limits(kStages, limit_bytes);
     const dynapipe::Link link{0.5, 10.0, seed % 2 == 0};
-    const auto plans =
-        dynapipe::construct_plans(problem.windows(), limits, link, slowness, split_backward, 3, 2);
+    dynapipe::ReplicaSimulator simulator(problem.windows(), limits, link, split_backward);
+    const auto plans = dynapipe::construct_plans(simulator, slowness, 3, 2);
     std::vector<Assignment> starts;
     for (const auto& plan : plans) {
         CHECK(holds_every_sample_once(plan.replicas));
         starts.push_back(plan.replicas);
     }
-    const dynapipe::WindowCosts windows = problem.windows();
-    const auto search = [&] {
-        return dynapipe::PlanSearch(windows, starts, limits, link, split_backward, slowness, seed);
-    };
+    dynapipe::ReplicaSimulator knows_nothing(problem.windows(), limits, link, split_backward);
+    dynapipe::PlanSearch other(knows_nothing, starts, slowness, seed);
+    const auto search = [&] { return dynapipe::PlanSearch(simulator, starts, slowness, seed); };
+    const std::size_t constructed = simulator.effort();
+    search();
+    CHECK(simulator.effort() - constructed < knows_nothing.effort());
     const auto improve = [&](std::size_t effort) { return search().improve(effort); };
     const auto found = improve(25'000);
     CHECK(holds_every_sample_once(found.back().replicas));
     CHECK(found.back().makespan_ms <= plans.front().makespan_ms);
     CHECK(improve(25'000).back().replicas == found.back().replicas);
+    CHECK(other.improve(25'000).back().replicas == found.back().replicas);
     const auto less = improve(12'500);
     CHECK(less.size() <= found.size());
     for (std::size_t i = 0; i < less.size(); ++i) {
@@ -62,8 +65,8 @@ bool check_limited_effort(std::uint64_t seed, std::size_t n_replicas) {
     const std::vector<double> limits(kStages, 300.0);
     const std::vector<double> alike(n_replicas, 1.0);
     const auto construct = [&](std::size_t most_effort) {
-        return dynapipe::construct_plans(problem.windows(), limits, {0.5, 10.0, false}, alike,
-                                         false, 1'000, 0, most_effort);
+        dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, false}, false);
+        return dynapipe::construct_plans(simulator, alike, 1'000, 0, most_effort);
     };
     const auto is_varied = [](const ConstructedPlan& plan) {
         return plan.n_rebalanced > 0 || (plan.memory_price > 0.0 && plan.longest_ms < kNever);

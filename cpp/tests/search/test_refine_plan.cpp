@@ -29,9 +29,8 @@ double refined(std::uint64_t seed, bool split_backward, const std::vector<double
     const std::vector<double> loads(n_replicas, 0.0);
     Assignment plan = dynapipe::spread(cut, cutter, loads, slowness, false);
     const auto makespan_ms = [&](const Assignment& replicas) {
-        return dynapipe::makespans_ms(problem.windows(), std::vector<Assignment>{replicas}, limits,
-                                      kLink, split_backward, slowness)
-            .front();
+        dynapipe::ReplicaSimulator other(problem.windows(), limits, kLink, split_backward);
+        return dynapipe::makespans_ms(other, std::vector<Assignment>{replicas}, slowness).front();
     };
     const double before_ms = makespan_ms(plan);
     const double found_ms = refiner.refine(plan);

@@ -204,11 +204,13 @@ def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel
         _kernels.construct_plans(*two_samples(cell=-1), 4, 1)
 
 
-Problem = tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool, FloatArray]
+def two_samples(cell: int = 0, n_replicas: int = 1) -> tuple[_kernels.ReplicaSimulator, FloatArray]:
+    """Simulator and slowness of two samples that may run alone or together, all alike.
 
-
-def two_samples(cell: int = 0, n_replicas: int = 1) -> Problem:
-    """Two samples that may run alone or together, all alike; with cell -1 they may not."""
+    With cell -1 they may not run.
+    """
     windows = (np.full(2, cell, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
     costs = _kernels.WindowCosts(np.ones((1, 2, len(Cost))), *windows)
-    return costs, np.full(2, np.inf), _kernels.Link(0.0, 1.0, True), False, np.ones(n_replicas)
+    link = _kernels.Link(0.0, 1.0, True)
+    simulator = _kernels.ReplicaSimulator(costs, np.full(2, np.inf), link, False)
+    return simulator, np.ones(n_replicas)

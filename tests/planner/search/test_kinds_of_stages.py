@@ -26,16 +26,13 @@ def test_plans_and_bounds_are_those_of_all_stages(seed: int) -> None:
     found = _kernels.WindowCosts(table, CELLS, SPANS, ROWS, KINDS)
     expected = _kernels.WindowCosts(table[:, KINDS].copy(), CELLS, SPANS, ROWS)
     for split in (False, True):
-        of_plans = [
-            _kernels.construct_plans(windows, ROOM, LINK, split, np.ones(2), 4, 2)
-            for windows in (found, expected)
+        simulators = [
+            _kernels.ReplicaSimulator(windows, ROOM, LINK, split) for windows in (found, expected)
         ]
+        of_plans = [_kernels.construct_plans(each, np.ones(2), 4, 2) for each in simulators]
         ends_ms = [[plan.makespan_ms for plan in plans] for plans in of_plans]
         assert ends_ms[0] == ends_ms[1]
-        bounds_ms = [
-            _kernels.least_makespan_ms(windows, ROOM, LINK, split, 2)
-            for windows in (found, expected)
-        ]
+        bounds_ms = [_kernels.least_makespan_ms(each, 2) for each in simulators]
         assert bounds_ms[0] == bounds_ms[1] > 0
 
 

@@ -13,9 +13,10 @@
 namespace dynapipe {
 
 /// Simulates the windows of one replica by the list scheduler. What it has simulated it knows:
-/// plans that rules construct share many of their replicas.
+/// plans that rules construct share many of their replicas, and a search starts from such plans.
 class ReplicaSimulator {
   public:
+    /// @param windows         must live longer than the simulator, as must limit_bytes.
     /// @param limit_bytes     (n_stages,): memory for activations.
     /// @param split_backward  whether gradients of weights are separate passes.
     ReplicaSimulator(const WindowCosts& windows, std::span<const double> limit_bytes,
@@ -37,6 +38,13 @@ class ReplicaSimulator {
     /// Passes simulated so far, see ListScheduler.
     [[nodiscard]] std::size_t effort() const { return scheduler_.effort(); }
 
+    [[nodiscard]] const WindowCosts& windows() const { return windows_; }
+    [[nodiscard]] std::span<const double> limit_bytes() const { return limit_bytes_; }
+    [[nodiscard]] const Link& link() const { return link_; }
+    [[nodiscard]] bool split_backward() const { return split_backward_; }
+    /// Runs lists of the same micro-batches.
+    [[nodiscard]] ListScheduler& scheduler() { return scheduler_; }
+
   private:
     using List = std::vector<std::uint32_t>;
 
@@ -45,6 +53,9 @@ class ReplicaSimulator {
     };
 
     WindowCosts windows_;
+    std::span<const double> limit_bytes_;
+    Link link_;
+    bool split_backward_;
     ListScheduler scheduler_;
     List list_;  ///< micro-batches, and whether they alternate
     /// Makespans of lists; below zero, what a makespan is known to exceed.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dynapipe/batch/window_costs.hpp"
-#include "dynapipe/cost/link.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
 
 namespace dynapipe {
 
@@ -35,18 +35,17 @@ struct ConstructedPlan {
 /// micro-batch and the shape of its order that suit it best, and the slowest replica passes
 /// micro-batches on to the fastest.
 ///
+/// @param simulator       has simulated nothing yet.
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
 ///                        one replica to as many as there are samples.
-/// @param split_backward  whether gradients of weights are separate passes.
 /// @param n_kept          maximal number of plans to return, >= 1.
 /// @param n_refined       how many of these are refined after they were found.
 /// @param most_effort     see `kMostEffort`.
 /// @return                the best plans, at least one, best first; no replica is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
-std::vector<ConstructedPlan> construct_plans(const WindowCosts& windows,
-                                             std::span<const double> limit_bytes, const Link& link,
-                                             std::span<const double> slowness, bool split_backward,
-                                             std::size_t n_kept, std::size_t n_refined,
+std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
+                                             std::span<const double> slowness, std::size_t n_kept,
+                                             std::size_t n_refined,
                                              std::size_t most_effort = kMostEffort);
 
 }  // namespace dynapipe

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dynapipe/batch/window_costs.hpp"
-#include "dynapipe/cost/link.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
 
 namespace dynapipe {
 
@@ -37,14 +37,11 @@ struct Improvement {
 /// input gives the same plan on every machine.
 class PlanSearch {
   public:
-    /// @param windows         must live longer than the search.
-    /// @param starts          at least one plan; each holds every sample exactly once, and all of
-    ///                        its micro-batches fit.
-    /// @param limit_bytes     (n_stages,): memory for activations.
-    /// @param split_backward  whether gradients of weights are separate passes.
-    /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1.
-    PlanSearch(const WindowCosts& windows, std::span<const Assignment> starts,
-               std::span<const double> limit_bytes, const Link& link, bool split_backward,
+    /// @param simulator  must live longer than the search; often it knows replicas of the starts.
+    /// @param starts     at least one plan; each holds every sample exactly once, and all of its
+    ///                   micro-batches fit.
+    /// @param slowness   (n_replicas,): by what the passes of each replica take longer, >= 1.
+    PlanSearch(ReplicaSimulator& simulator, std::span<const Assignment> starts,
                std::span<const double> slowness, std::uint64_t seed);
     PlanSearch(PlanSearch&& other) noexcept;
     ~PlanSearch();
@@ -63,9 +60,8 @@ class PlanSearch {
 
 /// Makespans of plans, computed as in the search; infinite if a micro-batch does not fit, or if
 /// they are certain to exceed give_up_ms.
-std::vector<double> makespans_ms(const WindowCosts& windows, std::span<const Assignment> plans,
-                                 std::span<const double> limit_bytes, const Link& link,
-                                 bool split_backward, std::span<const double> slowness,
+std::vector<double> makespans_ms(ReplicaSimulator& simulator, std::span<const Assignment> plans,
+                                 std::span<const double> slowness,
                                  double give_up_ms = std::numeric_limits<double>::infinity());
 
 }  // namespace dynapipe

@@ -15,7 +15,6 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 
 Windows = npt.NDArray[np.uint32]
-_Problem = tuple[_kernels.WindowCosts, FloatArray, _kernels.Link, bool, FloatArray]
 Replicas = Sequence[Windows]
 """Windows of each replica in order: first sample, number of samples, mode; shape (n, 3)."""
 
@@ -70,15 +69,16 @@ class SearchSpace:
     link: Link
     split_backward: bool
     slowness: FloatArray
-    _known: list[_Problem] = field(default_factory=list, init=False)
+    _known: list[_kernels.ReplicaSimulator] = field(default_factory=list, init=False)
 
     @property
-    def _problem(self) -> _Problem:
-        """Arguments of all kernels, made once they are needed, as large tables take time."""
+    def _simulator(self) -> _kernels.ReplicaSimulator:
+        """That of all kernels, made once it is needed, as large tables take time."""
         if not self._known:
             windows, link = self.windows.kernel_costs, kernel_link(self.link)
-            problem = (windows, self.room_bytes, link, self.split_backward, self.slowness)
-            self._known.append(problem)
+            self._known.append(
+                _kernels.ReplicaSimulator(windows, self.room_bytes, link, self.split_backward)
+            )
         return self._known[0]
 
     @property
@@ -93,7 +93,7 @@ class SearchSpace:
             n_kept: Most plans to return.
             n_refined: Number of these to refine.
         """
-        made = _kernels.construct_plans(*self._problem, n_kept, n_refined)
+        made = _kernels.construct_plans(self._simulator, self.slowness, n_kept, n_refined)
         return [ConstructedPlan.of(plan) for plan in made]
 
     def search(self, starts: Sequence[Replicas], seed: int) -> _kernels.PlanSearch:
@@ -106,13 +106,13 @@ class SearchSpace:
             starts: Plans to start from, at least one, without empty replicas.
             seed: Seed of the random moves.
         """
-        return _kernels.PlanSearch(*self._problem, starts, seed)
+        return _kernels.PlanSearch(self._simulator, self.slowness, starts, seed)
 
     def may_beat(self, makespan_ms: float) -> bool:
         """Whether some plan might end sooner; False is proof, see least_makespan.hpp."""
-        alike = self._problem[:4]  # slower replicas make no plan faster
+        # Slower replicas make no plan faster.
         return makespan_ms == np.inf or makespan_ms > _kernels.least_makespan_ms(
-            *alike, self.n_replicas
+            self._simulator, self.n_replicas
         )
 
     def makespans_ms(self, plans: Sequence[Replicas], give_up_ms: float) -> list[float]:
@@ -122,7 +122,7 @@ class SearchSpace:
             plans: The plans.
             give_up_ms: Time above which a makespan may be infinite.
         """
-        return _kernels.makespans_ms(*self._problem, plans, give_up_ms)
+        return _kernels.makespans_ms(self._simulator, self.slowness, plans, give_up_ms)
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Micro-batches of every replica, in order."""
