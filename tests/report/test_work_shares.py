@@ -66,6 +66,20 @@ def test_shares_are_those_of_counting_every_pair(layout: Layout) -> None:
     assert found.backward == pytest.approx(found.forward)
 
 
+def test_the_shares_of_a_microbatch_do_not_depend_on_the_others_of_its_plan() -> None:
+    microbatches = (
+        MicroBatch(((0, 1), (2, 3)), 16, layout=Layout.DENSE),
+        MicroBatch(((0, 1, 2),), 24, layout=Layout.PACKED, offsets=(0, 5, 14, 17)),
+        MicroBatch(((1,), (0,), (3,)), 16, recompute=Recompute.FULL),
+    )
+    plan = replace(example_plans()[0], microbatches=microbatches, stage=1)
+    (together,) = PassWork(Gpt(GPT), Placement((1, 1, 1))).shares([plan], SAMPLES)
+    for microbatch, found in zip(microbatches, together, strict=True):
+        alone = in_the_middle(microbatch)
+        assert found.forward == pytest.approx(alone.forward)
+        assert found.backward == pytest.approx(alone.backward)
+
+
 def test_packed_rows_have_no_attention_across_documents_and_little_padding() -> None:
     packed = MicroBatch(((0, 1, 2),), 24, layout=Layout.PACKED, offsets=(0, 5, 14, 17))
     pairs = 25 + 81 + 9

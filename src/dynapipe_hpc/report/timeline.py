@@ -1,7 +1,7 @@
 """Timeline of one iteration: planned and measured bars of every rank."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
@@ -127,7 +127,7 @@ def _planned(plan: RankPlan) -> Iterator[Bar]:
     passes = [step for step in plan.instructions if isinstance(step, _Pass)]
     times_ms, kept = plan.prediction.passes_ms, _kept_bytes(plan, passes)
     for step, (start_ms, end_ms), kept_bytes in zip(passes, times_ms, kept, strict=True):
-        yield replace(_bar(plan, step, start_ms, end_ms), kept_bytes=kept_bytes)
+        yield _bar(plan, step, start_ms, end_ms, kept_bytes=kept_bytes)
 
 
 def _measured(
@@ -137,12 +137,12 @@ def _measured(
     kept = _kept_bytes(plan, plan.instructions)
     steps = zip(plan.instructions, *times_ms, kept, strict=True)
     for step, start_ms, end_ms, kept_bytes in steps:
-        bar = replace(_bar(plan, step, start_ms, end_ms), kept_bytes=kept_bytes)
+        shares = None
         if known is not None and isinstance(step, _Pass):
-            shares = known[step.microbatch]
-            is_forward = bar.kind is Kind.FORWARD
-            bar = replace(bar, shares=shares.forward if is_forward else shares.backward)
-        yield bar
+            of_microbatch = known[step.microbatch]
+            is_forward = isinstance(step, Forward)
+            shares = of_microbatch.forward if is_forward else of_microbatch.backward
+        yield _bar(plan, step, start_ms, end_ms, shares, kept_bytes)
 
 
 def _kept_bytes(plan: RankPlan, steps: Iterable[Instruction]) -> Iterator[int | None]:
@@ -157,13 +157,21 @@ def _kept_bytes(plan: RankPlan, steps: Iterable[Instruction]) -> Iterator[int | 
         yield kept_bytes if isinstance(step, _Pass) else None
 
 
-def _bar(plan: RankPlan, step: Instruction, start_ms: float, end_ms: float) -> Bar:
+def _bar(
+    plan: RankPlan,
+    step: Instruction,
+    start_ms: float,
+    end_ms: float,
+    shares: WorkShares | None = None,
+    kept_bytes: int | None = None,
+) -> Bar:
     kind, label = _kind(step), symbol(step)
     if isinstance(step, ReduceGradients | StepOptimizer):
         return Bar(plan.rank, kind, label, None, None, start_ms, end_ms)
     microbatch = plan.microbatches[step.microbatch]
     shape = (microbatch.n_rows, microbatch.row_tokens)
-    return Bar(plan.rank, kind, label, step.microbatch, shape, start_ms, end_ms)
+    times = (start_ms, end_ms)
+    return Bar(plan.rank, kind, label, step.microbatch, shape, *times, shares, kept_bytes)
 
 
 def _kind(step: Instruction) -> Kind:

@@ -3,20 +3,20 @@
 See docs/formats.md, "Where the time of ranks went".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from dynapipe_hpc.architecture.architecture import Architecture
 from dynapipe_hpc.architecture.part import Part, Side
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.row_length import RowLengths, positions, tokens_of
-from dynapipe_hpc.planner.cost.cost_model import Shapes, Sizes
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, Sizes
 from dynapipe_hpc.planner.cost.tokens import Tokens
 
 
@@ -69,38 +69,112 @@ class PassWork:
         by_id = {sample.sample_id: sample for sample in samples}
         parts = self.architecture.parts()
         held = self.placement.parts(self.architecture)
+        tokens: dict[int, Mapping[Side, _Tokens]] = {}
         found: dict[tuple[int, ...], Sequence[PassShares]] = {}
         keys = [(plan.replica, *held[plan.stage].values()) for plan in plans]
         for key, plan in zip(keys, plans, strict=True):
-            found[key] = found.get(key) or [
-                _shares(microbatch, self._lengths(microbatch, by_id), parts, held[plan.stage])
-                for microbatch in plan.microbatches
-            ]
+            if plan.replica not in tokens:
+                tokens[plan.replica] = self._tokens(plan.microbatches, by_id, parts)
+            if key not in found:
+                of_replica = tokens[plan.replica]
+                found[key] = _shares(plan.microbatches, of_replica, parts, held[plan.stage])
         return [found[key] for key in keys]
 
-    def _lengths(self, microbatch: MicroBatch, by_id: Mapping[int, Sample]) -> RowLengths:
-        """Positions that each sample takes, without padding."""
-        samples = [by_id[sample_id] for sample_id in microbatch.sample_ids]
+    def _tokens(
+        self,
+        microbatches: Sequence[MicroBatch],
+        by_id: Mapping[int, Sample],
+        parts: Mapping[str, Part],
+    ) -> "Mapping[Side, _Tokens]":
+        """Tokens of micro-batches, by the sides that parts are on."""
+        samples = [by_id[sample_id] for m in microbatches for sample_id in m.sample_ids]
         inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
-        return positions(inputs, targets, self.architecture.has_target_rows)
+        lengths = positions(inputs, targets, self.architecture.has_target_rows)
+        return {
+            side: _Tokens.of(side, microbatches, lengths)
+            for side in {part.side for part in parts.values()}
+        }
+
+
+class _Tokens(NamedTuple):
+    """Tokens of micro-batches, in arrays of shape (n_microbatches,).
+
+    Attributes:
+        alone: Those of the samples, each for itself.
+        in_rows: Those of rows without their padding.
+        computed: All of them.
+    """
+
+    alone: Tokens
+    in_rows: Tokens
+    computed: Tokens
+
+    @classmethod
+    def of(cls, side: Side, microbatches: Sequence[MicroBatch], lengths: RowLengths) -> Self:
+        """Tokens on one side.
+
+        Args:
+            side: The side.
+            microbatches: Micro-batches.
+            lengths: Positions that each of their samples takes, without padding.
+        """
+        n_rows = np.array([m.n_rows for m in microbatches])
+        n_samples = [len(row) for m in microbatches for row in m.rows]
+        row_of = np.repeat(np.arange(len(n_samples)), n_samples)
+        microbatch_of = np.repeat(np.arange(len(microbatches)), n_rows)
+
+        def of_microbatches(row_lengths: Iterable[Sizes], owners: IntArray) -> Tokens:
+            each = Tokens.of(side, Shapes.padded(np.ones(len(owners)), *row_lengths))
+            return Tokens(*(_sums(of, owners, len(microbatches)) for of in each))
+
+        filled = (_sums(of, row_of, len(n_samples)) for of in lengths)
+        alone = of_microbatches(lengths, microbatch_of[row_of])
+        in_rows = of_microbatches(filled, microbatch_of)
+        row_tokens = np.array([m.row_tokens for m in microbatches])
+        target_tokens = np.array([m.target_tokens for m in microbatches])
+        computed = Tokens.of(side, Shapes.padded(n_rows, row_tokens, target_tokens))
+        # Attention stays within each sample.
+        packed = np.array([m.layout is Layout.PACKED for m in microbatches])
+        rows_pairs, all_pairs = (
+            np.where(packed, alone.pairs, of.pairs) for of in (in_rows, computed)
+        )
+        return cls(alone, in_rows._replace(pairs=rows_pairs), computed._replace(pairs=all_pairs))
+
+
+def _sums(values: Sizes, owners: IntArray, n_owners: int) -> FloatArray:
+    """Sum of the values of each owner."""
+    return np.bincount(owners, values, n_owners).astype(np.float64)
 
 
 def _shares(
-    microbatch: MicroBatch,
-    lengths: RowLengths,
+    microbatches: Sequence[MicroBatch],
+    tokens: Mapping[Side, _Tokens],
     parts: Mapping[str, Part],
     held: Mapping[str, int],
-) -> PassShares:
-    forward = backward = padding = across = recomputed = 0.0
+) -> list[PassShares]:
+    modes = np.array([microbatch.recompute for microbatch in microbatches])
+    operations = np.zeros((5, len(microbatches)))
     for kind, part in parts.items():
-        alone, in_rows, computed = _tokens(part.side, microbatch, lengths)
+        alone, in_rows, computed = tokens[part.side]
         work, count = part.work.forward, held[kind]
-        repeated = part.recomputed_work(microbatch.recompute)
-        forward += count * float(computed.times(work))
-        backward += count * float(computed.times(part.work.backward))
-        padding += count * float(computed.times(work) - in_rows.times(work))
-        across += count * float(in_rows.pairs - alone.pairs) * work.per_pair
-        recomputed += count * float(computed.times(repeated))
+        forward = computed.times(work)
+        of_mode = [computed.times(part.recomputed_work(mode)) for mode in Recompute]
+        operations += count * np.stack(
+            [
+                forward,
+                computed.times(part.work.backward),
+                forward - in_rows.times(work),
+                (in_rows.pairs - alone.pairs) * work.per_pair,
+                np.choose(modes, of_mode),
+            ]
+        )
+    return [_pass_shares(*of_microbatch) for of_microbatch in operations.T.tolist()]
+
+
+def _pass_shares(
+    forward: float, backward: float, padding: float, across: float, recomputed: float
+) -> PassShares:
+    """Shares from numbers of operations."""
     if not forward:
         return PassShares(WorkShares(1, 0, 0, 0), WorkShares(1, 0, 0, 0))
     padding, across = padding / forward, across / forward
@@ -111,23 +185,3 @@ def _shares(
         WorkShares(real, padding, across, 0.0),
         WorkShares(real * rest, padding * rest, across * rest, again),
     )
-
-
-def _tokens(
-    side: Side, microbatch: MicroBatch, lengths: RowLengths
-) -> tuple[Tokens, Tokens, Tokens]:
-    """Tokens of the samples alone, of the rows without padding, and of all that is computed."""
-    row_of = np.repeat(np.arange(microbatch.n_rows), [len(row) for row in microbatch.rows])
-    alone = _total(side, np.ones(len(row_of)), *lengths)
-    filled = [np.bincount(row_of, side_lengths) for side_lengths in lengths]
-    in_rows = _total(side, np.ones(microbatch.n_rows), *filled)
-    sizes = (microbatch.n_rows, microbatch.row_tokens, microbatch.target_tokens)
-    computed = _total(side, *(np.array([size]) for size in sizes))
-    if microbatch.layout is Layout.PACKED:  # attention stays within each sample
-        return alone, in_rows._replace(pairs=alone.pairs), computed._replace(pairs=alone.pairs)
-    return alone, in_rows, computed
-
-
-def _total(side: Side, n_rows: Sizes, row_tokens: Sizes, target_tokens: Sizes) -> Tokens:
-    found = Tokens.of(side, Shapes.padded(n_rows, row_tokens, target_tokens))
-    return Tokens(*(np.asarray(np.sum(each)) for each in found))
