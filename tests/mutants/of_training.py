@@ -19,6 +19,7 @@ CHECKPOINT = ("tests/training/test_checkpoint.py",)
 FLOAT16 = "::test_a_narrower_type_trains_alike[whole-gpt-torch.float16]"
 PRECISION = (f"tests/end_to_end/test_precision.py{FLOAT16}",)
 PROFILE = ("tests/experiment/profile/test_profile.py",)
+FREED = ("tests/job/test_freed_memory.py",)
 HALVES = ("tests/experiment/profile/test_halves.py",)
 SPLIT_PASSES = ("tests/experiment/test_split_passes.py",)
 PROFILE_FILE = ("tests/planner/cost/table/test_profile_file.py",)
@@ -150,13 +151,21 @@ TRAINING = (
     Mutant("planner/cost/table/profile_file.py", '{"layout": PADDED, **_plain(group)}',
            "_plain(group)", "tables without layouts cannot be read", PROFILE_FILE),
     # profiles of split backward passes
+    Mutant("job/freed_memory.py", "set_parameter(_MMAP_MAX, 0)", "set_parameter(_MMAP_MAX, 9)",
+           "large tensors are mapped anew in every pass", FREED),
+    Mutant("job/freed_memory.py", "and set_parameter(_TRIM_THRESHOLD, _NEVER)", "",
+           "what is free at the end of the heap is returned in every pass", FREED),
     Mutant("experiment/profile/stack.py", "if not self._shape.n_layers:", "if False:",
            "embedding and head are run twice",
            ("tests/experiment/profile/test_halves.py"
             "::test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred",)),
-    Mutant("experiment/profile/stack.py", "stage.forward(0, activation, split_backward=split_b",
-           "stage.forward(0, activation, split_backward=False and split_b",
+    Mutant("experiment/profile/stack.py", "received[i][0], split_backward=split_backward",
+           "received[i][0], split_backward=False and split_backward",
            "the first half is a whole pass", HALVES),
+    Mutant("experiment/profile/stack.py", "CPU_IN_FLIGHT if self._device == CPU else 1", "1",
+           "caches hold all of the micro-batch that is measured", HALVES),
+    Mutant("experiment/profile/stack.py", "took_s / len(in_flight)", "took_s",
+           "two passes are taken for one", HALVES),
     Mutant("experiment/profile/rounds.py",
            "        halves[..., :1] += by_rank[..., 2:3] - by_rank[..., :1]\n", "",
            "what splitting adds to forward passes is lost", HALVES),

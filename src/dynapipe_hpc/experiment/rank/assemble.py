@@ -12,7 +12,13 @@ from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.channels import Channels, open_channels
-from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, clock_of, reserve_memory
+from dynapipe_hpc.experiment.rank.devices import (
+    CPU,
+    RankDevice,
+    clock_of,
+    prepare_host,
+    reserve_memory,
+)
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -51,7 +57,7 @@ class Worker:
 def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     """Builds the stage of this rank on its device; all ranks together."""
     config, dataset, placement = experiment.config, experiment.dataset, experiment.placement
-    torch.set_num_threads(config.training.threads)
+    prepare_host(on, config)
     tied = tied_weights(config.model, placement, config.cluster.n_shards)
     channels = connect(config, tied, job, on)
     stage_number = config.cluster.stage_of(job.rank)
