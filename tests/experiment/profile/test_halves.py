@@ -59,6 +59,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_ms = 0.0
         self.split_stacks: list[int] = []
+        self.passes: list[str] = []
 
     def perf_counter(self) -> float:
         return self.now_ms / 1e3
@@ -92,14 +93,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
             if split_backward:
                 held: Any = self._module
                 found.split_stacks.append(len(held.layers))
+            found.passes.append(f"F{index}")
             self.pass_of(1, 1.25 if split_backward else 1, 4)
             return super().forward(index, activation, split_backward=split_backward)
 
         def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
+            found.passes.append(f"B{index}")
             self.pass_of(2, 2 if self.is_split else 3, 8)
             return super().backward(index, gradient)
 
         def backward_weight(self, index: int) -> None:
+            found.passes.append(f"W{index}")
             self.pass_of(0.5, 1.5, 0)
             super().backward_weight(index)
 
@@ -170,7 +174,19 @@ def test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred(
     assert not clock.split_stacks
     tables_of(config_of("selective", split=True))
     n_rounds = rounds.MIN_ROUNDS
-    assert clock.split_stacks == [1, 2] * len(GRID.microbatches()) * n_rounds
+    in_turn = [n for n in (1, 2) for _ in range(stack.CPU_IN_FLIGHT)]
+    assert clock.split_stacks == in_turn * len(GRID.microbatches()) * n_rounds
+
+
+def test_passes_are_timed_with_two_microbatches_in_flight(clock: Clock) -> None:
+    config = config_of("none", split=True)
+    with tokens_on_disk([(8, 8)], config.model.vocab_size) as tokens:
+        measured = Stack(config, StackShape(n_layers=1), tokens)
+        measured.halves_ms(MicroBatch(((0,),), 16))
+        assert clock.passes == ["F0", "F1", "B0", "W0", "B1", "W1"]
+        clock.passes.clear()
+        measured.memory(MicroBatch(((0,),), 16))
+        assert clock.passes == ["F0", "B0"]
 
 
 @pytest.mark.usefixtures("clock")

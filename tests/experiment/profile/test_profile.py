@@ -218,6 +218,16 @@ def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
     assert known.typical().shape == (1, 1, 5)
 
 
+def test_the_typical_time_is_the_median_of_rounds_and_ranks() -> None:
+    # Ranks with medians of 2, 40 and 6.
+    by_rank = [[1, 2, 90], [40, 30, 50], [6, 5, 70]]
+    rounds = tuple(
+        np.full((3, 1, 1, 2), np.reshape(of, (3, 1, 1, 1))) for of in np.transpose(by_rank)
+    )
+    known = StackRounds(3, np.ones((3, 1, 1, 3)), rounds)
+    assert known.typical()[0, 0].tolist() == [6, 6, 1, 1, 1]
+
+
 def all_rounds(stacks: list[Stack], microbatches: list[MicroBatch]) -> StackRounds:
     *_, known = measure_rounds(ALONE, stacks, microbatches, 0.0, lambda _: None)
     return known

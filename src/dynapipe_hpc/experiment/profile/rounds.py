@@ -15,7 +15,6 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 MIN_ROUNDS, MAX_ROUNDS = 2, 8
-QUICKER_ROUNDS = 0.25
 
 OnProgress = Callable[[float], None]
 Measure = Callable[[Stack, MicroBatch], tuple[float, ...]]
@@ -56,12 +55,12 @@ class StackRounds:
     def typical(self) -> FloatArray:
         """Typical costs for `separate_layers`, shape (n_microbatches, n_stacks, 5 or 7).
 
-        Disturbances only add time, so a low quantile over rounds is typical. What a forward pass
-        takes longer before a split backward pass counts with that.
+        The median over rounds is typical: a run is disturbed as often as its profile. What a
+        forward pass takes longer before a split backward pass counts with that.
         """
         n = self.n_microbatches
         times_ms = np.stack([of_round[:, :n] for of_round in self.times_ms])
-        by_rank = np.quantile(times_ms, QUICKER_ROUNDS, axis=0)
+        by_rank = np.median(times_ms, axis=0)
         # The last three are of split passes, if these were measured.
         whole, halves = by_rank[..., :2], by_rank[..., 3:]
         halves[..., :1] += by_rank[..., 2:3] - by_rank[..., :1]

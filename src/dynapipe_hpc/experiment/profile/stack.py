@@ -62,6 +62,7 @@ DECODER_STACKS = (
     StackShape(n_layers=1, boundary=Boundary.PAIR),
     StackShape(n_layers=2, boundary=Boundary.PAIR),
 )
+CPU_IN_FLIGHT = 2  # caches of GPUs hold little of even one
 DEEP_ENOUGH = 4  # so that no stack of an encoder holds its last layer
 
 
@@ -140,8 +141,8 @@ class Stack:
             OutOfMemoryError: The micro-batch is too large; smaller ones can still run.
             RunError: The micro-batch is too large, and other shards may be waiting for this one.
         """
-        start_s, turn_s, end_s, _ = self._moments_s(microbatch, split_backward=False)
-        return StackTimes(1e3 * (turn_s - start_s), 1e3 * (end_s - turn_s))
+        forward_ms, backward_ms, _ = self._passes_ms(microbatch, split_backward=False)
+        return StackTimes(forward_ms, backward_ms)
 
     def halves_ms(self, microbatch: MicroBatch) -> StackHalves:
         """Times the passes of a micro-batch whose backward pass is split; raises as `times_ms`.
@@ -150,7 +151,7 @@ class Stack:
         """
         if not self._shape.n_layers:
             return StackHalves(np.nan, np.nan, np.nan)
-        return StackHalves(*1e3 * np.diff(self._moments_s(microbatch, split_backward=True)))
+        return StackHalves(*self._passes_ms(microbatch, split_backward=True))
 
     def memory(self, microbatch: MicroBatch) -> StackMemory:
         """Measures the memory of a forward and a backward pass of a micro-batch.
@@ -159,7 +160,8 @@ class Stack:
             OutOfMemoryError: The micro-batch is too large for any of the shards.
         """
         with self._shards.agreeing(), _naming_out_of_memory():
-            stage, activation, gradient = self._prepared(microbatch)
+            stage = self._new_stage()
+            activation, gradient = self._received(microbatch)
             stage.load(0, microbatch)
             with LiveMemory() if self._device == CPU else LiveAllocations(self._device) as live:
                 sent = stage.forward(0, activation)
@@ -173,21 +175,34 @@ class Stack:
             live.peak_bytes - kept_bytes,
         )
 
-    def _moments_s(
+    def _passes_ms(
         self, microbatch: MicroBatch, *, split_backward: bool
-    ) -> tuple[float, float, float, float]:
-        """When the passes of a micro-batch began and ended: forward, backward, and the rest."""
+    ) -> tuple[float, float, float]:
+        """Times of a micro-batch: forward, backward, and what is left of a split backward pass.
+
+        As many as in a pipeline are in flight, so that caches hold of each what they would hold.
+        """
+        in_flight = range(CPU_IN_FLIGHT if self._device == CPU else 1)
         with self._shards.not_waiting(), _naming_out_of_memory():
-            stage, activation, gradient = self._prepared(microbatch)
+            stage = self._new_stage()
+            received = [self._received(microbatch) for _ in in_flight]
             start_s = self._moment_s()
-            stage.load(0, microbatch)
-            stage.forward(0, activation, split_backward=split_backward)
+            for i in in_flight:
+                stage.load(i, microbatch)
+                stage.forward(i, received[i][0], split_backward=split_backward)
             turn_s = self._moment_s()
-            stage.backward(0, gradient)
-            back_s = self._moment_s()
-            if split_backward:
-                stage.backward_weight(0)
-            return start_s, turn_s, back_s, self._moment_s()
+            backward_s = 0.0
+            for i in in_flight:
+                begin_s = self._moment_s()
+                stage.backward(i, received[i][1])
+                backward_s += self._moment_s() - begin_s
+                if split_backward:
+                    stage.backward_weight(i)
+            rest_s = self._moment_s() - turn_s - backward_s
+        forward_ms, backward_ms, rest_ms = (
+            1e3 * took_s / len(in_flight) for took_s in (turn_s - start_s, backward_s, rest_s)
+        )
+        return forward_ms, backward_ms, rest_ms
 
     def _moment_s(self) -> float:
         wait_for(self._device)
@@ -201,18 +216,18 @@ class Stack:
             return stage.finish_iteration().peak_bytes
         return kept_bytes + (0 if activation is None else activation.nbytes)
 
-    def _prepared(
-        self, microbatch: MicroBatch
-    ) -> tuple[ModuleStage[Any], Tensor | None, Tensor | None]:
-        """A stage, with the activation and the gradient that its neighbours would send."""
-        shape = self._shape.boundary.shape(microbatch, self._width, self._n_stream_shards)
-        activation = None if self._shape.first else self._random(shape)
-        gradient = None if self._shape.last else self._random(shape)
-        # A new stage, without the remains of a micro-batch that ran out of memory.
+    def _new_stage(self) -> ModuleStage[Any]:
+        """A stage without the remains of a micro-batch that ran out of memory."""
         load = partial(self._module.collate, tokens=self._tokens)
         stage: ModuleStage[Any] = ModuleStage(self._module, load, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
-        return stage, activation, gradient
+        return stage
+
+    def _received(self, microbatch: MicroBatch) -> tuple[Tensor | None, Tensor | None]:
+        """The activation and the gradient that the neighbours of a stage would send."""
+        shape = self._shape.boundary.shape(microbatch, self._width, self._n_stream_shards)
+        activation = None if self._shape.first else self._random(shape)
+        return activation, None if self._shape.last else self._random(shape)
 
     def _random(self, shape: tuple[int, ...]) -> Tensor:
         return torch.randn(shape, dtype=self._dtype, device=self._device)
