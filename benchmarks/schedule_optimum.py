@@ -110,7 +110,7 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     n = case.costs.n_microbatches
     places = np.arange(n, dtype=np.int32)
     spans = np.stack([np.arange(n), np.arange(1, n + 1)], axis=1)[None]
-    windows = _kernels.WindowCosts(case.costs.table, places, spans, places)
+    windows = _kernels.WindowCosts(case.costs.checked, places, spans, places)
     simulator = _kernels.ReplicaSimulator(windows, case.limit_bytes, kernel_link(INSTANT), split)
     made = _kernels.construct_plans(simulator, np.ones(1), N_KEPT, N_REFINED)
     starts = [plan.replicas for plan in made]

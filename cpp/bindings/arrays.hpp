@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dynapipe/cost/stage_costs.hpp"
@@ -33,6 +34,9 @@ std::span<const T> entries_of(const py::array_t<T, py::array::c_style>& array) {
 using Shape = std::vector<py::ssize_t>;
 
 constexpr auto kCosts = static_cast<py::ssize_t>(dynapipe::kCosts);
+
+/// Makes an array read-only.
+inline void freeze(const py::array& array) { array.attr("setflags")(py::arg("write") = false); }
 
 inline Shape shape_of(const py::array& array) {
     return {array.shape(), array.shape() + array.ndim()};
@@ -93,6 +97,29 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs, const Kinds& kind_of_
     }
     return found;
 }
+
+/// Costs together with the arrays that hold them, for many calls: checked once, as large tables
+/// take time, and read-only, because kernels rely on what was checked.
+class HeldCosts {
+  public:
+    HeldCosts(Doubles table, Kinds kind_of_stage)
+        : table_(std::move(table)),
+          kind_of_stage_(std::move(kind_of_stage)),
+          costs_(costs_of(table_, kind_of_stage_)) {
+        freeze(table_);
+        if (kind_of_stage_) {
+            freeze(*kind_of_stage_);
+        }
+    }
+
+    [[nodiscard]] const dynapipe::StageCosts& costs() const { return costs_; }
+    [[nodiscard]] py::ssize_t n_entries() const { return table_.shape(0); }
+
+  private:
+    Doubles table_;
+    Kinds kind_of_stage_;
+    dynapipe::StageCosts costs_;
+};
 
 /// Memory left for activations, one entry per stage; may be negative.
 inline std::span<const double> limits_of(const Doubles& limit_bytes, std::size_t n_stages) {

@@ -8,8 +8,8 @@ using arrays::Doubles;
 
 namespace {
 
-py::array_t<dynapipe::PassCode> order(const Doubles& table, const Doubles& limit_bytes) {
-    const dynapipe::StageCosts costs = arrays::costs_of(table);
+py::array_t<dynapipe::PassCode> order(const arrays::HeldCosts& table, const Doubles& limit_bytes) {
+    const dynapipe::StageCosts& costs = table.costs();
     const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
     std::vector<dynapipe::PassCode> found;
     {
@@ -22,8 +22,7 @@ py::array_t<dynapipe::PassCode> order(const Doubles& table, const Doubles& limit
 }  // namespace
 
 void bind_cyclic_schedule(py::module_& m) {
-    m.def("cyclic_schedule", &order, py::arg("costs").noconvert(),
-          py::arg("limit_bytes").noconvert(),
+    m.def("cyclic_schedule", &order, py::arg("costs"), py::arg("limit_bytes").noconvert(),
           "Orders passes within a memory limit; see dynapipe/schedule/cyclic_schedule.hpp.\n\n"
           "Returns pass codes of shape (n_stages, n_passes).");
 }

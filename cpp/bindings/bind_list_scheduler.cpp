@@ -12,9 +12,10 @@ using dynapipe::Link;
 
 namespace {
 
-py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Doubles& limit_bytes,
-                                              const Link& link, bool split_backward) {
-    const dynapipe::StageCosts costs = arrays::costs_of(table);
+py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldCosts& table,
+                                              const Doubles& limit_bytes, const Link& link,
+                                              bool split_backward) {
+    const dynapipe::StageCosts& costs = table.costs();
     const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
     if (costs.n_microbatches() == 0) {
         throw py::value_error("there must be a micro-batch");
@@ -43,8 +44,8 @@ py::array_t<dynapipe::PassCode> list_schedule(const Doubles& table, const Double
 }  // namespace
 
 void bind_list_scheduler(py::module_& m) {
-    m.def("list_schedule", &list_schedule, py::arg("costs").noconvert(),
-          py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("split_backward"),
+    m.def("list_schedule", &list_schedule, py::arg("costs"), py::arg("limit_bytes").noconvert(),
+          py::arg("link"), py::arg("split_backward"),
           "Schedules micro-batches while simulating them; see "
           "dynapipe/schedule/list_scheduler.hpp.\n\n"
           "Returns pass codes of shape (n_stages, n_passes).");

@@ -13,8 +13,8 @@ using dynapipe::CheapestModes;
 using dynapipe::Ratings;
 using windows::Integers;
 
-Ratings rate(const Doubles& costs, const Doubles& room_bytes, const arrays::Kinds& kind_of_stage) {
-    const dynapipe::StageCosts entries = arrays::costs_of(costs, kind_of_stage);
+Ratings rate(const arrays::HeldCosts& costs, const Doubles& room_bytes) {
+    const dynapipe::StageCosts& entries = costs.costs();
     arrays::check_shape(room_bytes, "room_bytes", {static_cast<py::ssize_t>(entries.n_stages)});
     const auto room = arrays::entries_of(room_bytes);
     const py::gil_scoped_release release;  // planner threads run side by side
@@ -49,8 +49,7 @@ void bind_rate_costs(py::module_& m) {
         .def_property_readonly("work_ms", arrays::shown(&CheapestModes::work_ms))
         .def_property_readonly("fill_ms", arrays::shown(&CheapestModes::fill_ms))
         .def_property_readonly("mode", arrays::shown(&CheapestModes::mode));
-    m.def("rate_costs", &rate, py::arg("costs").noconvert(), py::arg("room_bytes").noconvert(),
-          py::arg("kind_of_stage").noconvert() = py::none(),
+    m.def("rate_costs", &rate, py::arg("costs"), py::arg("room_bytes").noconvert(),
           "Compares micro-batches before they are scheduled; see rate_costs.hpp.");
     m.def("cheapest_modes", &cheapest, py::arg("cells").noconvert(), py::arg("spans").noconvert(),
           py::arg("work_ms").noconvert(), py::arg("fill_ms").noconvert(),

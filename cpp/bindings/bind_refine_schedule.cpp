@@ -10,12 +10,12 @@ using dynapipe::Link;
 
 namespace {
 
-py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const Doubles& table,
+py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const arrays::HeldCosts& table,
                                                 const Doubles& limit_bytes, const Link& link,
                                                 std::size_t n_moves, std::uint64_t seed) {
-    const dynapipe::StageCosts costs = arrays::costs_of(table);
+    const dynapipe::StageCosts& costs = table.costs();
     const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
-    arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches());
+    arrays::check_orders(order, {static_cast<py::ssize_t>(costs.n_stages)}, costs.n_microbatches());
     if (order.size() == 0) {
         throw py::value_error("order must hold at least one pass");
     }
@@ -31,9 +31,8 @@ py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const Double
 }  // namespace
 
 void bind_refine_schedule(py::module_& m) {
-    m.def("refine_schedule", &refine_schedule, py::arg("order").noconvert(),
-          py::arg("costs").noconvert(), py::arg("limit_bytes").noconvert(), py::arg("link"),
-          py::arg("n_moves"), py::arg("seed"),
+    m.def("refine_schedule", &refine_schedule, py::arg("order").noconvert(), py::arg("costs"),
+          py::arg("limit_bytes").noconvert(), py::arg("link"), py::arg("n_moves"), py::arg("seed"),
           "Improves the order of passes; see dynapipe/schedule/refine_schedule.hpp.\n\n"
           "Returns pass codes of the shape of `order`.");
 }

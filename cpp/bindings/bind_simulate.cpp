@@ -11,11 +11,12 @@ using dynapipe::Timeline;
 
 namespace {
 
-Timeline simulate(const Codes& order, const Doubles& table, const Doubles& static_bytes,
+Timeline simulate(const Codes& order, const arrays::HeldCosts& table, const Doubles& static_bytes,
                   const Link& link) {
-    const dynapipe::StageCosts costs = arrays::costs_of(table);
-    arrays::check_shape(static_bytes, "static_bytes", {table.shape(1)});
-    arrays::check_orders(order, {table.shape(1)}, costs.n_microbatches(), /*may_be_forward=*/true);
+    const dynapipe::StageCosts& costs = table.costs();
+    const auto n_stages = static_cast<py::ssize_t>(costs.n_stages);
+    arrays::check_shape(static_bytes, "static_bytes", {n_stages});
+    arrays::check_orders(order, {n_stages}, costs.n_microbatches(), /*may_be_forward=*/true);
     const auto passes = arrays::entries_of(order);
     const auto occupied = arrays::entries_of(static_bytes);
     const py::gil_scoped_release release;  // planner threads run side by side
@@ -44,7 +45,7 @@ void bind_simulate(py::module_& m) {
         .def_property_readonly("busy_ms", arrays::shown(&Timeline::busy_ms))
         .def_property_readonly("n_started", arrays::shown(&Timeline::n_started))
         .def_readonly("makespan_ms", &Timeline::makespan_ms);
-    m.def("simulate", &simulate, py::arg("order").noconvert(), py::arg("costs").noconvert(),
+    m.def("simulate", &simulate, py::arg("order").noconvert(), py::arg("costs"),
           py::arg("static_bytes").noconvert(), py::arg("link"),
           "Runs a schedule in time; see dynapipe/schedule/simulate.hpp.");
 }

@@ -5,13 +5,17 @@
 namespace py = pybind11;
 
 void bind_window_costs(py::module_& m) {
+    py::class_<arrays::HeldCosts>(m, "CostTable",
+                                  "Costs of micro-batches on every stage; see "
+                                  "dynapipe/cost/stage_costs.hpp.\n\n"
+                                  "The arrays become read-only.")
+        .def(py::init<arrays::Doubles, arrays::Kinds>(), py::arg("costs").noconvert(),
+             py::arg("kind_of_stage").noconvert() = py::none());
     py::class_<windows::HeldCosts>(m, "WindowCosts",
                                    "Costs of all micro-batches of neighbouring samples; see "
                                    "dynapipe/batch/window_costs.hpp.\n\n"
                                    "The arrays become read-only.")
-        .def(py::init<windows::Doubles, windows::Integers, windows::Spans, windows::Integers,
-                      arrays::Kinds>(),
-             py::arg("costs").noconvert(), py::arg("cells").noconvert(),
-             py::arg("spans").noconvert(), py::arg("row_of_sample").noconvert(),
-             py::arg("kind_of_stage").noconvert() = py::none());
+        .def(py::init<arrays::HeldCosts, windows::Integers, windows::Spans, windows::Integers>(),
+             py::arg("costs"), py::arg("cells").noconvert(), py::arg("spans").noconvert(),
+             py::arg("row_of_sample").noconvert());
 }

@@ -49,18 +49,16 @@ inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n
 }
 
 /// Kernels rely on rows that exist.
-inline dynapipe::WindowCosts checked(const Doubles& table, const Integers& cells,
-                                     const Spans& spans, const Integers& row_of_sample,
-                                     const arrays::Kinds& kind_of_stage) {
-    const dynapipe::StageCosts costs = arrays::costs_of(table, kind_of_stage);
-    check_cells(cells, spans, table.shape(0));
+inline dynapipe::WindowCosts checked(const arrays::HeldCosts& table, const Integers& cells,
+                                     const Spans& spans, const Integers& row_of_sample) {
+    check_cells(cells, spans, table.n_entries());
     if (row_of_sample.ndim() != 1 || row_of_sample.size() == 0) {
         throw py::value_error("row_of_sample must have shape (n_samples,), n_samples >= 1, got " +
                               arrays::text_of(arrays::shape_of(row_of_sample)));
     }
-    const dynapipe::WindowCosts windows{costs, arrays::entries_of(cells), arrays::entries_of(spans),
-                                        arrays::entries_of(row_of_sample),
-                                        static_cast<std::size_t>(spans.shape(0))};
+    const dynapipe::WindowCosts windows{
+        table.costs(), arrays::entries_of(cells), arrays::entries_of(spans),
+        arrays::entries_of(row_of_sample), static_cast<std::size_t>(spans.shape(0))};
     for (const std::int32_t row : windows.row_of_sample) {
         if (row < 0 || row >= spans.shape(1)) {
             throw py::value_error("row_of_sample holds " + std::to_string(row) +
@@ -74,21 +72,15 @@ inline dynapipe::WindowCosts checked(const Doubles& table, const Integers& cells
 /// become read-only, because kernels rely on what was checked.
 class HeldCosts {
   public:
-    HeldCosts(Doubles table, Integers cells, Spans spans, Integers row_of_sample,
-              arrays::Kinds kind_of_stage)
+    HeldCosts(arrays::HeldCosts table, Integers cells, Spans spans, Integers row_of_sample)
         : table_(std::move(table)),
           cells_(std::move(cells)),
           spans_(std::move(spans)),
           row_of_sample_(std::move(row_of_sample)),
-          kind_of_stage_(std::move(kind_of_stage)),
-          costs_(checked(table_, cells_, spans_, row_of_sample_, kind_of_stage_)) {
-        for (const py::array& array :
-             {py::array(table_), py::array(cells_), py::array(spans_), py::array(row_of_sample_)}) {
-            array.attr("setflags")(py::arg("write") = false);
-        }
-        if (kind_of_stage_) {
-            kind_of_stage_->attr("setflags")(py::arg("write") = false);
-        }
+          costs_(checked(table_, cells_, spans_, row_of_sample_)) {
+        arrays::freeze(cells_);
+        arrays::freeze(spans_);
+        arrays::freeze(row_of_sample_);
     }
 
     [[nodiscard]] const dynapipe::WindowCosts& costs() const { return costs_; }
@@ -99,11 +91,10 @@ class HeldCosts {
     }
 
   private:
-    Doubles table_;
+    arrays::HeldCosts table_;
     Integers cells_;
     Spans spans_;
     Integers row_of_sample_;
-    arrays::Kinds kind_of_stage_;
     dynapipe::WindowCosts costs_;
 };
 

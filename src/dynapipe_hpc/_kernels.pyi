@@ -22,14 +22,20 @@ class Link:
     def __init__(self, latency_ms: float, bytes_per_ms: float, full_duplex: bool) -> None: ...
 
 # The arrays become read-only.
-class WindowCosts:
+class CostTable:
     def __init__(
         self,
         costs: npt.NDArray[np.float64],
+        kind_of_stage: npt.NDArray[np.int32] | None = None,
+    ) -> None: ...
+
+class WindowCosts:
+    def __init__(
+        self,
+        costs: CostTable,
         cells: npt.NDArray[np.int32],
         spans: npt.NDArray[np.int64],
         row_of_sample: npt.NDArray[np.int32],
-        kind_of_stage: npt.NDArray[np.int32] | None = None,
     ) -> None: ...
 
 # Returns the items of every replica.
@@ -69,13 +75,13 @@ def split_front(
 
 # Returns pass codes of shape (n_stages, n_passes).
 def cyclic_schedule(
-    costs: npt.NDArray[np.float64],
+    costs: CostTable,
     limit_bytes: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.int32]: ...
 
 # Returns pass codes of shape (n_stages, n_passes).
 def list_schedule(
-    costs: npt.NDArray[np.float64],
+    costs: CostTable,
     limit_bytes: npt.NDArray[np.float64],
     link: Link,
     split_backward: bool,
@@ -161,7 +167,7 @@ class Timeline:
 
 def simulate(
     order: npt.NDArray[np.int32],
-    costs: npt.NDArray[np.float64],
+    costs: CostTable,
     static_bytes: npt.NDArray[np.float64],
     link: Link,
 ) -> Timeline: ...
@@ -169,7 +175,7 @@ def simulate(
 # Returns pass codes of the shape of `order`.
 def refine_schedule(
     order: npt.NDArray[np.int32],
-    costs: npt.NDArray[np.float64],
+    costs: CostTable,
     limit_bytes: npt.NDArray[np.float64],
     link: Link,
     n_moves: int,
@@ -211,11 +217,7 @@ class Ratings:
     @property
     def memory_share(self) -> npt.NDArray[np.float64]: ...
 
-def rate_costs(
-    costs: npt.NDArray[np.float64],
-    room_bytes: npt.NDArray[np.float64],
-    kind_of_stage: npt.NDArray[np.int32] | None = None,
-) -> Ratings: ...
+def rate_costs(costs: CostTable, room_bytes: npt.NDArray[np.float64]) -> Ratings: ...
 
 class CheapestModes:
     @property

@@ -77,6 +77,8 @@ PLAN = (
            "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
     Mutant("planner/cost/cost_model.py", "of_kinds.take(kinds, axis=1)",
            "of_kinds", "kinds are taken for stages", KINDS),
+    Mutant("planner/cost/cost_model.py", "CostTable(self.of_kinds, self.kind_of_stage)",
+           "CostTable(self.of_kinds)", "kernels take kinds for stages", KINDS),
     Mutant("planner/batch/windows/window_lookup.py", "np.minimum.at(", "np.maximum.at(",
            "a stage with less room than others of its kind is forgotten", KINDS),
     Mutant("planner/cost/stage_parts.py", "[*counts.values(), *boundaries.T]",

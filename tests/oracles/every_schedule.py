@@ -31,7 +31,7 @@ def least_makespan_ms(
     ]
     static_bytes, same_link = np.zeros(costs.n_stages), kernel_link(link)
     timelines = (
-        _kernels.simulate(np.array(schedule, np.int32), costs.table, static_bytes, same_link)
+        _kernels.simulate(np.array(schedule, np.int32), costs.checked, static_bytes, same_link)
         for schedule in product(*rows)
     )
     return min((timeline.makespan_ms for timeline in timelines), default=np.inf)

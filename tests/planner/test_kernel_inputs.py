@@ -30,8 +30,20 @@ def of_windows(kernel: Callable[..., object]) -> Callable[..., object]:
     """A kernel that takes the arguments of `ReplicaSimulator` and its windows in its place."""
 
     def called(*arguments: Any) -> object:
-        windows = _kernels.WindowCosts(*arguments[:4])
+        windows = _kernels.WindowCosts(_kernels.CostTable(arguments[0]), *arguments[1:4])
         return kernel(_kernels.ReplicaSimulator(windows, *arguments[4:7]), *arguments[7:])
+
+    return called
+
+
+def of_table(kernel: Callable[..., object], place: int = 0) -> Callable[..., object]:
+    """A kernel that takes costs, and kinds at the end if there are any, in place of their table."""
+
+    def called(*arguments: Any) -> object:
+        n_kinds = int(isinstance(arguments[-1], np.ndarray) and arguments[-1].dtype == np.int32)
+        given, kinds = arguments[: len(arguments) - n_kinds], arguments[len(arguments) - n_kinds :]
+        table = _kernels.CostTable(given[place], *kinds)
+        return kernel(*given[:place], table, *given[place + 1 :])
 
     return called
 
@@ -40,8 +52,8 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "split_samples": (_kernels.split_samples, [ROWS, BEGIN, np.ones(4), np.ones(4), 2]),
     "split_front": (_kernels.split_front, [ROWS, BEGIN, np.ones(4), np.ones(4)]),
     "balance_work": (_kernels.balance_work, [np.arange(4.0), 2]),
-    "cyclic_schedule": (_kernels.cyclic_schedule, [COSTS, ROOM]),
-    "list_schedule": (_kernels.list_schedule, [COSTS, ROOM, LINK, True]),
+    "cyclic_schedule": (of_table(_kernels.cyclic_schedule), [COSTS, ROOM]),
+    "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True]),
     "construct_plans": (
         of_windows(_kernels.construct_plans),
         [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), 2, 1],
@@ -58,8 +70,11 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
         of_windows(_kernels.PlanSearch),
         [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]], 0],
     ),
-    "simulate": (_kernels.simulate, [ORDER, COSTS[:2], ROOM, LINK]),
-    "refine_schedule": (_kernels.refine_schedule, [ORDER, COSTS[:2], ROOM, LINK, 20, 0]),
+    "simulate": (of_table(_kernels.simulate, 1), [ORDER, COSTS[:2], ROOM, LINK]),
+    "refine_schedule": (
+        of_table(_kernels.refine_schedule, 1),
+        [ORDER, COSTS[:2], ROOM, LINK, 20, 0],
+    ),
     "window_shapes": (
         _kernels.window_shapes,
         [TOKENS, 0 * TOKENS, np.arange(4), np.array([0, 2]), np.array([2, 1])],
@@ -74,9 +89,9 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
             0,
         ],
     ),
-    "rate_costs": (_kernels.rate_costs, [COSTS, ROOM]),
-    "rate_costs of kinds": (_kernels.rate_costs, [COSTS, np.full(3, 10.0), KINDS]),
-    "costs of kinds": (_kernels.WindowCosts, [COSTS, CELLS, SPANS, ROWS, KINDS]),
+    "rate_costs": (of_table(_kernels.rate_costs), [COSTS, ROOM]),
+    "rate_costs of kinds": (of_table(_kernels.rate_costs), [COSTS, np.full(3, 10.0), KINDS]),
+    "costs of kinds": (_kernels.CostTable, [COSTS, KINDS]),
     "cheapest_modes": (_kernels.cheapest_modes, [CELLS, SPANS, *np.ones((3, 3)), 1.0]),
     "place_transfers": (
         _kernels.place_transfers,
@@ -151,7 +166,7 @@ def test_a_link_that_takes_no_time_that_is_a_number_is_refused(
 
 def test_nobody_can_change_costs_of_windows_that_were_checked() -> None:
     arrays = copied([COSTS, CELLS, SPANS, ROWS])
-    _kernels.WindowCosts(*arrays)
+    _kernels.WindowCosts(_kernels.CostTable(arrays[0]), *arrays[1:])
     for array in arrays:
         with pytest.raises(ValueError, match="read-only"):
             array[:] = 99

@@ -19,7 +19,7 @@ Simulator::Simulator(const StageCosts& costs, std::span<const double> static_byt
       static_bytes_(static_bytes),
       link_(link),
       n_stages_(costs.n_stages),
-      input_ms_(kKinds * costs.entries.size()),
+      input_ms_(kKinds * costs.n_microbatches() * costs.n_stages),
       link_free_ms_(2 * n_stages_),
       work_ms_(n_stages_) {}
 

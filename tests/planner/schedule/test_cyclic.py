@@ -111,19 +111,21 @@ def test_a_microbatch_that_does_not_fit_alone_is_named() -> None:
 
 def test_the_kernel_itself_does_not_hang_on_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="a micro-batch needs more than the limit of a stage"):
-        _kernels.cyclic_schedule(np.ones((1, 2, len(Cost))), np.array([2.0, 1.5]))
+        _kernels.cyclic_schedule(
+            _kernels.CostTable(np.ones((1, 2, len(Cost)))), np.array([2.0, 1.5])
+        )
 
 
 def test_the_kernel_refuses_arrays_that_do_not_belong_together() -> None:
     with pytest.raises(ValueError, match=r"limit_bytes must have shape \(2,\), got \(3,\)"):
-        _kernels.cyclic_schedule(np.ones((3, 2, len(Cost))), np.ones(3))
+        _kernels.cyclic_schedule(_kernels.CostTable(np.ones((3, 2, len(Cost)))), np.ones(3))
     with pytest.raises(ValueError, match=r"costs must have shape .* got \(3, 2, 6\)"):
-        _kernels.cyclic_schedule(np.ones((3, 2, 6)), np.ones(2))
+        _kernels.CostTable(np.ones((3, 2, 6)))
 
 
 def test_the_kernel_copies_nothing_silently() -> None:
-    one, limit = np.ones((3, 2, len(Cost))), np.ones(2)
-    with pytest.raises(TypeError, match="incompatible function arguments"):
-        _kernels.cyclic_schedule(np.asfortranarray(one), limit)
-    with pytest.raises(TypeError, match="incompatible function arguments"):
-        _kernels.cyclic_schedule(one.astype(np.float32), limit)
+    one = np.ones((3, 2, len(Cost)))
+    with pytest.raises(TypeError, match="incompatible constructor arguments"):
+        _kernels.CostTable(np.asfortranarray(one))
+    with pytest.raises(TypeError, match="incompatible constructor arguments"):
+        _kernels.CostTable(one.astype(np.float32))

@@ -9,7 +9,7 @@ from tests.oracles.every_schedule import least_makespan_ms
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.refine import refine
@@ -80,7 +80,7 @@ def test_the_same_seed_finds_the_same_schedule() -> None:
 
 
 def test_an_order_without_passes_is_refused() -> None:
-    nothing: FloatArray = np.zeros((0, 2, len(Cost)))
+    nothing = _kernels.CostTable(np.zeros((0, 2, len(Cost))))
     with pytest.raises(ValueError, match="order must hold at least one pass"):
         _kernels.refine_schedule(
             np.zeros((2, 0), np.int32), nothing, np.ones(2), kernel_link(INSTANT), 10, 0

@@ -196,6 +196,7 @@ def test_a_schedule_for_other_costs_is_refused() -> None:
 
 
 def test_the_kernel_copies_nothing_silently() -> None:
-    costs, order, static = np.ones((1, 2, len(Cost))), np.array([[0, 1], [0, 1]]), np.zeros(2)
+    costs = _kernels.CostTable(np.ones((1, 2, len(Cost))))
+    order, static = np.array([[0, 1], [0, 1]]), np.zeros(2)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         _kernels.simulate(order, costs, static, _kernels.Link(0.0, 1.0, True))

@@ -210,7 +210,7 @@ def two_samples(cell: int = 0, n_replicas: int = 1) -> tuple[_kernels.ReplicaSim
     With cell -1 they may not run.
     """
     windows = (np.full(2, cell, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
-    costs = _kernels.WindowCosts(np.ones((1, 2, len(Cost))), *windows)
+    costs = _kernels.WindowCosts(_kernels.CostTable(np.ones((1, 2, len(Cost)))), *windows)
     link = _kernels.Link(0.0, 1.0, True)
     simulator = _kernels.ReplicaSimulator(costs, np.full(2, np.inf), link, False)
     return simulator, np.ones(n_replicas)

@@ -23,8 +23,8 @@ def of_kinds(seed: int) -> FloatArray:
 @pytest.mark.parametrize("seed", range(10))
 def test_plans_and_bounds_are_those_of_all_stages(seed: int) -> None:
     table = of_kinds(seed)
-    found = _kernels.WindowCosts(table, CELLS, SPANS, ROWS, KINDS)
-    expected = _kernels.WindowCosts(table[:, KINDS].copy(), CELLS, SPANS, ROWS)
+    tables = _kernels.CostTable(table, KINDS), _kernels.CostTable(table[:, KINDS].copy())
+    found, expected = (_kernels.WindowCosts(each, CELLS, SPANS, ROWS) for each in tables)
     for split in (False, True):
         simulators = [
             _kernels.ReplicaSimulator(windows, ROOM, LINK, split) for windows in (found, expected)
@@ -36,9 +36,26 @@ def test_plans_and_bounds_are_those_of_all_stages(seed: int) -> None:
         assert bounds_ms[0] == bounds_ms[1] > 0
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_schedules_and_their_times_are_those_of_all_stages(seed: int) -> None:
+    costs = StageCosts(of_kinds(seed), KINDS)
+    of_kind, of_all = costs.checked, StageCosts(costs.table).checked
+    for split in (False, True):
+        codes = _kernels.list_schedule(of_kind, ROOM, LINK, split)
+        np.testing.assert_array_equal(codes, _kernels.list_schedule(of_all, ROOM, LINK, split))
+        found, expected = (
+            _kernels.simulate(codes, each, np.zeros(5), LINK) for each in (of_kind, of_all)
+        )
+        np.testing.assert_array_equal(found.end_ms, expected.end_ms)
+        np.testing.assert_array_equal(found.peak_bytes, expected.peak_bytes)
+    expected_codes = _kernels.cyclic_schedule(of_all, ROOM)
+    np.testing.assert_array_equal(_kernels.cyclic_schedule(of_kind, ROOM), expected_codes)
+
+
 def test_ratings_are_those_of_all_stages() -> None:
-    found = _kernels.rate_costs(of_kinds(0), ROOM, KINDS)
-    expected = _kernels.rate_costs(of_kinds(0)[:, KINDS].copy(), ROOM)
+    of_all = _kernels.CostTable(of_kinds(0)[:, KINDS].copy())
+    found = _kernels.rate_costs(_kernels.CostTable(of_kinds(0), KINDS), ROOM)
+    expected = _kernels.rate_costs(of_all, ROOM)
     for name in ("work_ms", "fill_ms", "memory_share"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
@@ -62,4 +79,4 @@ def test_a_kind_has_the_least_room_of_its_stages() -> None:
 @pytest.mark.parametrize("kinds", [[0, 3], [-1], []])
 def test_kinds_that_do_not_exist_are_refused(kinds: list[int]) -> None:
     with pytest.raises(ValueError, match="kind_of_stage must"):
-        _kernels.rate_costs(of_kinds(0), ROOM, np.array(kinds, np.int32))
+        _kernels.CostTable(of_kinds(0), np.array(kinds, np.int32))

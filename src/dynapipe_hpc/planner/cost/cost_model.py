@@ -1,13 +1,14 @@
 """Predicted time and memory of a micro-batch on every stage."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 
 FloatArray = npt.NDArray[np.float64]
@@ -112,6 +113,7 @@ class StageCosts:
 
     of_kinds: FloatArray
     kind_of_stage: Kinds | None = None
+    _checked: list[_kernels.CostTable] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def of(
@@ -142,6 +144,13 @@ class StageCosts:
         for cost, column in columns.items():
             table[..., cost] = column
         return cls(table)
+
+    @property
+    def checked(self) -> _kernels.CostTable:
+        """The table as an argument for kernels, checked once; its arrays become read-only."""
+        if not self._checked:
+            self._checked.append(_kernels.CostTable(self.of_kinds, self.kind_of_stage))
+        return self._checked[0]
 
     @property
     def table(self) -> FloatArray:

@@ -60,6 +60,6 @@ def _list_schedule(
 ) -> Schedule:
     check_each_fits(costs, activation_limit_bytes)
     codes = _kernels.list_schedule(
-        costs.table, activation_limit_bytes, kernel_link(link), split_backward
+        costs.checked, activation_limit_bytes, kernel_link(link), split_backward
     )
     return Schedule(codes)

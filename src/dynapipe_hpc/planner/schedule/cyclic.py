@@ -29,4 +29,4 @@ def cyclic(
         docs/decisions/0003 tells where this one differs.
     """
     check_each_fits(costs, activation_limit_bytes)
-    return Schedule(_kernels.cyclic_schedule(costs.table, activation_limit_bytes))
+    return Schedule(_kernels.cyclic_schedule(costs.checked, activation_limit_bytes))

@@ -34,7 +34,7 @@ def simulate(
     Raises:
         ScheduleDeadlockError: At some point no pass can start.
     """
-    found = _kernels.simulate(schedule.codes, costs.table, static_bytes, kernel_link(link))
+    found = _kernels.simulate(schedule.codes, costs.checked, static_bytes, kernel_link(link))
     if found.makespan_ms == np.inf and (found.n_started < schedule.codes.shape[1]).any():
         raise _deadlock(schedule, found.n_started)
     return Timeline(

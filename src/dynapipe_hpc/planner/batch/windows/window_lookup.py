@@ -125,5 +125,5 @@ class WindowLookup:
         return StageCosts(table, self.cost.kind_of_stage)
 
     def _rated(self, shapes: Shapes, costs: StageCosts) -> Rated:
-        found = _kernels.rate_costs(costs.of_kinds, self.room_bytes, costs.kind_of_stage)
+        found = _kernels.rate_costs(costs.checked, self.room_bytes)
         return Rated(shapes, costs, Ratings(found.work_ms, found.fill_ms, found.memory_share))

@@ -126,13 +126,7 @@ class WindowTable:
     @property
     def kernel_costs(self) -> _kernels.WindowCosts:
         """The table as an argument for kernels, to which its arrays become read-only."""
-        return _kernels.WindowCosts(
-            self.costs.of_kinds,
-            self.cells,
-            self.spans,
-            self.row_of_sample,
-            self.costs.kind_of_stage,
-        )
+        return _kernels.WindowCosts(self.costs.checked, self.cells, self.spans, self.row_of_sample)
 
     def cells_of(self, windows: npt.NDArray[np.uint32]) -> Cells:
         """Indices into `costs` of windows, see `cells`; rows are first sample, size and mode."""
@@ -154,8 +148,10 @@ class WindowTable:
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
         if layout is Layout.PACKED:
             n_rows, row_tokens, target_tokens, _ = (sizes[cell] for sizes in self.shapes)
-            return replace(
-                packed_microbatch(held, recompute, is_encoder_decoder=bool(target_tokens > 0)),
+            return packed_microbatch(
+                held,
+                recompute,
+                is_encoder_decoder=bool(target_tokens > 0),
                 row_tokens=round(n_rows * row_tokens),
                 target_tokens=round(n_rows * target_tokens),
             )
