@@ -33,6 +33,7 @@ import numpy as np
 from a100_inputs import GPT, T5, Mode, a100_cost, a100_table, batches, equal_shares
 from dynapipe_hpc.data.multitask_lengths import draw_lengths
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
@@ -148,6 +149,7 @@ def planner_of_everything(folder: Path, n_replicas: int, modes: tuple[Mode, ...]
 
 
 def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
+    keep_freed_memory()  # as a run does
     times: dict[str, float] = {}
     cost, cluster = planner.cost, planner.cluster
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

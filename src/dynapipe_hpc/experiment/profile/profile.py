@@ -20,7 +20,8 @@ from dynapipe_hpc.experiment.profile.stack import tokens_on_disk
 from dynapipe_hpc.experiment.profile.update import measure_update
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, connect, dtype_of
 from dynapipe_hpc.experiment.rank.channels import Channels
-from dynapipe_hpc.experiment.rank.devices import RankDevice, find_device, prepare_host
+from dynapipe_hpc.experiment.rank.devices import RankDevice, find_device
+from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.tied_weights import Tied, tied_weights
 from dynapipe_hpc.planner.cost.model_state import state_factor
@@ -58,10 +59,11 @@ def profile(
         The table so far on the first rank, None elsewhere: a new table first without layers, then
         each time after a layout and mode of recomputation, whose rounds are then deleted.
     """
+    torch.set_num_threads(config.training.threads)
+    keep_freed_memory()
     ways = job.broadcast(ways_to_measure(config, begun))
     with job.agreeing():
         on = find_device(job, config)
-    prepare_host(on, config)
     tied = _tied(job, config)
     channels = connect(config, tied, job, on)
     is_begun = job.broadcast(begun is not None)

@@ -12,13 +12,8 @@ from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.channels import Channels, open_channels
-from dynapipe_hpc.experiment.rank.devices import (
-    CPU,
-    RankDevice,
-    clock_of,
-    prepare_host,
-    reserve_memory,
-)
+from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, clock_of, reserve_memory
+from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -57,7 +52,8 @@ class Worker:
 def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     """Builds the stage of this rank on its device; all ranks together."""
     config, dataset, placement = experiment.config, experiment.dataset, experiment.placement
-    prepare_host(on, config)
+    torch.set_num_threads(config.training.threads)
+    keep_freed_memory()
     tied = tied_weights(config.model, placement, config.cluster.n_shards)
     channels = connect(config, tied, job, on)
     stage_number = config.cluster.stage_of(job.rank)

@@ -10,7 +10,6 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.started import device_index
 from dynapipe_hpc.job.world import STARTED
@@ -56,13 +55,6 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     on_host.free()
     shares = job.numbers_of_all(len(seen) - len(set(seen)))
     return RankDevice(device, is_shared=any(shares))
-
-
-def prepare_host(on: RankDevice, config: ExperimentConfig) -> None:
-    """Sets up threads and, where a rank computes on the CPU, memory of this process for passes."""
-    torch.set_num_threads(config.training.threads)
-    if on.device.type == "cpu":
-        keep_freed_memory()
 
 
 def clock_of(device: torch.device) -> Clock[Any]:

@@ -15,6 +15,7 @@ from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.study.inputs import inputs_of
 from dynapipe_hpc.experiment.study.methods import methods_of
+from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.choose.choice import Candidate
@@ -101,6 +102,7 @@ def simulate(
             in use.
         RunError: The folder cannot be written.
     """
+    keep_freed_memory()
     with ranks.agreeing():
         variants = {each.name: files.variant(each.config) for each in methods_of(files.config)}
     with locked(ranks, output):
