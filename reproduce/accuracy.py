@@ -1,20 +1,26 @@
 """How close predictions were to runs that were executed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from reproduce.figure import Claim
 from reproduce.recorded import RESULTS, recorded
 
 MOST = 0.05
+FILES = (RESULTS / "prediction.json", RESULTS / "prediction_online.json")
 
 
-def claims(results: Path = RESULTS / "prediction.json") -> Iterator[Claim]:
+def claims(files: Sequence[Path] = FILES) -> Iterator[Claim]:
     """What `benchmarks/prediction.py` has found; nothing is executed here.
 
     Args:
-        results: The JSON file that it writes.
+        files: The JSON files that it has written, each on one machine.
     """
+    for results in files:
+        yield from _claims(results)
+
+
+def _claims(results: Path) -> Iterator[Claim]:
     found = recorded(results, "benchmarks/prediction.py")
     for name, errors in found.results.items():
         family, corrected, _ = name.partition(", online")
