@@ -65,6 +65,9 @@ void PlanRefiner::try_rises(std::vector<Window> windows, std::vector<Window>& be
                             double& best_ms) {
     for (const double rise : kRises) {
         arrange(windows, cutter_, rise);
+        if (windows == best) {
+            continue;
+        }
         const double ms = simulator_.best_makespan_ms(windows, best_ms);
         if (ms < best_ms) {
             best_ms = ms;
