@@ -56,7 +56,7 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
 def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
     most = max(int(row["tokens"]) for row in rows)
     largest = {row["method"]: row for row in rows if row["tokens"] == most}
-    seconds = [f"{method}: {float(row['planning_s']):.1f} s" for method, row in largest.items()]
+    seconds = [f"{method}: {float(row['planning_s']):.2f} s" for method, row in largest.items()]
     yield Claim(
         "Large batches (ours)",
         f"{most:,} tokens on 64 stages and 64 replicas are planned within {MOST_S:g} s by a thread",

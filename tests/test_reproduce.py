@@ -292,14 +292,16 @@ def test_a_long_micro_batch_stalls_passes_in_a_fixed_order_only() -> None:
 
 
 def test_errors_of_predictions_are_those_of_executed_runs(tmp_path: Path) -> None:
-    machine = {"cores": 2, "processor": "some", "commit": "0123456"}
     results = {
         "gpt": {"mean_error": 0.04, "mean_peak_error": 0.0},
         "t5, online": {"mean_error": 0.06, "mean_peak_error": 0.01},
     }
-    path = tmp_path / "prediction.json"
-    path.write_text(json.dumps({"machine": machine, "results": results}))
-    claims = [*accuracy.claims(path)]
+    files = tmp_path / "one.json", tmp_path / "other.json"
+    for path, (name, errors) in zip(files, results.items(), strict=True):
+        machine = {"cores": 2, "processor": path.stem, "commit": "0123456"}
+        path.write_text(json.dumps({"machine": machine, "results": {name: errors}}))
+    claims = [*accuracy.claims(files)]
+    assert all(path.stem in claim.why for path, claim in zip(files, claims, strict=True))
     found = [(claim.found, claim.holds) for claim in claims]
     assert claims[1].text.startswith("T5: predicted times, corrected by the run, and memory")
     assert found == [("times 4.0 %, memory 0.0 %", True), ("times 6.0 %, memory 1.0 %", False)]

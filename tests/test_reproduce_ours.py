@@ -158,7 +158,7 @@ def test_the_largest_batch_is_the_one_that_counts(tmp_path: Path, seconds: float
     figure = large_batches.figure(written(tmp_path, results))
     [claim] = figure.claims
     assert claim.holds == (seconds < 2)
-    assert claim.found == f"no recomputation: {seconds} s; all modes of recomputation: 9.0 s"
+    assert claim.found == f"no recomputation: {seconds:.2f} s; all modes of recomputation: 9.00 s"
     assert [row["gap"] for row in figure.rows] == pytest.approx(3 * [10])
 
 
