@@ -10,7 +10,8 @@ def keep_freed_memory() -> bool:
     """Lets the C library keep freed memory for the next allocation, whatever its size.
 
     By default it maps and unmaps every tensor of more than 32 MiB, and returns what is free at the
-    end of its heap, so that the kernel clears the same pages in every pass.
+    end of its heap, so that the kernel clears the same pages in every pass. Threads other than the
+    main one have heaps of at most 64 MiB; what is larger is still mapped anew there.
 
     Returns:
         Whether it does so from now on; another library than glibc has no such setting.

@@ -100,9 +100,9 @@ class _Tokens(NamedTuple):
     """Tokens of micro-batches, in arrays of shape (n_microbatches,).
 
     Attributes:
-        alone: Those of the samples, each for itself.
-        in_rows: Those of rows without their padding.
-        computed: All of them.
+        alone: Tokens of the samples, each for itself.
+        in_rows: Tokens of rows without their padding.
+        computed: Tokens of rows with their padding.
     """
 
     alone: Tokens
