@@ -100,9 +100,9 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs, const Kinds& kind_of_
 
 /// Costs together with the arrays that hold them, for many calls: checked once, as large tables
 /// take time, and read-only, because kernels rely on what was checked.
-class HeldCosts {
+class HeldTable {
   public:
-    HeldCosts(Doubles table, Kinds kind_of_stage)
+    HeldTable(Doubles table, Kinds kind_of_stage)
         : table_(std::move(table)),
           kind_of_stage_(std::move(kind_of_stage)),
           costs_(costs_of(table_, kind_of_stage_)) {

@@ -8,7 +8,7 @@ using arrays::Doubles;
 
 namespace {
 
-py::array_t<dynapipe::PassCode> order(const arrays::HeldCosts& table, const Doubles& limit_bytes) {
+py::array_t<dynapipe::PassCode> order(const arrays::HeldTable& table, const Doubles& limit_bytes) {
     const dynapipe::StageCosts& costs = table.costs();
     const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
     std::vector<dynapipe::PassCode> found;

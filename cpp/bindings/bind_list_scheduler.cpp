@@ -12,7 +12,7 @@ using dynapipe::Link;
 
 namespace {
 
-py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldCosts& table,
+py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
                                               const Doubles& limit_bytes, const Link& link,
                                               bool split_backward) {
     const dynapipe::StageCosts& costs = table.costs();

@@ -13,7 +13,7 @@ using dynapipe::CheapestModes;
 using dynapipe::Ratings;
 using windows::Integers;
 
-Ratings rate(const arrays::HeldCosts& costs, const Doubles& room_bytes) {
+Ratings rate(const arrays::HeldTable& costs, const Doubles& room_bytes) {
     const dynapipe::StageCosts& entries = costs.costs();
     arrays::check_shape(room_bytes, "room_bytes", {static_cast<py::ssize_t>(entries.n_stages)});
     const auto room = arrays::entries_of(room_bytes);

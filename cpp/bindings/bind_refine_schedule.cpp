@@ -10,7 +10,7 @@ using dynapipe::Link;
 
 namespace {
 
-py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const arrays::HeldCosts& table,
+py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const arrays::HeldTable& table,
                                                 const Doubles& limit_bytes, const Link& link,
                                                 std::size_t n_moves, std::uint64_t seed) {
     const dynapipe::StageCosts& costs = table.costs();

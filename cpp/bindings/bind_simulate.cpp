@@ -11,7 +11,7 @@ using dynapipe::Timeline;
 
 namespace {
 
-Timeline simulate(const Codes& order, const arrays::HeldCosts& table, const Doubles& static_bytes,
+Timeline simulate(const Codes& order, const arrays::HeldTable& table, const Doubles& static_bytes,
                   const Link& link) {
     const dynapipe::StageCosts& costs = table.costs();
     const auto n_stages = static_cast<py::ssize_t>(costs.n_stages);

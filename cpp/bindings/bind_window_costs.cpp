@@ -5,7 +5,7 @@
 namespace py = pybind11;
 
 void bind_window_costs(py::module_& m) {
-    py::class_<arrays::HeldCosts>(m, "CostTable",
+    py::class_<arrays::HeldTable>(m, "CostTable",
                                   "Costs of micro-batches on every stage; see "
                                   "dynapipe/cost/stage_costs.hpp.\n\n"
                                   "The arrays become read-only.")
@@ -15,7 +15,7 @@ void bind_window_costs(py::module_& m) {
                                    "Costs of all micro-batches of neighbouring samples; see "
                                    "dynapipe/batch/window_costs.hpp.\n\n"
                                    "The arrays become read-only.")
-        .def(py::init<arrays::HeldCosts, windows::Integers, windows::Spans, windows::Integers>(),
+        .def(py::init<arrays::HeldTable, windows::Integers, windows::Spans, windows::Integers>(),
              py::arg("costs"), py::arg("cells").noconvert(), py::arg("spans").noconvert(),
              py::arg("row_of_sample").noconvert());
 }

@@ -49,7 +49,7 @@ inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n
 }
 
 /// Kernels rely on rows that exist.
-inline dynapipe::WindowCosts checked(const arrays::HeldCosts& table, const Integers& cells,
+inline dynapipe::WindowCosts checked(const arrays::HeldTable& table, const Integers& cells,
                                      const Spans& spans, const Integers& row_of_sample) {
     check_cells(cells, spans, table.n_entries());
     if (row_of_sample.ndim() != 1 || row_of_sample.size() == 0) {
@@ -72,7 +72,7 @@ inline dynapipe::WindowCosts checked(const arrays::HeldCosts& table, const Integ
 /// become read-only, because kernels rely on what was checked.
 class HeldCosts {
   public:
-    HeldCosts(arrays::HeldCosts table, Integers cells, Spans spans, Integers row_of_sample)
+    HeldCosts(arrays::HeldTable table, Integers cells, Spans spans, Integers row_of_sample)
         : table_(std::move(table)),
           cells_(std::move(cells)),
           spans_(std::move(spans)),
@@ -91,7 +91,7 @@ class HeldCosts {
     }
 
   private:
-    arrays::HeldCosts table_;
+    arrays::HeldTable table_;
     Integers cells_;
     Spans spans_;
     Integers row_of_sample_;

@@ -169,6 +169,10 @@ TRAINING = (
     Mutant("experiment/profile/rounds.py",
            "        halves[..., :1] += by_rank[..., 2:3] - by_rank[..., :1]\n", "",
            "what splitting adds to forward passes is lost", HALVES),
+    Mutant("experiment/profile/rounds.py", "np.median(times_ms, axis=0)",
+           "np.min(times_ms, axis=0)", "a profile is of the quietest round",
+           ("tests/experiment/profile/test_profile.py"
+            "::test_the_typical_time_is_the_median_of_rounds_and_ranks",)),
     Mutant("experiment/profile/rounds.py", "repetition_s / len(measures)", "repetition_s",
            "a profile of halves takes twice as long",
            ("tests/experiment/profile/test_halves.py"

@@ -180,7 +180,7 @@ class Stack:
     ) -> tuple[float, float, float]:
         """Times of a micro-batch: forward, backward, and what is left of a split backward pass.
 
-        As many as in a pipeline are in flight, so that caches hold of each what they would hold.
+        On a CPU another is in flight, as in a pipeline, so that caches hold no more of it.
         """
         in_flight = range(CPU_IN_FLIGHT if self._device == CPU else 1)
         with self._shards.not_waiting(), _naming_out_of_memory():

@@ -13,8 +13,8 @@ def packed_microbatch(
     recompute: Recompute,
     is_encoder_decoder: bool = False,
     *,
-    row_tokens: int | None = None,
-    target_tokens: int | None = None,
+    row_tokens: int = 0,
+    target_tokens: int = 0,
 ) -> MicroBatch:
     """Samples laid end to end in one row, or in one of inputs and one of targets.
 
@@ -22,8 +22,8 @@ def packed_microbatch(
         samples: The samples, in order.
         recompute: Activation checkpointing mode.
         is_encoder_decoder: Whether there is a row of targets.
-        row_tokens: Length up to which the row is filled; by default, the next multiple of 8.
-        target_tokens: The same of the row of targets.
+        row_tokens: Least length of the row, which is filled up to the next multiple of 8 anyway.
+        target_tokens: Least length of the row of targets.
     """
     lengths = [sample.input_tokens + sample.target_tokens for sample in samples]
     target_offsets: tuple[int, ...] = ()
@@ -34,14 +34,10 @@ def packed_microbatch(
     offsets = (0, *accumulate(lengths))
     return MicroBatch(
         rows=(tuple([sample.sample_id for sample in samples]),),
-        row_tokens=padded(offsets[-1]) if row_tokens is None else row_tokens,
+        row_tokens=max(padded(offsets[-1]), row_tokens),
         recompute=recompute,
-        target_tokens=_target_tokens(target_offsets) if target_tokens is None else target_tokens,
+        target_tokens=max(padded(target_offsets[-1]), target_tokens) if is_encoder_decoder else 0,
         layout=Layout.PACKED,
         offsets=offsets,
         target_offsets=target_offsets,
     )
-
-
-def _target_tokens(target_offsets: Sequence[int]) -> int:
-    return padded(target_offsets[-1]) if target_offsets else 0
