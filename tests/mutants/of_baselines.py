@@ -31,8 +31,8 @@ BASELINES = (
     # packed rows
     Mutant("planner/batch/packed_row.py", "*accumulate(lengths)", "*accumulate(sorted(lengths))",
            "offsets of samples in another order", PROMISES),
-    Mutant("planner/batch/packed_row.py", "row_tokens=padded(offsets[-1])",
-           "row_tokens=offsets[-1]", "rows of any length", PROMISES),
+    Mutant("planner/batch/packed_row.py", "row_tokens=max(padded(offsets[-1]), ",
+           "row_tokens=max(offsets[-1], ", "rows of any length", PROMISES),
     Mutant("planner/baselines/packed/packed_rows.py", "    check_fit([", "    ([",
            "rows that do not fit", PROMISES),
     Mutant("planner/baselines/packed/packed_rows.py", "return inputs + targets", "return inputs",
