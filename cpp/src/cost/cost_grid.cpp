@@ -1,6 +1,8 @@
 #include "dynapipe/cost/cost_grid.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <limits>
 #include <vector>
 
@@ -37,16 +39,31 @@ Place locate(std::span<const std::int64_t> axis, double value) {
 constexpr double kInfeasible = 1e300;
 constexpr double kFeasibleLimit = 1e200;
 
+/// Costs of one kind of stage as numbers alone, of a count that compilers know.
+using Costs = std::array<double, kCosts>;
+
+Costs finite(const PassCosts& costs) {
+    auto numbers = std::bit_cast<Costs>(costs);
+    for (double& number : numbers) {
+        number = std::min(number, kInfeasible);
+    }
+    return numbers;
+}
+
+Costs between(const Costs& left, const Costs& right, double weight) {
+    Costs costs;
+    for (std::size_t i = 0; i < kCosts; ++i) {
+        costs[i] = left[i] + weight * (right[i] - left[i]);
+    }
+    return costs;
+}
+
 /// The costs of all kinds of stages as functions of the number of rows, which are straight
 /// between two points of the grid.
 class Line {
   public:
     explicit Line(const CostGrid& grid)
-        : grid_(grid),
-          start_(grid.n_kinds * kCosts),
-          step_(start_),
-          left_(start_),
-          right_(start_) {}
+        : grid_(grid), start_(grid.n_kinds), step_(grid.n_kinds) {}
 
     /// Moves to other lengths or to other points of the axis of rows, if they are others.
     void move(std::size_t left_row, double row_tokens, double target_tokens) {
@@ -58,64 +75,61 @@ class Line {
         target_tokens_ = target_tokens;
         const Place row = locate(grid_.row_tokens, row_tokens);
         const Place target = locate(grid_.target_tokens, target_tokens);
-        at_lengths(left_row, row, target, start_);
-        at_lengths(std::min(left_row + 1, grid_.rows.size() - 1), row, target, step_);
-        for (std::size_t i = 0; i < start_.size(); ++i) {
-            step_[i] -= start_[i];
+        is_beyond_ = row.is_beyond || target.is_beyond;
+        if (is_beyond_) {
+            return;
+        }
+        const std::size_t right_row = std::min(left_row + 1, grid_.rows.size() - 1);
+        for (std::size_t kind = 0; kind < grid_.n_kinds; ++kind) {
+            start_[kind] = at_lengths(left_row, row, target, kind);
+            step_[kind] = at_lengths(right_row, row, target, kind);
+            for (std::size_t i = 0; i < kCosts; ++i) {
+                step_[kind][i] -= start_[kind][i];
+            }
         }
     }
 
-    /// The costs at a number of rows, in the order of kinds.
-    void at(const Place& rows, std::vector<double>& costs) const {
-        for (std::size_t i = 0; i < costs.size(); ++i) {
-            const double cost = start_[i] + rows.weight * step_[i];
+    /// The costs of a kind at a number of rows.
+    [[nodiscard]] PassCosts at(const Place& rows, std::size_t kind) const {
+        Costs costs;
+        if (is_beyond_ || rows.is_beyond) {
+            costs.fill(kInfinity);
+            return std::bit_cast<PassCosts>(costs);
+        }
+        for (std::size_t i = 0; i < kCosts; ++i) {
+            const double cost = start_[kind][i] + rows.weight * step_[kind][i];
             costs[i] = cost > kFeasibleLimit ? kInfinity : cost;
         }
-        if (rows.is_beyond) {
-            std::fill(costs.begin(), costs.end(), kInfinity);
-        }
+        return std::bit_cast<PassCosts>(costs);
     }
 
   private:
     /// Costs of a row of the grid between its lengths.
-    void at_lengths(std::size_t row, const Place& tokens, const Place& target,
-                    std::vector<double>& costs) {
-        if (tokens.is_beyond || target.is_beyond) {
-            std::fill(costs.begin(), costs.end(), kInfeasible);
-            return;
-        }
-        at_target(row, tokens.left, target, left_);
-        if (tokens.weight > 0.0) {
-            at_target(row, tokens.left + 1, target, right_);
-        }
-        blend(left_.data(), tokens.weight > 0.0 ? right_.data() : left_.data(), tokens.weight,
-              costs);
+    [[nodiscard]] Costs at_lengths(std::size_t row, const Place& tokens, const Place& target,
+                                   std::size_t kind) const {
+        const Costs left = at_target(row, tokens.left, target, kind);
+        return tokens.weight > 0.0
+                   ? between(left, at_target(row, tokens.left + 1, target, kind), tokens.weight)
+                   : left;
     }
 
-    void at_target(std::size_t row, std::size_t tokens, const Place& target,
-                   std::vector<double>& costs) const {
+    [[nodiscard]] Costs at_target(std::size_t row, std::size_t tokens, const Place& target,
+                                  std::size_t kind) const {
         const std::size_t point =
             (row * grid_.row_tokens.size() + tokens) * grid_.target_tokens.size() + target.left;
-        const auto* left = reinterpret_cast<const double*>(&grid_.points[point * grid_.n_kinds]);
-        blend(left, target.weight > 0.0 ? left + costs.size() : left, target.weight, costs);
-    }
-
-    static void blend(const double* left, const double* right, double weight,
-                      std::vector<double>& costs) {
-        for (std::size_t i = 0; i < costs.size(); ++i) {
-            const double low = std::min(left[i], kInfeasible);
-            costs[i] = low + weight * (std::min(right[i], kInfeasible) - low);
-        }
+        const PassCosts* entry = &grid_.points[point * grid_.n_kinds + kind];
+        const Costs left = finite(*entry);
+        return target.weight > 0.0 ? between(left, finite(entry[grid_.n_kinds]), target.weight)
+                                   : left;
     }
 
     const CostGrid& grid_;
-    std::vector<double> start_;
-    std::vector<double> step_;
-    std::vector<double> left_;
-    std::vector<double> right_;
+    std::vector<Costs> start_;
+    std::vector<Costs> step_;
     std::size_t left_row_ = std::numeric_limits<std::size_t>::max();
     double row_tokens_ = -1;
     double target_tokens_ = -1;
+    bool is_beyond_ = false;
 };
 
 }  // namespace
@@ -123,18 +137,15 @@ class Line {
 void interpolate_costs(const CostGrid& grid, std::span<const Boundary> boundaries,
                        const ShapeList& shapes, std::span<PassCosts> costs) {
     Line line(grid);
-    std::vector<double> of_kinds(grid.n_kinds * kCosts);
-    const auto* kinds = reinterpret_cast<const PassCosts*>(of_kinds.data());
     PassCosts* cost = costs.data();
     for (std::size_t i = 0; i < shapes.n_rows.size(); ++i) {
         const Place rows = locate(grid.rows, shapes.n_rows[i]);
         line.move(rows.left, shapes.row_tokens[i], shapes.target_tokens[i]);
-        line.at(rows, of_kinds);
         const double row_tokens = shapes.n_rows[i] * shapes.row_tokens[i];
         const double target_tokens = shapes.n_rows[i] * shapes.target_tokens[i];
         for (std::size_t kind = 0; kind < grid.n_kinds; ++kind, ++cost) {
             const Boundary& boundary = boundaries[kind];
-            *cost = kinds[kind];
+            *cost = line.at(rows, kind);
             cost->boundary_bytes = row_tokens * boundary.bytes_per_row_token +
                                    target_tokens * boundary.bytes_per_target_token;
         }
