@@ -23,23 +23,41 @@ std::vector<std::size_t> first_of_rows(const WindowCosts& windows) {
     return first;
 }
 
+/// The micro-batches of all windows: tables that share costs use few of them each.
+std::vector<std::size_t> used_microbatches(const WindowCosts& windows) {
+    std::vector<std::size_t> used;
+    std::vector<bool> seen(windows.costs.n_microbatches());
+    for (const std::size_t first : first_of_rows(windows)) {
+        for (std::size_t mode = 0; mode < windows.n_modes; ++mode) {
+            for (const std::int32_t cell : windows.row(first, mode)) {
+                if (cell >= 0 && !seen[static_cast<std::size_t>(cell)]) {
+                    seen[static_cast<std::size_t>(cell)] = true;
+                    used.push_back(static_cast<std::size_t>(cell));
+                }
+            }
+        }
+    }
+    return used;
+}
+
 double work_ms(const PassCosts& cost) { return cost.forward_ms + cost.backward_ms; }
 
-/// Of every micro-batch, its work on a stage.
-std::vector<double> works_ms(const StageCosts& costs, std::size_t stage) {
+/// Of every micro-batch that is used, its work on a stage.
+std::vector<double> works_ms(const StageCosts& costs, std::span<const std::size_t> used,
+                             std::size_t stage) {
     std::vector<double> found(costs.n_microbatches());
-    for (std::size_t i = 0; i < found.size(); ++i) {
+    for (const std::size_t i : used) {
         found[i] = work_ms(costs.at(i, stage));
     }
     return found;
 }
 
-/// Of every micro-batch, the share that it keeps of the memory of the first stage, times how long
+/// Of every micro-batch that is used, the share that it keeps of the memory of the first stage, times how long
 /// it does so at least: on its way through all stages and back.
-std::vector<double> areas_ms(const StageCosts& costs, double limit_bytes, const Link& link,
-                             bool split_backward) {
+std::vector<double> areas_ms(const StageCosts& costs, std::span<const std::size_t> used,
+                             double limit_bytes, const Link& link, bool split_backward) {
     std::vector<double> found(costs.n_microbatches());
-    for (std::size_t i = 0; i < found.size(); ++i) {
+    for (const std::size_t i : used) {
         double way_ms = 0.0;
         for (std::size_t s = 0; s < costs.n_stages; ++s) {
             const PassCosts& cost = costs.at(i, s);
@@ -104,33 +122,17 @@ double least_sum(const WindowCosts& windows, std::span<const double> entries_ms)
     return front_ms[n];
 }
 
-/// The time of a micro-batch until it can have come to a stage, or to go back from it.
-double way_ms(const WindowCosts& windows, const Link& link, std::size_t stage,
-              double PassCosts::* pass_ms, std::size_t microbatch) {
-    double sum_ms = 0.0;
-    for (std::size_t s = 0; s < stage; ++s) {
-        const PassCosts& cost = windows.costs.at(microbatch, s);
-        sum_ms += cost.*pass_ms + link.latency_ms + cost.boundary_bytes / link.bytes_per_ms;
-    }
-    return sum_ms;
-}
-
-/// The least time of any window until it can have come to a stage, or to go back from it.
-double least_way(const WindowCosts& windows, const Link& link, std::size_t stage,
-                 double PassCosts::* pass_ms) {
+/// The least time of any micro-batch until it can have come to a stage, or to go back from it.
+double least_way(const StageCosts& costs, std::span<const std::size_t> used, const Link& link,
+                 std::size_t stage, double PassCosts::* pass_ms) {
     double least_ms = kNever;
-    std::vector<bool> seen(windows.costs.n_microbatches());
-    for (const std::size_t first : first_of_rows(windows)) {
-        for (std::size_t mode = 0; mode < windows.n_modes; ++mode) {
-            for (const std::int32_t cell : windows.row(first, mode)) {
-                if (cell >= 0 && !seen[static_cast<std::size_t>(cell)]) {
-                    seen[static_cast<std::size_t>(cell)] = true;
-                    const auto microbatch = static_cast<std::size_t>(cell);
-                    least_ms =
-                        std::min(least_ms, way_ms(windows, link, stage, pass_ms, microbatch));
-                }
-            }
+    for (const std::size_t i : used) {
+        double sum_ms = 0.0;
+        for (std::size_t s = 0; s < stage; ++s) {
+            const PassCosts& cost = costs.at(i, s);
+            sum_ms += cost.*pass_ms + link.latency_ms + cost.boundary_bytes / link.bytes_per_ms;
         }
+        least_ms = std::min(least_ms, sum_ms);
     }
     return least_ms;
 }
@@ -141,12 +143,13 @@ double least_makespan_ms(const WindowCosts& windows, std::span<const double> lim
                          const Link& link, bool split_backward, std::size_t n_replicas) {
     const std::size_t stage = busiest_stage(windows);
     const StageCosts& costs = windows.costs;
-    const double work_ms = least_sum(windows, works_ms(costs, stage));
+    const std::vector<std::size_t> used = used_microbatches(windows);
+    const double work_ms = least_sum(windows, works_ms(costs, used, stage));
     const double area_ms =
-        least_sum(windows, areas_ms(costs, limit_bytes[0], link, split_backward));
-    const double head_ms = least_way(windows, link, stage, &PassCosts::forward_ms);
+        least_sum(windows, areas_ms(costs, used, limit_bytes[0], link, split_backward));
+    const double head_ms = least_way(costs, used, link, stage, &PassCosts::forward_ms);
     const double tail_ms =
-        split_backward ? 0.0 : least_way(windows, link, stage, &PassCosts::backward_ms);
+        split_backward ? 0.0 : least_way(costs, used, link, stage, &PassCosts::backward_ms);
     const auto n = static_cast<double>(n_replicas);
     return std::max(head_ms + work_ms / n + tail_ms, area_ms / n);
 }
