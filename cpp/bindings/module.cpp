@@ -18,6 +18,7 @@ void bind_short_tour(py::module_& m);
 void bind_simulate(py::module_& m);
 void bind_split_samples(py::module_& m);
 void bind_stage_costs(py::module_& m);
+void bind_stage_memory(py::module_& m);
 void bind_window_costs(py::module_& m);
 void bind_window_shapes(py::module_& m);
 
@@ -40,5 +41,6 @@ PYBIND11_MODULE(_kernels, m) {
     bind_simulate(m);
     bind_split_samples(m);
     bind_stage_costs(m);
+    bind_stage_memory(m);
     bind_window_shapes(m);
 }

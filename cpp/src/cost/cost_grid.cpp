@@ -62,8 +62,7 @@ Costs between(const Costs& left, const Costs& right, double weight) {
 /// between two points of the grid.
 class Line {
   public:
-    explicit Line(const CostGrid& grid)
-        : grid_(grid), start_(grid.n_kinds), step_(grid.n_kinds) {}
+    explicit Line(const CostGrid& grid) : grid_(grid), start_(grid.n_kinds), step_(grid.n_kinds) {}
 
     /// Moves to other lengths or to other points of the axis of rows, if they are others.
     void move(std::size_t left_row, double row_tokens, double target_tokens) {

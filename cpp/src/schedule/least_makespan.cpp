@@ -52,8 +52,8 @@ std::vector<double> works_ms(const StageCosts& costs, std::span<const std::size_
     return found;
 }
 
-/// Of every micro-batch that is used, the share that it keeps of the memory of the first stage, times how long
-/// it does so at least: on its way through all stages and back.
+/// Of every micro-batch that is used, the share that it keeps of the memory of the first stage,
+/// times how long it does so at least: on its way through all stages and back.
 std::vector<double> areas_ms(const StageCosts& costs, std::span<const std::size_t> used,
                              double limit_bytes, const Link& link, bool split_backward) {
     std::vector<double> found(costs.n_microbatches());

@@ -37,6 +37,10 @@ const Timeline& Simulator::run(std::span<const PassCode> order, double give_up_m
             }
         }
     }
+    found_.peak_bytes.clear();
+    for (const StageMemory& memory : memory_) {
+        found_.peak_bytes.push_back(memory.peak_bytes);
+    }
     const bool done = std::all_of(found_.n_started.begin(), found_.n_started.end(),
                                   [this](std::size_t n) { return n == n_passes_; });
     found_.makespan_ms = done ? found_.makespan_ms : std::numeric_limits<double>::infinity();
@@ -52,12 +56,14 @@ void Simulator::start() {
     left_ms_ = work_ms_;
     std::fill(input_ms_.begin(), input_ms_.end(), kUnknown);
     std::fill(link_free_ms_.begin(), link_free_ms_.end(), 0.0);
-    kept_bytes_.assign(static_bytes_.begin(), static_bytes_.end());
+    memory_.clear();
+    for (const double bytes : static_bytes_) {
+        memory_.push_back({.kept_bytes = bytes, .peak_bytes = bytes});
+    }
     for (auto* times_ms :
          {&found_.start_ms, &found_.end_ms, &found_.send_start_ms, &found_.send_end_ms}) {
         times_ms->assign(order_.size(), kUnknown);
     }
-    found_.peak_bytes = kept_bytes_;
     found_.busy_ms.assign(n_stages_, 0.0);
     found_.n_started.assign(n_stages_, 0);
     found_.makespan_ms = 0.0;
@@ -139,19 +145,9 @@ inline double Simulator::run_next_pass(std::size_t stage) {
     found_.busy_ms[stage] += takes_ms;
     left_ms_[stage] -= takes_ms;
     found_.makespan_ms = std::max(found_.makespan_ms, end_ms);
-    account_memory(stage, kind_of(code), cost);
+    memory_[stage].run(kind_of(code), cost, splits_backward_);
     pass_on(stage, code, place);
     return end_ms;
-}
-
-inline void Simulator::account_memory(std::size_t stage, PassKind kind, const PassCosts& cost) {
-    double& kept = kept_bytes_[stage];
-    const bool forward = kind == PassKind::kForward;
-    kept += forward ? cost.stored_bytes : 0.0;
-    const double transient = forward ? cost.forward_transient_bytes : cost.backward_transient_bytes;
-    found_.peak_bytes[stage] = std::max(found_.peak_bytes[stage], kept + transient);
-    const PassKind last = splits_backward_ ? PassKind::kWeight : PassKind::kBackward;
-    kept -= kind == last ? cost.stored_bytes : 0.0;
 }
 
 /// Hands what a pass produced to those that need it.

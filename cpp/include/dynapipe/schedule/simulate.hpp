@@ -7,6 +7,7 @@
 
 #include "dynapipe/cost/link.hpp"
 #include "dynapipe/cost/stage_costs.hpp"
+#include "dynapipe/schedule/stage_memory.hpp"
 
 namespace dynapipe {
 
@@ -68,7 +69,6 @@ class Simulator {
     [[nodiscard]] bool awaits_known_input(std::size_t stage);
     [[nodiscard]] double pass_ms(PassKind kind, const PassCosts& cost) const;
     double run_next_pass(std::size_t stage);
-    void account_memory(std::size_t stage, PassKind kind, const PassCosts& cost);
     void pass_on(std::size_t stage, PassCode code, std::size_t place);
     void send(std::size_t stage, std::size_t receiver, PassCode code, std::size_t place);
 
@@ -81,7 +81,7 @@ class Simulator {
     bool splits_backward_ = false;
     std::vector<double> input_ms_;      ///< row-major (n_stages, 3 * n_microbatches), by code
     std::vector<double> link_free_ms_;  ///< per stage, to the next and to the previous stage
-    std::vector<double> kept_bytes_;    ///< per stage
+    std::vector<StageMemory> memory_;   ///< per stage
     std::vector<double> work_ms_;       ///< per stage, of all passes and what must follow them
     std::vector<double> left_ms_;       ///< per stage, the same without passes that it has run
     std::vector<std::size_t> awake_;    ///< stages that may be able to proceed

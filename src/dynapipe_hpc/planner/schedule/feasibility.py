@@ -2,14 +2,9 @@
 
 import numpy as np
 
-from dynapipe_hpc.planner.batch.memory import activation_bytes
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.schedule_rule import (
-    INSTANT,
-    InfeasibleScheduleError,
-    Schedule,
-)
-from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, Schedule
 
 
 def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> None:
@@ -20,15 +15,13 @@ def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> No
     Raises:
         InfeasibleScheduleError: A micro-batch does not fit; names the first, and the stage.
     """
-    needed = activation_bytes(costs)
-    fits = np.isfinite(needed) & (needed <= activation_limit_bytes)
-    if not fits.all():
-        microbatch, stage = np.argwhere(~fits)[0]
+    misfit = _kernels.first_misfit(costs.checked, activation_limit_bytes)
+    if misfit is not None:
         raise InfeasibleScheduleError(
-            f"micro-batch {microbatch} alone needs {needed[microbatch, stage]:,.0f} bytes of "
-            f"activations on stage {stage}, where {activation_limit_bytes[stage]:,.0f} are free "
-            "beside the model; raise cluster.device_memory_bytes, add stages, or lower "
-            "data.max_tokens"
+            f"micro-batch {misfit.microbatch} alone needs {misfit.needed_bytes:,.0f} bytes of "
+            f"activations on stage {misfit.stage}, where "
+            f"{activation_limit_bytes[misfit.stage]:,.0f} are free beside the model; raise "
+            "cluster.device_memory_bytes, add stages, or lower data.max_tokens"
         )
 
 
@@ -47,8 +40,7 @@ def check_peaks(
         InfeasibleScheduleError: A stage needs too much; names the rule and the stage that exceeds
             its limit most.
     """
-    # Memory depends only on the order of passes, so any link will do.
-    peaks = simulate(schedule, costs, INSTANT, np.zeros(costs.n_stages)).peak_bytes
+    peaks = _kernels.activation_peaks(schedule.codes, costs.checked)
     stage = int(np.argmax(peaks - activation_limit_bytes))
     if peaks[stage] > activation_limit_bytes[stage]:
         raise InfeasibleScheduleError(
