@@ -58,6 +58,8 @@ LESS = ("tests/planner/test_never_worse.py::"
         "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
 
 SPLIT = ("tests/planner/batch/test_split.py",)
+REFINING = ("tests/planner/test_refining.py",)
+RULES = ("tests/contract/test_schedule_rules.py",)
 TIMES = ("tests/plan/test_pass_spans.py",)
 
 PLAN = (
@@ -75,6 +77,21 @@ PLAN = (
     # what is compared
     Mutant("planner/choose/best_of_search.py", "key=lambda plan: (plan.effort, plan.makespan_ms)",
            "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
+    Mutant("planner/choose/found_ends.py", "if before <= effort", "if True",
+           "more effort refines other plans", REFINING),
+    Mutant("planner/choose/found_ends.py", "if before <= effort", "if before < effort",
+           "plans of one round do not compete", REFINING),
+    Mutant("planner/choose/found_ends.py", "REFINABLE * min(", "2 * min(",
+           "hopeless plans are refined", REFINING),
+    Mutant("planner/choose/refine_slowest.py", "max(replicas, key", "min(replicas, key",
+           "replicas are refined that none waits for", REFINING),
+    Mutant("planner/choose/refine_slowest.py",
+           "        ends_ms[slowest] = reduced_ms(refined.timeline, candidate.cost)\n", "",
+           "replicas that have become the slowest are not refined", REFINING),
+    Mutant("planner/choose/refine_slowest.py", "share = n_passes // len(pipelines)",
+           "share = n_passes", "every replica has the passes of all", REFINING),
+    Mutant("planner/schedule/feasibility.py", "peaks - activation_limit_bytes",
+           "peaks", "the fullest stage is checked alone", RULES),
     Mutant("planner/cost/cost_model.py", "of_kinds.take(kinds, axis=1)",
            "of_kinds", "kinds are taken for stages", KINDS),
     Mutant("planner/cost/cost_model.py", "CostTable(self.of_kinds, self.kind_of_stage)",

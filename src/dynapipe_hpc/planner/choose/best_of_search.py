@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 from dynapipe_hpc.data.microbatch import Layout, Way
 from dynapipe_hpc.data.sample import Sample
@@ -12,15 +11,16 @@ from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.choose.found_ends import FoundEnds
+from dynapipe_hpc.planner.choose.refine_slowest import refine_slowest
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.may_split import may_split
-from dynapipe_hpc.planner.schedule.pipeline import refine_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.update import least_update_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import NEAR, Found, FoundPlan, find_plan
+from dynapipe_hpc.planner.search.find_plan import NEAR, Found, find_plan
 from dynapipe_hpc.planner.search.space import ConstructedPlan
 from dynapipe_hpc.planner.search.spaces import search_spaces
 
@@ -60,6 +60,7 @@ class BestOfSearch:
         tried: list[Candidate | Infeasible] = []
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
         without_hope: list[set[Way]] = []
+        ends = FoundEnds()
         splits = may_split(self.schedule_rules)
         update_ms = least_update_ms(self.cost, may_split=splits)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
@@ -74,46 +75,43 @@ class BestOfSearch:
             ways = {way for space in spaces.values() for way in space.windows.ways}
             if any(ways <= hopeless for hopeless in without_hope):
                 continue
-            candidates = Choice(tuple(tried)).candidates
-            best_ms = min((c.iteration_ms for c in candidates), default=math.inf) - update_ms
+            best_ms = ends.least_ms - update_ms
             if any(space.may_beat(best_ms) for space in spaces.values()):
                 found = find_plan(spaces, self.config, self.batch_rules)
-                tried += self._promising(found, scheduler)
+                tried += self._promising(found, scheduler, ends)
                 constructed = constructed or found.constructed
             else:
                 without_hope.append(ways)
         return Choice(tuple(tried), constructed)
 
     def _promising(
-        self, found: Found, scheduler: ReplicaScheduler
+        self, found: Found, scheduler: ReplicaScheduler, ends: FoundEnds
     ) -> Iterator[Candidate | Infeasible]:
-        """Schedules by every rule the plans that may become the best of all.
+        """Schedules by every rule the plans that may become the best of all, and refines these.
 
         They come in the order in which more and more effort finds them, and whether one is
-        promising depends on those before it alone: so all candidates of less effort are among
-        those of more.
+        promising depends on those of no more effort alone: so all candidates of less effort are
+        among those of more.
         """
         plans = [*found.searched, *found.by_rules]
         best_ms = math.inf
         for plan in sorted(plans, key=lambda plan: (plan.effort, plan.makespan_ms)):
-            if plan.makespan_ms < NEAR * best_ms or not self._may_be_adaptive:
-                yield self._scheduled(plan, scheduler)
-                best_ms = min(best_ms, plan.makespan_ms)
+            if self._may_be_adaptive and plan.makespan_ms >= NEAR * best_ms:
+                continue
+            best_ms = min(best_ms, plan.makespan_ms)
+            costs = plan.space.costs(plan.replicas)
+            candidate = scheduler.schedule(plan.way, plan.microbatches, costs)
+            if isinstance(candidate, Candidate):
+                if ends.is_refinable(plan.effort, candidate.iteration_ms):
+                    candidate = self._refined(candidate, plan.effort)
+                ends.add(plan.effort, candidate.iteration_ms)
+            yield candidate
 
-    def _scheduled(self, plan: FoundPlan, scheduler: ReplicaScheduler) -> Candidate | Infeasible:
-        costs = plan.space.costs(plan.replicas)
-        candidate = scheduler.schedule(plan.way, plan.microbatches, costs)
-        if isinstance(candidate, Infeasible) or not self._may_be_adaptive:
+    def _refined(self, candidate: Candidate, effort: int) -> Candidate:
+        if not self._may_be_adaptive:
             return candidate
-        n_passes = min(self.config.refinement, REFINEMENT * plan.effort)
-        refine_one = partial(
-            refine_pipeline,
-            cost=self.cost,
-            cluster=self.cluster,
-            n_passes=n_passes // len(candidate.pipelines),
-            seed=self.config.seed,
-        )
-        return replace(candidate, pipelines=[refine_one(p) for p in candidate.pipelines])
+        n_passes = min(self.config.refinement, REFINEMENT * effort)
+        return refine_slowest(candidate, self.cluster, n_passes, self.config.seed)
 
     @property
     def _may_be_adaptive(self) -> bool:

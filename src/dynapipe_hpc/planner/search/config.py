@@ -17,8 +17,8 @@ class SearchConfig(ConfigTable):
             every machine, and counts passes rather than moves, so that large plans take no longer.
             It is spent in rounds of doubling length, 6,250 in the first; a remainder is not used.
         refinement: Number of passes to simulate while refining the schedules of plans that the
-            rounds found, if these are short and may be adaptive; at most two for each pass until
-            the end of the round.
+            rounds found, if these are short, may be adaptive and are nearly the best so far; at
+            most two for each pass until the end of the round.
         seed: Seed of the random moves.
     """
 
