@@ -27,20 +27,27 @@ PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> l
 }
 
 void PricedCutter::rate(std::span<const double> limit_bytes, const Link& link) {
-    const std::size_t n_stages = windows_.costs.n_stages;
+    const StageCosts& costs = windows_.costs;
+    const std::vector<double> limit_of_kinds = least_of_kinds(costs, limit_bytes);
+    std::vector<double> stage_ms(costs.n_kinds), send_ms(costs.n_kinds);
     for (std::size_t i = 0; i < ratings_.size(); ++i) {
         Rating& rating = ratings_[i];
-        double all_ms = 0.0;
-        for (std::size_t s = 0; s < n_stages; ++s) {
-            const PassCosts& cost = windows_.costs.at(i, s);
-            const double stage_ms = cost.forward_ms + cost.backward_ms;
-            rating.work_ms = std::max(rating.work_ms, stage_ms);
-            all_ms += stage_ms;
-            if (s + 1 < n_stages) {
-                all_ms += 2 * (link.latency_ms + cost.boundary_bytes / link.bytes_per_ms);
-            }
+        for (std::size_t kind = 0; kind < costs.n_kinds; ++kind) {
+            const PassCosts& cost = costs.entries[i * costs.n_kinds + kind];
+            stage_ms[kind] = cost.forward_ms + cost.backward_ms;
+            send_ms[kind] = 2 * (link.latency_ms + cost.boundary_bytes / link.bytes_per_ms);
+            rating.work_ms = std::max(rating.work_ms, stage_ms[kind]);
             if (cost.stored_bytes > 0) {
-                rating.kept_share = std::max(rating.kept_share, cost.stored_bytes / limit_bytes[s]);
+                rating.kept_share =
+                    std::max(rating.kept_share, cost.stored_bytes / limit_of_kinds[kind]);
+            }
+        }
+        double all_ms = 0.0;
+        for (std::size_t s = 0; s < costs.n_stages; ++s) {
+            const std::size_t kind = costs.kind_of(s);
+            all_ms += stage_ms[kind];
+            if (s + 1 < costs.n_stages) {
+                all_ms += send_ms[kind];
             }
         }
         rating.fill_ms = all_ms - rating.work_ms;

@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 #include <queue>
-#include <tuple>
+#include <utility>
 
 namespace dynapipe {
 namespace {
@@ -148,14 +148,14 @@ class Stage {
     std::deque<Row> sent_;  ///< waits for sends that the stage has started
 };
 
-/// When a pass ends, on which stage, and its place in the stage's order.
-using End = std::tuple<double, std::size_t, std::size_t>;
+/// When a pass ends, and its place in the order, in which stages follow each other.
+using End = std::pair<double, std::size_t>;
 
-std::vector<End> by_end(std::span<const double> end_ms, std::size_t n_passes) {
+std::vector<End> by_end(std::span<const double> end_ms) {
     std::vector<End> ends;
     ends.reserve(end_ms.size());
     for (std::size_t place = 0; place < end_ms.size(); ++place) {
-        ends.emplace_back(end_ms[place], place / n_passes, place);
+        ends.emplace_back(end_ms[place], place);
     }
     std::sort(ends.begin(), ends.end());
     return ends;
@@ -174,7 +174,8 @@ std::vector<std::vector<Row>> place_transfers(std::span<const PassCode> order,
         stages.emplace_back(s > 0 ? Peer(peers[s - 1]) : Peer(),
                             s + 1 < n_stages ? Peer(peers[s + 1]) : Peer(), passes, n_microbatches);
     }
-    for (const auto& [_, s, place] : by_end(end_ms, n_passes)) {
+    for (const auto& [_, place] : by_end(end_ms)) {
+        const std::size_t s = place / n_passes;
         const auto i = static_cast<std::uint32_t>(microbatch_of(order[place]));
         switch (kind_of(order[place])) {
             case PassKind::kForward:

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <vector>
 
 namespace dynapipe {
 
@@ -67,6 +70,17 @@ struct StageCosts {
         return entries[microbatch * n_kinds + kind_of(stage)];
     }
 };
+
+/// Least of the entries of all stages of a kind, (n_kinds,): the memory that bounds all of them.
+inline std::vector<double> least_of_kinds(const StageCosts& costs,
+                                          std::span<const double> of_stages) {
+    std::vector<double> least(costs.n_kinds, std::numeric_limits<double>::infinity());
+    for (std::size_t stage = 0; stage < costs.n_stages; ++stage) {
+        double& of_kind = least[costs.kind_of(stage)];
+        of_kind = std::min(of_kind, of_stages[stage]);
+    }
+    return least;
+}
 
 /// Kind of a pass. A schedule has kWeight passes for all micro-batches or for none. Without them,
 /// kBackward is the complete backward pass; with them, it computes only the gradient that the
