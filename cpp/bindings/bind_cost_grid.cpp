@@ -64,6 +64,17 @@ void interpolate(const Integers& rows, const Integers& row_tokens, const Integer
     dynapipe::interpolate_costs(grid, boundaries, shapes, result);
 }
 
+void add(Doubles& costs, const Doubles& others) {
+    if (costs.ndim() == 0 || costs.shape(costs.ndim() - 1) != arrays::kCosts) {
+        throw py::value_error("costs must have " + std::to_string(arrays::kCosts) +
+                              " columns, got shape " + arrays::text_of(arrays::shape_of(costs)));
+    }
+    arrays::check_shape(others, "others", arrays::shape_of(costs));
+    const auto n = static_cast<std::size_t>(costs.size() / arrays::kCosts);
+    dynapipe::add_costs({reinterpret_cast<dynapipe::PassCosts*>(costs.mutable_data()), n},
+                        {reinterpret_cast<const dynapipe::PassCosts*>(others.data()), n});
+}
+
 }  // namespace
 
 void bind_cost_grid(py::module_& m) {
@@ -74,4 +85,6 @@ void bind_cost_grid(py::module_& m) {
           py::arg("shape_target_tokens").noconvert(), py::arg("costs").noconvert(),
           "Writes costs of micro-batches between the points of a grid to an array of shape "
           "(n_shapes, n_kinds, len(Cost)); see cost_grid.hpp.");
+    m.def("add_costs", &add, py::arg("costs").noconvert(), py::arg("others").noconvert(),
+          "Adds the costs of other parts of the same stages; see cost_grid.hpp.");
 }

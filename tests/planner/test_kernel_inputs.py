@@ -111,6 +111,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
             np.empty((3, 2, len(Cost))),
         ],
     ),
+    "add_costs": (_kernels.add_costs, [COSTS, COSTS]),
     "short_tour": (_kernels.short_tour, [TOKENS, TOKENS, 2]),
 }
 WRONG = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e300, -1e300, 5e-324)

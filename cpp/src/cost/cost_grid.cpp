@@ -18,22 +18,29 @@ struct Place {
     bool is_beyond;
 };
 
-Place locate(std::span<const std::int64_t> axis, double value) {
-    if (value <= static_cast<double>(axis.front())) {
-        return {0, 0.0, false};
+/// An axis of the grid, which looks where the last value was first: successive shapes are alike.
+class Axis {
+  public:
+    explicit Axis(std::span<const std::int64_t> points) : points_(points.begin(), points.end()) {}
+
+    Place locate(double value) {
+        if (value <= points_.front()) {
+            return {0, 0.0, false};
+        }
+        if (value >= points_.back()) {
+            return {points_.size() - 1, 0.0, value > points_.back()};
+        }
+        if (!(points_[left_] <= value && value < points_[left_ + 1])) {
+            left_ = static_cast<std::size_t>(
+                std::upper_bound(points_.begin(), points_.end(), value) - points_.begin() - 1);
+        }
+        return {left_, (value - points_[left_]) / (points_[left_ + 1] - points_[left_]), false};
     }
-    const auto is_below = [](double left, std::int64_t point) {
-        return left < static_cast<double>(point);
-    };
-    const auto right = static_cast<std::size_t>(
-        std::upper_bound(axis.begin(), axis.end(), value, is_below) - axis.begin());
-    const std::size_t left = right - 1;
-    if (right == axis.size()) {
-        return {left, 0.0, value > static_cast<double>(axis.back())};
-    }
-    const auto width = static_cast<double>(axis[right] - axis[left]);
-    return {left, (value - static_cast<double>(axis[left])) / width, false};
-}
+
+  private:
+    std::vector<double> points_;
+    std::size_t left_ = 0;
+};
 
 // Stands for infinity, of which a difference or a weight of zero would make no number.
 constexpr double kInfeasible = 1e300;
@@ -62,7 +69,12 @@ Costs between(const Costs& left, const Costs& right, double weight) {
 /// between two points of the grid.
 class Line {
   public:
-    explicit Line(const CostGrid& grid) : grid_(grid), start_(grid.n_kinds), step_(grid.n_kinds) {}
+    explicit Line(const CostGrid& grid)
+        : grid_(grid),
+          row_axis_(grid.row_tokens),
+          target_axis_(grid.target_tokens),
+          start_(grid.n_kinds),
+          step_(grid.n_kinds) {}
 
     /// Moves to other lengths or to other points of the axis of rows, if they are others.
     void move(std::size_t left_row, double row_tokens, double target_tokens) {
@@ -72,8 +84,8 @@ class Line {
         left_row_ = left_row;
         row_tokens_ = row_tokens;
         target_tokens_ = target_tokens;
-        const Place row = locate(grid_.row_tokens, row_tokens);
-        const Place target = locate(grid_.target_tokens, target_tokens);
+        const Place row = row_axis_.locate(row_tokens);
+        const Place target = target_axis_.locate(target_tokens);
         is_beyond_ = row.is_beyond || target.is_beyond;
         if (is_beyond_) {
             return;
@@ -123,6 +135,8 @@ class Line {
     }
 
     const CostGrid& grid_;
+    Axis row_axis_;
+    Axis target_axis_;
     std::vector<Costs> start_;
     std::vector<Costs> step_;
     std::size_t left_row_ = std::numeric_limits<std::size_t>::max();
@@ -136,9 +150,10 @@ class Line {
 void interpolate_costs(const CostGrid& grid, std::span<const Boundary> boundaries,
                        const ShapeList& shapes, std::span<PassCosts> costs) {
     Line line(grid);
+    Axis row_axis(grid.rows);
     PassCosts* cost = costs.data();
     for (std::size_t i = 0; i < shapes.n_rows.size(); ++i) {
-        const Place rows = locate(grid.rows, shapes.n_rows[i]);
+        const Place rows = row_axis.locate(shapes.n_rows[i]);
         line.move(rows.left, shapes.row_tokens[i], shapes.target_tokens[i]);
         const double row_tokens = shapes.n_rows[i] * shapes.row_tokens[i];
         const double target_tokens = shapes.n_rows[i] * shapes.target_tokens[i];
@@ -148,6 +163,23 @@ void interpolate_costs(const CostGrid& grid, std::span<const Boundary> boundarie
             cost->boundary_bytes = row_tokens * boundary.bytes_per_row_token +
                                    target_tokens * boundary.bytes_per_target_token;
         }
+    }
+}
+
+void add_costs(std::span<PassCosts> costs, std::span<const PassCosts> others) {
+    for (std::size_t i = 0; i < costs.size(); ++i) {
+        PassCosts& one = costs[i];
+        const PassCosts& other = others[i];
+        one.forward_ms += other.forward_ms;
+        one.backward_ms += other.backward_ms;
+        one.weight_ms += other.weight_ms;
+        one.splitting_ms += other.splitting_ms;
+        one.boundary_bytes += other.boundary_bytes;
+        one.stored_bytes += other.stored_bytes;
+        one.forward_transient_bytes =
+            std::max(one.forward_transient_bytes, other.forward_transient_bytes);
+        one.backward_transient_bytes =
+            std::max(one.backward_transient_bytes, other.backward_transient_bytes);
     }
 }
 

@@ -41,4 +41,8 @@ struct ShapeList {
 void interpolate_costs(const CostGrid& grid, std::span<const Boundary> boundaries,
                        const ShapeList& shapes, std::span<PassCosts> costs);
 
+/// Adds the costs of other parts of the same stages. Parts run one after the other, so they share
+/// their transient bytes: the larger of both counts.
+void add_costs(std::span<PassCosts> costs, std::span<const PassCosts> others);
+
 }  // namespace dynapipe

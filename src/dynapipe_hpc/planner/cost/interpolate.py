@@ -7,7 +7,6 @@ import numpy as np
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.cost.cost_model import (
-    SHARED,
     Cost,
     FloatArray,
     IntArray,
@@ -94,9 +93,6 @@ class TwoSides:
         """Costs of micro-batches, in `out` or a new table."""
         nothing = np.zeros_like(shapes.input_rows)
         rows_of_inputs = Shapes.padded(shapes.input_rows, shapes.input_row_tokens, nothing)
-        found, added = self.targets(shapes, out), self.inputs(rows_of_inputs).of_kinds
-        for cost in Cost:
-            together = np.maximum if cost in SHARED else np.add
-            column = found.of_kinds[..., cost]
-            together(column, added[..., cost], out=column)
+        found = self.targets(shapes, out)
+        _kernels.add_costs(found.of_kinds, self.inputs(rows_of_inputs).of_kinds)
         return found
