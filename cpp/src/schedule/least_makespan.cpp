@@ -57,13 +57,19 @@ std::vector<double> works_ms(const StageCosts& costs, std::span<const std::size_
 std::vector<double> areas_ms(const StageCosts& costs, std::span<const std::size_t> used,
                              double limit_bytes, const Link& link, bool split_backward) {
     std::vector<double> found(costs.n_microbatches());
+    std::vector<double> pass_ms(costs.n_kinds), there_and_back_ms(costs.n_kinds);
     for (const std::size_t i : used) {
+        for (std::size_t kind = 0; kind < costs.n_kinds; ++kind) {
+            const PassCosts& cost = costs.entries[i * costs.n_kinds + kind];
+            pass_ms[kind] = work_ms(cost) - (split_backward ? cost.weight_ms : 0.0);
+            there_and_back_ms[kind] =
+                2 * (link.latency_ms + cost.boundary_bytes / link.bytes_per_ms);
+        }
         double way_ms = 0.0;
         for (std::size_t s = 0; s < costs.n_stages; ++s) {
-            const PassCosts& cost = costs.at(i, s);
-            way_ms += work_ms(cost) - (split_backward ? cost.weight_ms : 0.0);
+            way_ms += pass_ms[costs.kind_of(s)];
             if (s + 1 < costs.n_stages) {
-                way_ms += 2 * (link.latency_ms + cost.boundary_bytes / link.bytes_per_ms);
+                way_ms += there_and_back_ms[costs.kind_of(s)];
             }
         }
         const double kept_bytes = costs.at(i, 0).stored_bytes;
@@ -126,11 +132,16 @@ double least_sum(const WindowCosts& windows, std::span<const double> entries_ms)
 double least_way(const StageCosts& costs, std::span<const std::size_t> used, const Link& link,
                  std::size_t stage, double PassCosts::* pass_ms) {
     double least_ms = kNever;
+    std::vector<double> stage_ms(costs.n_kinds);
     for (const std::size_t i : used) {
+        for (std::size_t kind = 0; kind < costs.n_kinds; ++kind) {
+            const PassCosts& cost = costs.entries[i * costs.n_kinds + kind];
+            stage_ms[kind] =
+                cost.*pass_ms + link.latency_ms + cost.boundary_bytes / link.bytes_per_ms;
+        }
         double sum_ms = 0.0;
         for (std::size_t s = 0; s < stage; ++s) {
-            const PassCosts& cost = costs.at(i, s);
-            sum_ms += cost.*pass_ms + link.latency_ms + cost.boundary_bytes / link.bytes_per_ms;
+            sum_ms += stage_ms[costs.kind_of(s)];
         }
         least_ms = std::min(least_ms, sum_ms);
     }
