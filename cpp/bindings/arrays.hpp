@@ -88,12 +88,18 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs, const Kinds& kind_of_
         throw py::value_error("kind_of_stage must have shape (n_stages,), n_stages >= 1, got " +
                               text_of(shape_of(*kind_of_stage)));
     }
+    std::vector<bool> has_stage(found.n_kinds);
     for (const std::int32_t kind : found.kind_of_stage) {
         if (kind < 0 || static_cast<std::size_t>(kind) >= found.n_kinds) {
             throw py::value_error("kind_of_stage must name kinds 0 to " +
                                   std::to_string(found.n_kinds - 1) + ", got " +
                                   std::to_string(kind));
         }
+        has_stage[static_cast<std::size_t>(kind)] = true;
+    }
+    if (std::find(has_stage.begin(), has_stage.end(), false) != has_stage.end()) {
+        throw py::value_error("kind_of_stage must name kinds 0 to " +
+                              std::to_string(found.n_kinds - 1) + ", each of them");
     }
     return found;
 }

@@ -71,8 +71,10 @@ void add(Doubles& costs, const Doubles& others) {
     }
     arrays::check_shape(others, "others", arrays::shape_of(costs));
     const auto n = static_cast<std::size_t>(costs.size() / arrays::kCosts);
-    dynapipe::add_costs({reinterpret_cast<dynapipe::PassCosts*>(costs.mutable_data()), n},
-                        {reinterpret_cast<const dynapipe::PassCosts*>(others.data()), n});
+    const std::span sums(reinterpret_cast<dynapipe::PassCosts*>(costs.mutable_data()), n);
+    const std::span added(reinterpret_cast<const dynapipe::PassCosts*>(others.data()), n);
+    const py::gil_scoped_release release;  // planner threads run side by side
+    dynapipe::add_costs(sums, added);
 }
 
 }  // namespace

@@ -14,12 +14,20 @@ py::array_t<double> activation_peaks(const Codes& order, const arrays::HeldTable
     const dynapipe::StageCosts& costs = table.costs();
     const auto n_stages = static_cast<py::ssize_t>(costs.n_stages);
     arrays::check_orders(order, {n_stages}, costs.n_microbatches());
-    return arrays::vector(dynapipe::activation_peaks(costs, arrays::entries_of(order)));
+    const auto passes = arrays::entries_of(order);
+    std::vector<double> peaks;
+    {
+        const py::gil_scoped_release release;  // planner threads run side by side
+        peaks = dynapipe::activation_peaks(costs, passes);
+    }
+    return arrays::vector(peaks);
 }
 
 std::optional<Misfit> first_misfit(const arrays::HeldTable& table, const Doubles& limit_bytes) {
     const dynapipe::StageCosts& costs = table.costs();
-    return dynapipe::first_misfit(costs, arrays::limits_of(limit_bytes, costs.n_stages));
+    const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
+    const py::gil_scoped_release release;  // planner threads run side by side
+    return dynapipe::first_misfit(costs, limits);
 }
 
 }  // namespace

@@ -180,13 +180,16 @@ def test_no_restriction_of_the_default_search_gives_a_better_plan(name: str) -> 
     assert double_ms <= found_ms
 
 
+@pytest.mark.parametrize("recomputes", [False, True], ids=["one mode", "modes"])
 @pytest.mark.parametrize("n_replicas", [1, 2])
 @pytest.mark.parametrize("samples", [UNIFORM, MANY_PAIRS], ids=["one side", "pairs"])
 def test_all_plans_that_less_effort_compares_are_among_those_of_more(
-    samples: Sequence[Sample], n_replicas: int
+    samples: Sequence[Sample], n_replicas: int, recomputes: bool
 ) -> None:
     has_targets = samples is MANY_PAIRS
-    cost = LinearCost((1.0, 2.0, 1.0), (0.02, 0.03, 0.025), has_targets=has_targets)
+    cost = LinearCost(
+        (1.0, 2.0, 1.0), (0.02, 0.03, 0.025), recomputes=recomputes, has_targets=has_targets
+    )
     case = Case(samples, cost, n_replicas)
     compared = [
         {c.iteration_ms for c in case.planner(effort).choose(samples).candidates}

@@ -28,6 +28,10 @@ int main() {
     const std::vector<PassCode> split{F0, B0, F1, W0, B1, W1, F0, B0, W0, F1, B1, W1};
     CHECK((dynapipe::activation_peaks(costs, split) == Doubles{10 + 20 + 3, 20 + 5}));
 
+    const std::vector<PassCode> other_way{F1, F0, B1, B0, F0, F1, B1, B0};
+    const std::vector<PassCosts> like{kLarge, kLarge, kSmall, kSmall};
+    CHECK((dynapipe::activation_peaks({like, 2}, other_way) == Doubles{20 + 10 + 3, 20 + 10 + 4}));
+
     CHECK(!dynapipe::first_misfit(costs, Doubles{25, 25}));
     const auto second = dynapipe::first_misfit(costs, Doubles{24, 25});
     CHECK(second && second->microbatch == 1 && second->stage == 0 && second->needed_bytes == 25);

@@ -7,6 +7,7 @@ import pytest
 from tests.planner.test_kernel_inputs import CELLS, LINK, ROWS, SPANS
 
 from dynapipe_hpc import _kernels
+from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.batch.windows.window_lookup import WindowLookup
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
 
@@ -48,6 +49,8 @@ def test_schedules_and_their_times_are_those_of_all_stages(seed: int) -> None:
         )
         np.testing.assert_array_equal(found.end_ms, expected.end_ms)
         np.testing.assert_array_equal(found.peak_bytes, expected.peak_bytes)
+        for each in (of_kind, of_all):
+            np.testing.assert_array_equal(_kernels.activation_peaks(codes, each), found.peak_bytes)
     expected_codes = _kernels.cyclic_schedule(of_all, ROOM)
     np.testing.assert_array_equal(_kernels.cyclic_schedule(of_kind, ROOM), expected_codes)
 
@@ -58,6 +61,20 @@ def test_ratings_are_those_of_all_stages() -> None:
     expected = _kernels.rate_costs(of_all, ROOM)
     for name in ("work_ms", "fill_ms", "memory_share"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+
+
+def test_what_does_not_fit_is_what_does_not_fit_on_all_stages() -> None:
+    costs = StageCosts(of_kinds(0), KINDS)
+    needed = activation_bytes(costs)
+    room = needed.max(axis=0)
+    assert _kernels.first_misfit(costs.checked, room) is None
+    for stage in range(5):
+        tight = room.copy()
+        tight[stage] = np.nextafter(room[stage], 0)
+        misfit = _kernels.first_misfit(costs.checked, tight)
+        assert misfit is not None
+        assert (misfit.stage, misfit.needed_bytes) == (stage, room[stage])
+        assert misfit.microbatch == int(np.argmax(needed[:, stage]))
 
 
 def test_columns_are_those_of_all_stages() -> None:
@@ -76,7 +93,7 @@ def test_a_kind_has_the_least_room_of_its_stages() -> None:
     assert lookup.room_of_kinds.tolist() == [30, 35, 25]
 
 
-@pytest.mark.parametrize("kinds", [[0, 3], [-1], []])
+@pytest.mark.parametrize("kinds", [[0, 3], [-1], [], [0, 2]])
 def test_kinds_that_do_not_exist_are_refused(kinds: list[int]) -> None:
     with pytest.raises(ValueError, match="kind_of_stage must"):
         _kernels.CostTable(of_kinds(0), np.array(kinds, np.int32))

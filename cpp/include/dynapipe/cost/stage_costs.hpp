@@ -55,7 +55,7 @@ static_assert(is_column(offsetof(PassCosts, backward_transient_bytes),
 static_assert(sizeof(PassCosts) == kCosts * sizeof(double));
 
 /// Costs of micro-batches on every stage: row-major (n_microbatches, n_kinds). Stages that are
-/// alike are of one kind.
+/// alike are of one kind, and every kind has a stage.
 struct StageCosts {
     std::span<const PassCosts> entries;
     std::size_t n_stages;

@@ -91,7 +91,7 @@ class BestOfSearch:
 
         They come in the order in which more and more effort finds them, and whether one is
         promising depends on those of no more effort alone: so all candidates of less effort are
-        among those of more.
+        among those of more. What is much later than such a plan of any space is not refined.
         """
         plans = [*found.searched, *found.by_rules]
         best_ms = math.inf

@@ -11,8 +11,8 @@ from dynapipe_hpc.planner.schedule.update import reduced_ms
 def refine_slowest(candidate: Candidate, cluster: Cluster, n_passes: int, seed: int) -> Candidate:
     """Refines the slowest replica, then the next, until the slowest one has been refined.
 
-    The iteration ends as if all were refined: others may be slower than they could be, but none
-    is waited for.
+    The iteration ends as if all were refined. Passes of other replicas, and so the makespan of the
+    plan, may end later than they could, but no update waits for them.
 
     Args:
         candidate: A plan within the memory limits.
