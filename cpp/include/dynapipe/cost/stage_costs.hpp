@@ -71,7 +71,7 @@ struct StageCosts {
     }
 };
 
-/// Least of the entries of all stages of a kind, (n_kinds,): the memory that bounds all of them.
+/// Least of the entries of all stages of a kind, (n_kinds,): the memory that limits all of them.
 inline std::vector<double> least_of_kinds(const StageCosts& costs,
                                           std::span<const double> of_stages) {
     std::vector<double> least(costs.n_kinds, std::numeric_limits<double>::infinity());

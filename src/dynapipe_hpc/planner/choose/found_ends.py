@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 REFINABLE = 1.1
 """Ratio to the shortest iteration up to which schedules are refined.
 
-Twice what refinement has ever gained: 5.9 % where few micro-batches were given, and 1.4 % in plans
+More than refinement has ever gained: 5.9 % where few micro-batches were given, and 1.4 % in plans
 that a search found (docs/decisions/0004).
 """
 
