@@ -58,6 +58,7 @@ LESS = ("tests/planner/test_never_worse.py::"
         "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
 
 SPLIT = ("tests/planner/batch/test_split.py",)
+STARTS = ("tests/planner/test_hopeless_starts.py",)
 REFINING = ("tests/planner/test_refining.py",)
 RULES = ("tests/contract/test_schedule_rules.py",)
 TIMES = ("tests/plan/test_pass_spans.py",)
@@ -77,6 +78,16 @@ PLAN = (
     # what is compared
     Mutant("planner/choose/best_of_search.py", "key=lambda plan: (plan.effort, plan.makespan_ms)",
            "key=lambda plan: plan.makespan_ms", "more effort hides what less found", LESS),
+    Mutant("planner/choose/best_of_search.py",
+           "if self._may_be_adaptive:\n                    start",
+           "if True:\n                    start",
+           "fixed orders miss slow plans that fit", STARTS),
+    Mutant("planner/choose/best_of_search.py", "min(start_ms, found.start_ms)", "start_ms",
+           "hopeless modes are searched", STARTS),
+    Mutant("planner/search/find_plan.py", "[constructed[0].makespan_ms, *makespans_ms]",
+           "[constructed[0].makespan_ms]", "a rule's plan is no start", STARTS),
+    Mutant("planner/search/find_plan.py", "HOPELESS_START * other_start_ms",
+           "other_start_ms", "modes are left out that begin a little behind", STARTS),
     Mutant("planner/choose/found_ends.py", "if before <= effort", "if True",
            "more effort refines other plans", REFINING),
     Mutant("planner/choose/found_ends.py", "if before <= effort", "if before < effort",

@@ -29,3 +29,15 @@ def test_a_longer_wait_asks_less_often() -> None:
     poll(ask, 0.01, timeout_s=0.4)
     early, late = (sum(a < s - asked[0] <= b for s in asked) for a, b in ((0, 0.1), (0.3, 0.4)))
     assert late < 0.6 * early
+
+
+def test_the_longer_the_wait_the_longer_each_pause() -> None:
+    asked: list[float] = []
+
+    def ask() -> bool:
+        asked.append(time.monotonic())
+        return False
+
+    poll(ask, 0.1, timeout_s=0.5)
+    # A tenth of the wait each: from 10 to 500 ms, 41 pauses.
+    assert sum(moment - asked[0] > 0.01 for moment in asked) <= 42

@@ -55,12 +55,15 @@ class BestOfSearch:
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans that are found, see `Chooser`.
 
-        Spaces in which no plan can be better than those before are not searched.
+        Spaces in which no plan can be better than those before are not searched, nor those that
+        begin far behind, if schedules may be adaptive: in a fixed order of passes, slow plans may
+        be all that fit.
         """
         tried: list[Candidate | Infeasible] = []
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
         without_hope: list[set[Way]] = []
         ends = FoundEnds()
+        start_ms = math.inf
         splits = may_split(self.schedule_rules)
         update_ms = least_update_ms(self.cost, may_split=splits)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
@@ -77,7 +80,9 @@ class BestOfSearch:
                 continue
             best_ms = ends.least_ms - update_ms
             if any(space.may_beat(best_ms) for space in spaces.values()):
-                found = find_plan(spaces, self.config, self.batch_rules)
+                found = find_plan(spaces, self.config, self.batch_rules, start_ms)
+                if self._may_be_adaptive:
+                    start_ms = min(start_ms, found.start_ms)
                 tried += self._promising(found, scheduler, ends)
                 constructed = constructed or found.constructed
             else:

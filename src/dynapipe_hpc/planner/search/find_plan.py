@@ -1,5 +1,6 @@
 """The search for plans of an iteration: rules construct many, local search improves the best."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -21,6 +22,11 @@ NEAR = 1.001
 """Ratio to the shortest predicted time up to which a plan is still scheduled by every rule."""
 HOPELESS_ORDER = 1.01
 """Ratio to the best order after the race above which an order is dropped."""
+HOPELESS_START = 1.1
+"""Ratio to the best start of other searches above which nothing is searched.
+
+Three times as far behind as any start that led to the best plan (docs/decisions/0020).
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,20 +60,23 @@ class Found:
     """The plans found, and the constructed plans that the search began with.
 
     Attributes:
-        searched: Plans that local search found or began with, best first.
-        by_rules: Plans of batch rules.
+        searched: Plans that local search found or began with, best first; none without hope.
+        by_rules: Plans of batch rules; none without hope.
         constructed: Constructed plans by order of the samples, best first.
+        start_ms: Makespan of the best constructed plan or plan of a rule.
     """
 
     searched: list[FoundPlan]
     by_rules: list[FoundPlan]
     constructed: dict[str, list[ConstructedPlan]]
+    start_ms: float
 
 
 def find_plan(
     spaces: Mapping[str, SearchSpace],
     config: SearchConfig,
     rules: Sequence[DynamicBatches] = (),
+    other_start_ms: float = math.inf,
 ) -> Found:
     """Searches for the micro-batches, their order, modes and replicas with the least makespan.
 
@@ -75,11 +84,13 @@ def find_plan(
     depend on the effort, orders that are much worse are dropped, and the others share the effort.
     So more effort never gives a worse plan, see `SearchSpace.search`.
     A space with a single way to run windows gets half the effort, as there is none to choose.
+    Nothing is searched if the best plan to begin with is 10 % behind that of another search.
 
     Args:
         spaces: Search spaces by order of the samples, the plainest first; see `search_spaces`.
         config: Effort of the search.
         rules: Batch rules; their plans in the plainest order are starting points, too.
+        other_start_ms: Makespan of the best plan that searches of other spaces began with.
     """
     plainest, *_ = spaces
     constructed = {order: space.construct(N_KEPT, N_REFINED) for order, space in spaces.items()}
@@ -87,12 +98,15 @@ def find_plan(
         _Lane.of(space, constructed[order], rules if order == plainest else (), config.seed)
         for order, space in spaces.items()
     ]
+    start_ms = min(lane.start_ms for lane in lanes)
+    if start_ms >= HOPELESS_START * other_start_ms:
+        return Found([], [], constructed, start_ms)
     kept = _best_orders(lanes)
     whole = config.effort if len(spaces[plainest].windows.ways) > 1 else config.effort // 2
     effort = whole * len(lanes) // len(kept)
     searched = [plan for lane in kept for plan in lane.improved(effort)]
     searched.sort(key=lambda plan: plan.makespan_ms)
-    return Found(searched, lanes[0].by_rules, constructed)
+    return Found(searched, lanes[0].by_rules, constructed, start_ms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,11 +117,13 @@ class _Lane:
         space: The space.
         by_rules: Plans of batch rules.
         search: The search.
+        start_ms: Makespan of the best plan that it begins with.
     """
 
     space: SearchSpace
     by_rules: list[FoundPlan]
     search: PlanSearch
+    start_ms: float
 
     @classmethod
     def of(
@@ -125,7 +141,8 @@ class _Lane:
             for plan, ms in zip(plans, makespans_ms, strict=True)
         ]
         starts = [plan.replicas for plan in constructed] + [plan.replicas for plan in by_rules]
-        return cls(space, by_rules, space.search(starts, seed))
+        start_ms = min([constructed[0].makespan_ms, *makespans_ms])
+        return cls(space, by_rules, space.search(starts, seed), start_ms)
 
     def improved(self, effort: int) -> Iterator[FoundPlan]:
         ways = describe_ways(self.space.windows.ways)

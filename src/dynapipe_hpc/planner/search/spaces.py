@@ -36,8 +36,8 @@ def search_spaces(
     """Search spaces with all layouts and modes of recomputation together, then with fewer.
 
     First come those with one layout each, then those with one mode each. Their search equals the
-    search if only that were allowed, so allowing more never gives a worse plan. Modes in which some
-    sample cannot run are left out.
+    search if only that were allowed, so allowing more gives no worse plan (docs/decisions/0020).
+    Modes in which some sample cannot run are left out.
 
     Args:
         samples: Samples of the iteration, in any order.

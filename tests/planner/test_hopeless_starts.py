@@ -1,0 +1,64 @@
+"""Which modes are not searched, as all plans to begin with are far behind those of others."""
+
+import pytest
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
+from dynapipe_hpc.planner.from_config import RULES
+from dynapipe_hpc.planner.schedule.config import RuleName
+from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.find_plan import HOPELESS_START, Found, find_plan
+from dynapipe_hpc.planner.search.spaces import search_spaces
+
+COST = LinearCost((1.0,) * 8, (0.02,) * 8, recomputes=True)
+# Not enough for eight micro-batches in flight, unless some are recomputed.
+CLUSTER = Cluster(n_stages=8, device_memory_bytes=740)
+SAMPLES = samples_of([50] * 48)
+RULE = [DynamicBatches(1 / 16)]
+CONFIG = SearchConfig(effort=0)
+
+
+def found_beside(other_start_ms: float) -> Found:
+    spaces = next(search_spaces(SAMPLES, COST, CLUSTER, split_backward=False))
+    return find_plan(spaces, CONFIG, RULE, other_start_ms)
+
+
+def test_a_search_begins_with_the_best_plan_that_is_constructed_or_by_a_rule() -> None:
+    ample = Cluster(n_stages=4, device_memory_bytes=10**7)
+    cost = LinearCost((1.0,) * 4, (0.02,) * 4)
+    spaces = next(search_spaces(samples_of([64] * 43), cost, ample, split_backward=False))
+    found = find_plan(spaces, CONFIG, RULE)
+    (constructed,) = found.constructed.values()
+    assert found.start_ms == min(plan.makespan_ms for plan in found.by_rules)
+    assert found.start_ms < constructed[0].makespan_ms
+    of_none = find_plan(spaces, CONFIG)
+    assert of_none.start_ms == constructed[0].makespan_ms == of_none.searched[0].makespan_ms
+
+
+def test_nothing_is_searched_if_it_begins_far_behind() -> None:
+    alone = found_beside(float("inf"))
+    near = found_beside(alone.start_ms / HOPELESS_START + 0.01)
+    far = found_beside(alone.start_ms / HOPELESS_START - 0.01)
+    assert [plan.makespan_ms for plan in near.searched] == [
+        plan.makespan_ms for plan in alone.searched
+    ]
+    assert len(near.by_rules) == len(alone.by_rules) > 0
+    assert not far.searched
+    assert not far.by_rules
+    assert far.start_ms == alone.start_ms
+    assert far.constructed.keys() == alone.constructed.keys()
+
+
+@pytest.mark.parametrize(
+    ("rules", "without"), [(["1f1b"], 1), (["adaptive"], 0), (["1f1b", "adaptive"], 0)]
+)
+def test_a_hopeless_mode_is_left_out_where_schedules_adapt(
+    rules: list[RuleName], without: int
+) -> None:
+    search = BestOfSearch([], [RULES[rule] for rule in rules], CONFIG, COST, CLUSTER)
+    modes = [each.way.partition("recompute ")[2] for each in search.choose(SAMPLES).tried]
+    assert modes.count("none") == without
+    assert {"none, full", "full"} <= set(modes)
