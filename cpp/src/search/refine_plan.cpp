@@ -32,18 +32,19 @@ double PlanRefiner::refine(Assignment& replicas) {
 }
 
 /// Finds the best order and modes of a replica: those of a price, but for the longest window, whose
-/// way through the pipeline may be what the others wait for. Returns its makespan.
+/// way through the pipeline may be what the others wait for. One after the other, as every shape at
+/// every price would take several times what the search takes. Returns its makespan.
 double PlanRefiner::refine_replica(std::vector<Window>& replica) {
     double best_ms = simulator_.best_makespan_ms(replica, kNever);
     const std::vector<Window> given = replica;
-    try_rises(given, replica, best_ms);
+    const double rise = try_rises(given, replica, best_ms);
     for (const double price : kMemoryPrices) {
         std::vector<Window> repriced = given;
         for (Window& window : repriced) {
             cutter_.choose_mode(window, price);
         }
         if (repriced != given) {
-            try_rises(repriced, replica, best_ms);
+            try_rise(rise, repriced, replica, best_ms);
         }
     }
     for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
@@ -54,26 +55,42 @@ double PlanRefiner::refine_replica(std::vector<Window>& replica) {
                                             });
         longest.mode = mode;
         if (changed != replica && windows_.cell(longest.first, longest.size, mode) >= 0) {
-            try_rises(changed, replica, best_ms);
+            try_rise(rise, changed, replica, best_ms);
         }
+    }
+    if (replica != given) {
+        try_rises(replica, replica, best_ms);
     }
     return best_ms;
 }
 
-/// Keeps the best of the orders of some windows, if it is better than the best so far.
-void PlanRefiner::try_rises(std::vector<Window> windows, std::vector<Window>& best,
-                            double& best_ms) {
+/// Keeps the best of the orders of some windows, if it is better than the best so far. Returns the
+/// shape of that order, or the even one.
+double PlanRefiner::try_rises(std::vector<Window> windows, std::vector<Window>& best,
+                              double& best_ms) {
+    double best_rise = kEvenRise;
     for (const double rise : kRises) {
-        arrange(windows, cutter_, rise);
-        if (windows == best) {
-            continue;
-        }
-        const double ms = simulator_.best_makespan_ms(windows, best_ms);
-        if (ms < best_ms) {
-            best_ms = ms;
-            best = windows;
+        if (try_rise(rise, windows, best, best_ms)) {
+            best_rise = rise;
         }
     }
+    return best_rise;
+}
+
+/// Arranges some windows and keeps them if they are better than the best so far; returns whether.
+bool PlanRefiner::try_rise(double rise, std::vector<Window>& windows, std::vector<Window>& best,
+                           double& best_ms) {
+    arrange(windows, cutter_, rise);
+    if (windows == best) {
+        return false;
+    }
+    const double ms = simulator_.best_makespan_ms(windows, best_ms);
+    const bool is_better = ms < best_ms;
+    if (is_better) {
+        best_ms = ms;
+        best = windows;
+    }
+    return is_better;
 }
 
 /// Moves the window that evens the slowest and the fastest replica out best. Returns false, with

@@ -11,9 +11,9 @@ namespace dynapipe {
 
 /// Refines a plan whose windows are already assigned to replicas.
 ///
-/// Each replica is given the memory price for its modes, the mode of its longest window and the
-/// shape of its order that suit it best. Then the slowest replica passes windows on to the fastest
-/// as long as that helps.
+/// Each replica is given the shape of its order, the memory price for its modes and the mode of its
+/// longest window that suit it best, and a shape again. Then the slowest replica passes windows on
+/// to the fastest as long as that helps.
 class PlanRefiner {
   public:
     /// @param cutter     rates the windows; must outlive the refiner, as must all that follows.
@@ -28,7 +28,9 @@ class PlanRefiner {
 
   private:
     double refine_replica(std::vector<Window>& replica);
-    void try_rises(std::vector<Window> windows, std::vector<Window>& best, double& best_ms);
+    double try_rises(std::vector<Window> windows, std::vector<Window>& best, double& best_ms);
+    bool try_rise(double rise, std::vector<Window>& windows, std::vector<Window>& best,
+                  double& best_ms);
     bool hand_over(Assignment& replicas, std::vector<double>& ms);
 
     WindowCosts windows_;
