@@ -1,14 +1,18 @@
 """How good are predicted times and memory, on this machine's processors?
 
-    python benchmarks/prediction.py [--family gpt] [--family t5] [--json OUT.json]
+    python benchmarks/prediction.py [--family gpt] [--family t5] [--repeats 3] [--json OUT.json]
 
 The demo experiments on two ranks: a profile, then training with dynamic micro-batches, by this
-table and, `online`, with the corrections that the run learns from its own passes. Errors are
-|predicted - measured| / measured, over the iterations 10 to 60. "p/m" is predicted over measured,
+table and, `online`, with the corrections that the run learns from its own passes. All of it is
+repeated, and numbers are medians over the repeats: a machine that is not equally fast all the time
+may become slower or faster after its profile, which looks like an error of the table. Errors are
+|predicted - measured| / measured, over the iterations 10 to 60; `least` and `most` are the mean
+errors of single repeats. "p/m" is predicted over measured,
 by part of the iteration where the ranks spend it: forward passes (with reading their tokens) and
 backward passes by stage, and the update. "rest" is what is not inside of any instruction, in ms.
 Nothing else should run beside it: the load of the machine is measured at the end of each phase,
-and should be about the number of ranks. Takes some minutes; folders are removed.
+and should be about the number of ranks. A repeat takes three minutes (GPT) and five (T5); folders
+are removed.
 """
 
 import argparse
@@ -123,9 +127,16 @@ def sums_of(bars: Iterable[Bar]) -> dict[str, float]:
     return sums
 
 
+def typical(repeats: Sequence[Row]) -> Row:
+    """Medians over repeats, and the range of the mean error."""
+    means = [row["mean_error"] for row in repeats]
+    medians = {key: median(row[key] for row in repeats) for key in repeats[0]}
+    return {**medians, "least": min(means), "most": max(means), "repeats": len(repeats)}
+
+
 def show(results: Mapping[str, Row]) -> None:
     """The errors as a table, the parts below."""
-    errors = ("median_error", "mean_error", "largest_error", "mean_peak_error")
+    errors = ("median_error", "mean_error", "least", "most", "largest_error", "mean_peak_error")
     columns = dict.fromkeys(errors, "{:.1%}")
     columns |= {"predicted_ms": "{:.0f}", "measured_ms": "{:.0f}", "p/m": "{:.3f}"}
     print_table(results, columns)
@@ -137,13 +148,17 @@ def show(results: Mapping[str, Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", choices=CONFIGS, action="append", help="default: both")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results: dict[str, Row] = {}
     for family in arguments.family or CONFIGS:
-        with tempfile.TemporaryDirectory() as folder:
-            rows = measure(CONFIGS[family], Path(folder))
-        results |= {f"{family}{name}": row for name, row in rows.items()}
+        repeats = []
+        for _ in range(arguments.repeats):
+            with tempfile.TemporaryDirectory() as folder:
+                repeats.append(measure(CONFIGS[family], Path(folder)))
+        for name in repeats[0]:
+            results[f"{family}{name}"] = typical([rows[name] for rows in repeats])
     show(results)
     if arguments.json:
         text = json.dumps({"machine": machine_facts(N_RANKS), "results": results}, indent=1)

@@ -1,6 +1,6 @@
 """How close predictions were to runs that were executed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reproduce.figure import Claim
@@ -31,7 +31,15 @@ def _claims(results: Path) -> Iterator[Claim]:
             f"{family.upper()}: predicted times{by} and memory are within {MOST:.0%} of executed "
             "runs on average",
             "mean error of memory below 6 %, of times only drawn",
-            f"times {100 * time:.1f} %, memory {100 * memory:.1f} %",
+            f"times {100 * time:.1f} %{_spread(errors)}, memory {100 * memory:.1f} %",
             max(time, memory) < MOST,
             f"measured on two CPU ranks {found.where}; no GPU has been tried",
         )
+
+
+def _spread(errors: Mapping[str, float]) -> str:
+    """The range over repeats, if there are any."""
+    if "repeats" not in errors:
+        return ""
+    least, most = (f"{100 * float(errors[key]):.1f}" for key in ("least", "most"))
+    return f" (median of {errors['repeats']:.0f}, {least} to {most} %)"
