@@ -7,12 +7,11 @@ table and, `online`, with the corrections that the run learns from its own passe
 repeated, and numbers are medians over the repeats: a machine that is not equally fast all the time
 may become slower or faster after its profile, which looks like an error of the table. Errors are
 |predicted - measured| / measured, over the iterations 10 to 60; `least` and `most` are the mean
-errors of single repeats. "p/m" is predicted over measured,
-by part of the iteration where the ranks spend it: forward passes (with reading their tokens) and
-backward passes by stage, and the update. "rest" is what is not inside of any instruction, in ms.
-Nothing else should run beside it: the load of the machine is measured at the end of each phase,
-and should be about the number of ranks. A repeat takes three minutes (GPT) and five (T5); folders
-are removed.
+errors of single repeats. "p/m" is predicted over measured, by part of the iteration where the ranks
+spend it: forward passes (with reading their tokens) and backward passes by stage, and the update.
+"rest" is what is not inside of any instruction, in ms. Nothing else should run beside it: the load
+of the machine is measured at the end of each phase, and should be about the number of ranks. A
+repeat takes three minutes (GPT) and five (T5); folders are removed.
 """
 
 import argparse
@@ -148,7 +147,7 @@ def show(results: Mapping[str, Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--family", choices=CONFIGS, action="append", help="default: both")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, choices=range(1, 10), default=3)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results: dict[str, Row] = {}

@@ -1,16 +1,19 @@
 """Which modes are not searched, as all plans to begin with are far behind those of others."""
 
+import numpy as np
 import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
+from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import HOPELESS_START, Found, find_plan
+from dynapipe_hpc.planner.search.find_plan import Found, find_plan
 from dynapipe_hpc.planner.search.spaces import search_spaces
 
 COST = LinearCost((1.0,) * 8, (0.02,) * 8, recomputes=True)
@@ -21,9 +24,9 @@ RULE = [DynamicBatches(1 / 16)]
 CONFIG = SearchConfig(effort=0)
 
 
-def found_beside(other_start_ms: float) -> Found:
+def found_beside(earlier_start_ms: float) -> Found:
     spaces = next(search_spaces(SAMPLES, COST, CLUSTER, split_backward=False))
-    return find_plan(spaces, CONFIG, RULE, other_start_ms)
+    return find_plan(spaces, CONFIG, RULE, earlier_start_ms)
 
 
 def test_a_search_begins_with_the_best_plan_that_is_constructed_or_by_a_rule() -> None:
@@ -40,8 +43,8 @@ def test_a_search_begins_with_the_best_plan_that_is_constructed_or_by_a_rule() -
 
 def test_nothing_is_searched_if_it_begins_far_behind() -> None:
     alone = found_beside(float("inf"))
-    near = found_beside(alone.start_ms / HOPELESS_START + 0.01)
-    far = found_beside(alone.start_ms / HOPELESS_START - 0.01)
+    near = found_beside(alone.start_ms / 1.09)
+    far = found_beside(alone.start_ms / 1.11)
     assert [plan.makespan_ms for plan in near.searched] == [
         plan.makespan_ms for plan in alone.searched
     ]
@@ -62,3 +65,22 @@ def test_a_hopeless_mode_is_left_out_where_schedules_adapt(
     modes = [each.way.partition("recompute ")[2] for each in search.choose(SAMPLES).tried]
     assert modes.count("none") == without
     assert {"none, full", "full"} <= set(modes)
+
+
+def test_a_mode_is_compared_with_the_best_start_and_not_with_the_last() -> None:
+    layouts = [Layout.PADDED, Layout.PACKED]
+    search = BestOfSearch([], [RULES["adaptive"]], CONFIG, COST, CLUSTER, layouts)
+    modes = [each.way.partition("recompute ")[2] for each in search.choose(SAMPLES).tried]
+    # Of two layouts each; without recomputation both are far behind.
+    assert modes.count("none") == 0
+    assert modes.count("full") == 2
+
+
+def test_pairs_begin_in_the_best_of_their_orders() -> None:
+    lengths = np.random.default_rng(0).integers(1, 300, (40, 2)).tolist()
+    pairs = [Sample(i, *both) for i, both in enumerate(lengths)]
+    cost = LinearCost((1.0, 2.0), (0.02, 0.03), has_targets=True)
+    cluster = Cluster(n_stages=2, device_memory_bytes=10**6)
+    found = find_plan(next(search_spaces(pairs, cost, cluster, split_backward=False)), CONFIG)
+    plainest_ms, *others_ms = (best.makespan_ms for best, *_ in found.constructed.values())
+    assert found.start_ms == min(others_ms) < plainest_ms

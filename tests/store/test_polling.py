@@ -31,13 +31,17 @@ def test_a_longer_wait_asks_less_often() -> None:
     assert late < 0.6 * early
 
 
-def test_the_longer_the_wait_the_longer_each_pause() -> None:
-    asked: list[float] = []
+def test_the_longest_pause_is_chosen_by_who_waits() -> None:
+    def asked_late(**longest: float) -> int:
+        asked: list[float] = []
 
-    def ask() -> bool:
-        asked.append(time.monotonic())
-        return False
+        def ask() -> bool:
+            asked.append(time.monotonic())
+            return False
 
-    poll(ask, 0.1, timeout_s=0.5)
-    # A tenth of the wait each: from 10 to 500 ms, 41 pauses.
-    assert sum(moment - asked[0] > 0.01 for moment in asked) <= 42
+        poll(ask, 0.1, timeout_s=0.4, **longest)
+        return sum(moment - asked[0] > 0.1 for moment in asked)
+
+    # With a tenth of the wait each, 15 pauses, and one more look at the time limit.
+    assert asked_late(longest_pause_s=1.0) <= 16
+    assert asked_late() > 50

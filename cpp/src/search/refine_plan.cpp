@@ -32,8 +32,8 @@ double PlanRefiner::refine(Assignment& replicas) {
 }
 
 /// Finds the best order and modes of a replica: those of a price, but for the longest window, whose
-/// way through the pipeline may be what the others wait for. One after the other, as every shape at
-/// every price would take several times what the search takes. Returns its makespan.
+/// way through the pipeline may be what the others wait for. They are tried one after the other, as
+/// every shape at every price would take several times what the search takes. Returns its makespan.
 double PlanRefiner::refine_replica(std::vector<Window>& replica) {
     double best_ms = simulator_.best_makespan_ms(replica, kNever);
     const std::vector<Window> given = replica;
@@ -64,8 +64,8 @@ double PlanRefiner::refine_replica(std::vector<Window>& replica) {
     return best_ms;
 }
 
-/// Keeps the best of the orders of some windows, if it is better than the best so far. Returns the
-/// shape of that order, or the even one.
+/// Keeps the best of the orders of some windows, if it is better than the best so far. Returns its
+/// shape, or the even one if the best has none.
 double PlanRefiner::try_rises(std::vector<Window> windows, std::vector<Window>& best,
                               double& best_ms) {
     double best_rise = kEvenRise;
@@ -77,12 +77,13 @@ double PlanRefiner::try_rises(std::vector<Window> windows, std::vector<Window>& 
     return best_rise;
 }
 
-/// Arranges some windows and keeps them if they are better than the best so far; returns whether.
+/// Arranges some windows, and keeps them if they are better than the best so far. Returns whether
+/// they are the best now.
 bool PlanRefiner::try_rise(double rise, std::vector<Window>& windows, std::vector<Window>& best,
                            double& best_ms) {
     arrange(windows, cutter_, rise);
     if (windows == best) {
-        return false;
+        return true;
     }
     const double ms = simulator_.best_makespan_ms(windows, best_ms);
     const bool is_better = ms < best_ms;

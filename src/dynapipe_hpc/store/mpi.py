@@ -18,6 +18,8 @@ from dynapipe_hpc.store.turns import Turns
 # A rank that waits for a plan is idle, but waiting for room happens in the background.
 _SHARE_OF_WAIT_FOR_PLAN = 0.2e-3
 _SHARE_OF_WAIT_FOR_ROOM = 0.1
+# Each look takes the core and the interpreter lock from a rank that computes.
+_LONGEST_PAUSE_FOR_ROOM_S = 50e-3
 
 
 class MpiPlanStore:
@@ -148,7 +150,12 @@ class MpiPlanStore:
         self._check_planner(iteration, rank)
         outbox = self._outboxes[self._hosts.leader_of[rank]]
         place, number = self._hosts.place_of[rank], self._number(iteration)
-        if not poll(lambda: outbox.has_room(place, number), _SHARE_OF_WAIT_FOR_ROOM, timeout_s):
+        if not poll(
+            lambda: outbox.has_room(place, number),
+            _SHARE_OF_WAIT_FOR_ROOM,
+            timeout_s,
+            _LONGEST_PAUSE_FOR_ROOM_S,
+        ):
             raise reasons.no_room(self._turns, iteration, rank, timeout_s)
         outbox.add(place, number, message)
         self._n_put[rank] += 1

@@ -31,9 +31,7 @@ struct ConstructedPlan {
 /// that the previous simulation showed. Each replica begins and ends with a small micro-batch. In
 /// between, work rises to the longest micro-batch in the middle and falls again, so that neighbours
 /// are similar. Every plan is simulated; of very large plans fewer variants are tried. The best
-/// plans are refined: each replica is given the memory price for its modes, the mode of its longest
-/// micro-batch and the shape of its order that suit it best, and the slowest replica passes
-/// micro-batches on to the fastest.
+/// plans are refined, see `PlanRefiner`.
 ///
 /// @param simulator       has simulated nothing yet.
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from

@@ -23,9 +23,9 @@ NEAR = 1.001
 HOPELESS_ORDER = 1.01
 """Ratio to the best order after the race above which an order is dropped."""
 HOPELESS_START = 1.1
-"""Ratio to the best start of other searches above which nothing is searched.
+"""Ratio to the best start of earlier searches above which nothing is searched.
 
-Three times as far behind as any start that led to the best plan (docs/decisions/0020).
+Three times as far behind as any measured start that led to the best plan (docs/decisions/0020).
 """
 
 
@@ -60,8 +60,9 @@ class Found:
     """The plans found, and the constructed plans that the search began with.
 
     Attributes:
-        searched: Plans that local search found or began with, best first; none without hope.
-        by_rules: Plans of batch rules; none without hope.
+        searched: Plans that local search found or began with, best first; empty if these begin too
+            far behind.
+        by_rules: Plans of batch rules; empty likewise.
         constructed: Constructed plans by order of the samples, best first.
         start_ms: Makespan of the best constructed plan or plan of a rule.
     """
@@ -76,7 +77,7 @@ def find_plan(
     spaces: Mapping[str, SearchSpace],
     config: SearchConfig,
     rules: Sequence[DynamicBatches] = (),
-    other_start_ms: float = math.inf,
+    earlier_start_ms: float = math.inf,
 ) -> Found:
     """Searches for the micro-batches, their order, modes and replicas with the least makespan.
 
@@ -84,13 +85,13 @@ def find_plan(
     depend on the effort, orders that are much worse are dropped, and the others share the effort.
     So more effort never gives a worse plan, see `SearchSpace.search`.
     A space with a single way to run windows gets half the effort, as there is none to choose.
-    Nothing is searched if the best plan to begin with is 10 % behind that of another search.
+    Nothing is searched if the best plan to begin with is 10 % behind that of an earlier search.
 
     Args:
         spaces: Search spaces by order of the samples, the plainest first; see `search_spaces`.
         config: Effort of the search.
         rules: Batch rules; their plans in the plainest order are starting points, too.
-        other_start_ms: Makespan of the best plan that searches of other spaces began with.
+        earlier_start_ms: Makespan of the best plan that searches of earlier spaces began with.
     """
     plainest, *_ = spaces
     constructed = {order: space.construct(N_KEPT, N_REFINED) for order, space in spaces.items()}
@@ -99,7 +100,7 @@ def find_plan(
         for order, space in spaces.items()
     ]
     start_ms = min(lane.start_ms for lane in lanes)
-    if start_ms >= HOPELESS_START * other_start_ms:
+    if start_ms > HOPELESS_START * earlier_start_ms:
         return Found([], [], constructed, start_ms)
     kept = _best_orders(lanes)
     whole = config.effort if len(spaces[plainest].windows.ways) > 1 else config.effort // 2

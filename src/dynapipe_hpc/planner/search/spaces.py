@@ -36,7 +36,7 @@ def search_spaces(
     """Search spaces with all layouts and modes of recomputation together, then with fewer.
 
     First come those with one layout each, then those with one mode each. Their search equals the
-    search if only that were allowed, so allowing more gives no worse plan (docs/decisions/0020).
+    search if only that were allowed; which of them are searched, see `BestOfSearch`.
     Modes in which some sample cannot run are left out.
 
     Args:
