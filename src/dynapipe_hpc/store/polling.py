@@ -19,8 +19,8 @@ def poll(
 
     After the first 50 us it sleeps between calls, so that a wait never occupies the core that
     another process needs to end it. It sleeps for a `share` of the time waited so far, at most
-    `longest_pause_s`, in addition to the some 60 us that the shortest sleep takes. Short pauses are
-    for calls of `ready` that enter MPI, and may be what gets a transfer on.
+    `longest_pause_s`, in addition to the some 60 us that the shortest sleep takes. Pauses should be
+    short where `ready` enters MPI, as that may be what moves a transfer along.
     """
     start_s = time.monotonic()
     while not ready():

@@ -99,7 +99,7 @@ def find_plan(
         _Lane.of(space, constructed[order], rules if order == plainest else (), config.seed)
         for order, space in spaces.items()
     ]
-    start_ms = min(lane.start_ms for lane in lanes)
+    start_ms = min(next(lane.improved(0)).makespan_ms for lane in lanes)
     if start_ms > HOPELESS_START * earlier_start_ms:
         return Found([], [], constructed, start_ms)
     kept = _best_orders(lanes)
@@ -118,13 +118,11 @@ class _Lane:
         space: The space.
         by_rules: Plans of batch rules.
         search: The search.
-        start_ms: Makespan of the best plan that it begins with.
     """
 
     space: SearchSpace
     by_rules: list[FoundPlan]
     search: PlanSearch
-    start_ms: float
 
     @classmethod
     def of(
@@ -142,8 +140,7 @@ class _Lane:
             for plan, ms in zip(plans, makespans_ms, strict=True)
         ]
         starts = [plan.replicas for plan in constructed] + [plan.replicas for plan in by_rules]
-        start_ms = min([constructed[0].makespan_ms, *makespans_ms])
-        return cls(space, by_rules, space.search(starts, seed), start_ms)
+        return cls(space, by_rules, space.search(starts, seed))
 
     def improved(self, effort: int) -> Iterator[FoundPlan]:
         ways = describe_ways(self.space.windows.ways)
