@@ -34,7 +34,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import N_KEPT, N_REFINED
+from dynapipe_hpc.planner.search.find_plan import N_KEPT
 from measured import print_table, write_json
 from optimal_makespan import NotProvenError, optimal_makespan_ms
 
@@ -112,7 +112,7 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     spans = np.stack([np.arange(n), np.arange(1, n + 1)], axis=1)[None]
     windows = _kernels.WindowCosts(case.costs.checked, places, spans, places)
     simulator = _kernels.ReplicaSimulator(windows, case.limit_bytes, kernel_link(INSTANT), split)
-    made = _kernels.construct_plans(simulator, np.ones(1), N_KEPT, N_REFINED)
+    made = _kernels.construct_plans(simulator, np.ones(1), N_KEPT)
     starts = [plan.replicas for plan in made]
     search = _kernels.PlanSearch(simulator, np.ones(1), starts, config.seed)
     *_, best = search.improve(config.effort)

@@ -32,7 +32,7 @@ from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.update import least_update_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import N_KEPT, N_REFINED
+from dynapipe_hpc.planner.search.find_plan import N_KEPT
 from dynapipe_hpc.planner.search.space import SearchSpace
 from measured import median_ms, medians, run_over_inputs
 
@@ -78,7 +78,7 @@ def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str,
     room_bytes = activation_room_bytes(cost, cluster)
     alike = np.ones(cluster.n_replicas)
     space = SearchSpace(windows, room_bytes, cluster.link, split_backward=False, slowness=alike)
-    constructed = space.construct(N_KEPT, N_REFINED)
+    constructed = space.construct(N_KEPT)
     starts = [plan.replicas for plan in constructed]
     *_, found = space.search(starts, CONFIG.seed).improve(CONFIG.effort)
     replicas = space.microbatches(found.replicas)
@@ -92,7 +92,7 @@ def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str,
         "order": median_ms(lambda: order_samples(samples)),
         "table": median_ms(lambda: price_windows(ordered, cost, cluster)),
         "split": median_ms(lambda: split(windows, cluster.n_replicas)),
-        "construct": median_ms(lambda: space.construct(N_KEPT, N_REFINED)),
+        "construct": median_ms(lambda: space.construct(N_KEPT)),
         "search": median_ms(lambda: space.search(starts, CONFIG.seed).improve(CONFIG.effort)),
         "schedule": median_ms(
             lambda: [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]

@@ -12,7 +12,7 @@ using windows::HeldSimulator;
 namespace {
 
 std::vector<ConstructedPlan> construct_plans(HeldSimulator& simulator, const Doubles& slowness,
-                                             std::size_t n_kept, std::size_t n_refined) {
+                                             std::size_t n_kept) {
     const auto replicas = windows::slowness_of(slowness);
     const std::size_t n_samples = simulator.costs().n_samples();
     const std::size_t n_replicas = replicas.size();
@@ -22,7 +22,7 @@ std::vector<ConstructedPlan> construct_plans(HeldSimulator& simulator, const Dou
                               " and " + std::to_string(n_replicas));
     }
     const py::gil_scoped_release release;  // planner threads run side by side
-    return dynapipe::construct_plans(simulator.simulator(), replicas, n_kept, n_refined);
+    return dynapipe::construct_plans(simulator.simulator(), replicas, n_kept);
 }
 
 double least_makespan_ms(HeldSimulator& held, std::size_t n_replicas) {
@@ -43,12 +43,16 @@ void bind_construct_plans(py::module_& m) {
             "replicas",
             [](const ConstructedPlan& plan) { return windows::arrays_of(plan.replicas); })
         .def_readonly("makespan_ms", &ConstructedPlan::makespan_ms)
-        .def_readonly("memory_price", &ConstructedPlan::memory_price)
-        .def_readonly("longest_ms", &ConstructedPlan::longest_ms)
+        .def_property_readonly("memory_price",
+                               [](const ConstructedPlan& plan) { return plan.cut.memory_price; })
+        .def_property_readonly("longest_ms",
+                               [](const ConstructedPlan& plan) { return plan.cut.longest_ms; })
+        .def_property_readonly("most_kept",
+                               [](const ConstructedPlan& plan) { return plan.cut.most_kept; })
         .def_readonly("balances_fill", &ConstructedPlan::balances_fill)
         .def_readonly("n_rebalanced", &ConstructedPlan::n_rebalanced);
     m.def("construct_plans", &construct_plans, py::arg("simulator"),
-          py::arg("slowness").noconvert(), py::arg("n_kept"), py::arg("n_refined"),
+          py::arg("slowness").noconvert(), py::arg("n_kept"),
           "Builds plans from rules and keeps the best; see dynapipe/search/construct_plans.hpp.");
     m.def("least_makespan_ms", &least_makespan_ms, py::arg("simulator"), py::arg("n_replicas"),
           "A makespan in ms that no plan of windows can beat; see "

@@ -15,6 +15,7 @@ namespace every_cut {
 
 using cut_problem::Problem;
 using dynapipe::Cut;
+using dynapipe::CutRule;
 using dynapipe::kMostOfAnEnd;
 using dynapipe::PassCosts;
 using dynapipe::Window;
@@ -25,20 +26,22 @@ constexpr dynapipe::Link kLink{0.25, 40.0, true};
 /// What the header says of windows and cuts.
 struct Prices {
     const Problem& problem;
-    double price;
-    double longest_ms;
+    CutRule rule;
 
     /// At the price; infinite if the window may not be used.
     [[nodiscard]] double body_ms(const Window& window) const {
         const std::int32_t cell = problem.windows().cell(window.first, window.size, window.mode);
-        if (cell < 0 || (window.size > 1 && work_ms(cell) > longest_ms)) {
+        if (cell < 0) {
             return kNever;
         }
         double share = 0;
         for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
             share = std::max(share, at(cell, s).stored_bytes / problem.limit_bytes[s]);
         }
-        return work_ms(cell) * (1 + price * share);
+        if (window.size > 1 && (work_ms(cell) > rule.longest_ms || share > rule.most_kept)) {
+            return kNever;
+        }
+        return work_ms(cell) * (1 + rule.memory_price * share);
     }
 
     /// With half of the fill, in the mode that is best at the price.

@@ -30,9 +30,9 @@ def found_beside(earlier_start_ms: float) -> Found:
 
 
 def test_a_search_begins_with_the_best_plan_that_is_constructed_or_by_a_rule() -> None:
-    ample = Cluster(n_stages=4, device_memory_bytes=10**7)
-    cost = LinearCost((1.0,) * 4, (0.02,) * 4)
-    spaces = next(search_spaces(samples_of([64] * 43), cost, ample, split_backward=False))
+    ample = Cluster(n_stages=2, device_memory_bytes=10**7)
+    cost = LinearCost((1.0,) * 2, (0.02,) * 2)
+    spaces = next(search_spaces(samples_of([8] * 46), cost, ample, split_backward=False))
     found = find_plan(spaces, CONFIG, RULE)
     (constructed,) = found.constructed.values()
     assert found.start_ms == min(plan.makespan_ms for plan in found.by_rules)

@@ -58,7 +58,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True]),
     "construct_plans": (
         of_windows(_kernels.construct_plans),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), 2, 1],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), 2],
     ),
     "least_makespan_ms": (
         of_windows(_kernels.least_makespan_ms),

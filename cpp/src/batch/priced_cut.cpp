@@ -104,8 +104,8 @@ bool PricedCutter::is_worth_a_look(std::size_t first, std::size_t size, std::siz
            std::max(a.kept_share, b.kept_share) > whole.kept_share;
 }
 
-Cut PricedCutter::cut(double price, double longest_ms, std::size_t n_ends) {
-    price_windows(price, longest_ms);
+Cut PricedCutter::cut(const CutRule& rule, std::size_t n_ends) {
+    price_windows(rule);
     cut_from_front();
     const Ends ends = cut_ends({front_, end_ms_, windows_.row_of_sample}, n_ends);
     Cut found;
@@ -148,13 +148,15 @@ std::size_t PricedCutter::longest_window(std::size_t first) const {
                     windows_.n_samples() - first);
 }
 
-void PricedCutter::price_windows(double price, double longest_ms) {
+void PricedCutter::price_windows(const CutRule& rule) {
     std::fill(cost_.begin(), cost_.end(), kNever);
     for (std::size_t i = 0; i < uses_.size(); ++i) {
         const Use& use = uses_[i];
         const Rating& rating = ratings_[use.microbatch];
-        const double cost = rating.work_ms * (1 + price * rating.kept_share);
-        if (cost < cost_[use.place] && (use.is_alone || rating.work_ms <= longest_ms)) {
+        const double cost = rating.work_ms * (1 + rule.memory_price * rating.kept_share);
+        const bool is_allowed = use.is_alone || (rating.work_ms <= rule.longest_ms &&
+                                                 rating.kept_share <= rule.most_kept);
+        if (cost < cost_[use.place] && is_allowed) {
             cost_[use.place] = cost;
             use_[use.place] = i;
         }

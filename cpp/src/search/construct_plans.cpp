@@ -13,6 +13,8 @@ namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+/// How many times as many windows fit at once as there are stages.
+constexpr std::array kInFlightPerStage = {1.0, 1.25};
 /// Of the longest window of the best cut, to what windows are limited.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
 
@@ -21,7 +23,7 @@ using Windows = std::vector<Window>;
 class Builder {
   public:
     Builder(ReplicaSimulator& simulator, std::span<const double> slowness, std::size_t n_kept,
-            std::size_t n_refined, std::size_t most_effort)
+            std::size_t most_effort)
         : windows_(simulator.windows()),
           cutter_(windows_, simulator.limit_bytes(), simulator.link()),
           simulator_(simulator),
@@ -29,7 +31,6 @@ class Builder {
           slowness_(slowness),
           n_replicas_(slowness.size()),
           n_kept_(n_kept),
-          n_refined_(n_refined),
           most_effort_(most_effort) {}
 
     std::vector<ConstructedPlan> run() {
@@ -44,33 +45,38 @@ class Builder {
             throw std::invalid_argument("a sample alone needs more than the limit of a stage");
         }
         if (simulator_.effort() < most_effort_) {
+            try_numbers_in_flight();
             vary_best();
         }
         return refined();
     }
 
   private:
+    /// Tries as large windows as allow a number of them at once.
+    void try_numbers_in_flight() {
+        for (const double per_stage : kInFlightPerStage) {
+            const auto n_stages = static_cast<double>(windows_.costs.n_stages);
+            try_cut({0.0, kNever, 1 / (per_stage * n_stages)}, {0});
+        }
+    }
+
     /// Tries to rebalance the best cut, and to limit its windows.
     void vary_best() {
-        const double price = best_.front().memory_price;
+        CutRule rule = best_.front().cut;
         const double longest_ms = longest_window_ms(best_.front().replicas);
-        try_cut(price, kNever, {0, 2});
+        try_cut(rule, {0, 2});
         for (const double share : kLongestShares) {
-            try_cut(price, share * longest_ms, {0, 2});
-            if (price > 0) {
-                try_cut(0.0, share * longest_ms, {0});
-            }
+            rule.longest_ms = share * longest_ms;
+            try_cut(rule, {0, 2});
         }
     }
 
     std::vector<ConstructedPlan> refined() {
         std::vector<ConstructedPlan> found = std::move(best_);
         best_.clear();
-        for (std::size_t i = 0; i < found.size(); ++i) {
-            if (i < n_refined_) {
-                found[i].makespan_ms = refiner_.refine(found[i].replicas);
-            }
-            keep(std::move(found[i]));
+        for (ConstructedPlan& plan : found) {
+            plan.makespan_ms = refiner_.refine(plan.replicas);
+            keep(std::move(plan));
         }
         return std::move(best_);
     }
@@ -78,15 +84,16 @@ class Builder {
     /// The most promising first: then the simulation of others soon shows that they take longer.
     void try_prices() {
         struct Priced {
-            double price;
+            CutRule rule;
             Cut cut;
             double estimate_ms;
         };
         std::vector<Priced> cuts;
         for (const double price : kMemoryPrices) {
-            Cut cut = cutter_.cut(price, kNever, 2 * n_replicas_);
+            const CutRule rule{price, kNever, kNever};
+            Cut cut = cutter_.cut(rule, 2 * n_replicas_);
             const double estimate_ms = even_share_ms(cut);
-            cuts.push_back({price, std::move(cut), estimate_ms});
+            cuts.push_back({rule, std::move(cut), estimate_ms});
         }
         std::stable_sort(cuts.begin(), cuts.end(), [](const Priced& a, const Priced& b) {
             return a.estimate_ms < b.estimate_ms;
@@ -95,7 +102,7 @@ class Builder {
             if (!best_.empty() && simulator_.effort() >= most_effort_) {
                 break;
             }
-            try_balances(priced.cut, priced.price, kNever, {0});
+            try_balances(priced.cut, priced.rule, {0});
         }
     }
 
@@ -117,17 +124,16 @@ class Builder {
         return std::max(work_ms / n + longest_fill_ms, kept_ms / n);
     }
 
-    void try_cut(double price, double longest_ms, std::initializer_list<std::size_t> rebalances) {
-        try_balances(cutter_.cut(price, longest_ms, 2 * n_replicas_), price, longest_ms,
-                     rebalances);
+    void try_cut(const CutRule& rule, std::initializer_list<std::size_t> rebalances) {
+        try_balances(cutter_.cut(rule, 2 * n_replicas_), rule, rebalances);
     }
 
-    void try_balances(const Cut& cut, double price, double longest_ms,
+    void try_balances(const Cut& cut, const CutRule& rule,
                       std::initializer_list<std::size_t> rebalances) {
         for (const std::size_t n_rebalanced : rebalances) {
             for (const bool balances_fill : {false, true}) {
                 if (n_replicas_ > 1 || (!balances_fill && n_rebalanced == 0)) {
-                    try_balance(cut, {{}, 0.0, price, longest_ms, balances_fill, n_rebalanced});
+                    try_balance(cut, {{}, 0.0, rule, balances_fill, n_rebalanced});
                 }
             }
         }
@@ -181,7 +187,7 @@ class Builder {
             longest_ms = std::max(longest_ms, cutter_.work_ms(window));
             cut.body.push_back(window);
         }
-        const ConstructedPlan plan{{}, 0.0, 0.0, longest_ms, false, 0};
+        const ConstructedPlan plan{{}, 0.0, {0.0, longest_ms, kNever}, false, 0};
         if (cut.body.size() >= 2 * n_replicas_) {
             const auto ends = cut.body.end() - static_cast<std::ptrdiff_t>(2 * n_replicas_);
             cut.ends.assign(ends, cut.body.end());
@@ -206,7 +212,7 @@ class Builder {
 
     /// One sample per micro-batch: it always fits.
     void try_samples_alone() {
-        ConstructedPlan plan{Assignment(n_replicas_), 0.0, 0.0, 0.0, false, 0};
+        ConstructedPlan plan{Assignment(n_replicas_), 0.0, {0.0, 0.0, kNever}, false, 0};
         for (std::uint32_t first = 0; first < windows_.n_samples(); ++first) {
             Window window{first, 1, static_cast<std::uint32_t>(windows_.n_modes)};
             cutter_.choose_mode(window, 0.0);
@@ -251,7 +257,7 @@ class Builder {
         };
         const auto place = std::find_if(best_.begin(), best_.end(), is_not_longer);
         if (place != best_.end() && place->makespan_ms == plan.makespan_ms) {
-            if (plan.memory_price < place->memory_price) {
+            if (plan.cut.memory_price < place->cut.memory_price) {
                 *place = std::move(plan);
             }
             return;
@@ -270,7 +276,6 @@ class Builder {
     std::span<const double> slowness_;  ///< per replica
     std::size_t n_replicas_;
     std::size_t n_kept_;
-    std::size_t n_refined_;
     std::size_t most_effort_;
     std::vector<ConstructedPlan> best_;  ///< best first
 };
@@ -279,8 +284,8 @@ class Builder {
 
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
-                                             std::size_t n_refined, std::size_t most_effort) {
-    return Builder(simulator, slowness, n_kept, n_refined, most_effort).run();
+                                             std::size_t most_effort) {
+    return Builder(simulator, slowness, n_kept, most_effort).run();
 }
 
 }  // namespace dynapipe

@@ -13,6 +13,9 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Shapes of orders that are tried, see `arrange`.
 constexpr std::array kRises = {0.3, 0.5, 0.7};
+/// How many windows at the beginning may be split, and the share of samples that then come first.
+constexpr std::size_t kFirst = 4;
+constexpr double kFirstShare = 0.35;
 constexpr std::size_t kMostHandedOver = 4;
 
 }  // namespace
@@ -61,6 +64,8 @@ double PlanRefiner::refine_replica(std::vector<Window>& replica) {
     if (replica != given) {
         try_rises(replica, replica, best_ms);
     }
+    while (split_first(replica, best_ms)) {
+    }
     return best_ms;
 }
 
@@ -92,6 +97,34 @@ bool PlanRefiner::try_rise(double rise, std::vector<Window>& windows, std::vecto
         best = windows;
     }
     return is_better;
+}
+
+/// Splits the one of the first windows that is best split, as the slowest stage waits until each of
+/// them has passed through all stages before it, a large one for long. Returns false, with nothing
+/// changed, if none helps.
+bool PlanRefiner::split_first(std::vector<Window>& replica, double& best_ms) {
+    const std::vector<Window> given = replica;
+    for (std::size_t i = 0; i < std::min(kFirst, given.size()); ++i) {
+        Window rest = given[i];
+        Window first = rest;
+        first.size = static_cast<std::uint32_t>(std::ceil(kFirstShare * rest.size));
+        rest.size -= first.size;
+        first.first += rest.size;
+        const bool fits = rest.size > 0 && windows_.cell(rest.first, rest.size, rest.mode) >= 0 &&
+                          windows_.cell(first.first, first.size, first.mode) >= 0;
+        if (!fits) {
+            continue;
+        }
+        std::vector<Window> changed = given;
+        changed[i] = rest;
+        changed.insert(changed.begin() + static_cast<std::ptrdiff_t>(i), first);
+        const double ms = simulator_.best_makespan_ms(changed, best_ms);
+        if (ms < best_ms) {
+            best_ms = ms;
+            replica = std::move(changed);
+        }
+    }
+    return replica != given;
 }
 
 /// Moves the window that evens the slowest and the fastest replica out best. Returns false, with

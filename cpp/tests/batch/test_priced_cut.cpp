@@ -14,6 +14,7 @@ namespace {
 
 using cut_problem::Problem;
 using dynapipe::Cut;
+using dynapipe::CutRule;
 using dynapipe::kMostOfAnEnd;
 using dynapipe::PassCosts;
 using dynapipe::Window;
@@ -50,7 +51,7 @@ bool check_cut(dynapipe::PricedCutter& cutter, const Prices& prices, std::size_t
             every_cut::least_of_every_cut_and_mode(prices, 0, n_samples, n_ends, none);
         CHECK(found_ms == least_ms || std::abs(found_ms - least_ms) <= 1e-12 * least_ms);
     }
-    const Cut found = cutter.cut(prices.price, prices.longest_ms, n_ends);
+    const Cut found = cutter.cut(prices.rule, n_ends);
     if (least_ms == kNever) {
         CHECK(found.body.empty() && found.ends.empty());
         return false;
@@ -60,8 +61,9 @@ bool check_cut(dynapipe::PricedCutter& cutter, const Prices& prices, std::size_t
     CHECK(std::abs(prices.cut_ms(found) - least_ms) <= 1e-12 * least_ms);
     for (Window window : found.body) {
         const double cost_ms = prices.body_ms(window);
-        cutter.choose_mode(window, prices.price);
-        CHECK(prices.body_ms(window) == cost_ms || prices.longest_ms < kNever);
+        cutter.choose_mode(window, prices.rule.memory_price);
+        CHECK(prices.body_ms(window) == cost_ms || prices.rule.longest_ms < kNever ||
+              prices.rule.most_kept < kNever);
     }
     return true;
 }
@@ -77,10 +79,12 @@ void cuts_cost_least() {
         const Problem problem(n_samples, 1 + random.below(3), i % 2 == 1, limit, random);
         dynapipe::PricedCutter cutter(problem.windows(), problem.limit_bytes, kLink);
         for (const double price : {0.0, 0.3, 1.0, 3.0, 100.0, 0.0}) {
-            for (const double longest_ms : {kNever, 40 * problem.launch_ms}) {
+            for (const CutRule& rule :
+                 {CutRule{price, kNever, kNever}, CutRule{price, 40 * problem.launch_ms, kNever},
+                  CutRule{price, kNever, 0.3}}) {
                 for (const std::size_t n_ends : {0U, 2U, 4U}) {
                     ++n_checked;
-                    n_found += check_cut(cutter, {problem, price, longest_ms}, n_ends) ? 1 : 0;
+                    n_found += check_cut(cutter, {problem, rule}, n_ends) ? 1 : 0;
                 }
             }
         }
@@ -102,8 +106,10 @@ void costs_may_be_no_numbers() {
         const dynapipe::Link link{random.below(4) == 0 ? kNaN : 0.25, 40.0, true};
         dynapipe::PricedCutter cutter(problem.windows(), problem.limit_bytes, link);
         try {
-            const Cut found = cutter.cut(std::vector{0.0, 1.0, kNever, kNaN}[random.below(4)],
-                                         random.below(2) == 0 ? kNever : kNaN, random.below(5));
+            const CutRule rule{std::vector{0.0, 1.0, kNever, kNaN}[random.below(4)],
+                               random.below(2) == 0 ? kNever : kNaN,
+                               random.below(2) == 0 ? kNever : kNaN};
+            const Cut found = cutter.cut(rule, random.below(5));
             CHECK((found.body.empty() && found.ends.empty()) ||
                   holds_samples_in_order(found, problem.row_of_sample.size()));
         } catch (const std::invalid_argument&) {
@@ -119,7 +125,7 @@ void an_end_is_short() {
     std::vector<std::int32_t> row_of_sample(n), cells(n, 0);
     const std::vector<std::int64_t> spans{0, n};
     dynapipe::PricedCutter cutter({{costs, 1}, cells, spans, row_of_sample, 1}, limits, kLink);
-    const Cut found = cutter.cut(0.0, kNever, 1);
+    const Cut found = cutter.cut({}, 1);
     CHECK(found.body.size() == 1 && found.ends.size() == 1);
     CHECK(found.ends.front().size <= kMostOfAnEnd);
 }

@@ -106,15 +106,15 @@ int main() {
         const std::vector<double> limits(kStages, 400.0);
         PricedCutter cutter(problem.windows(), limits, kLink);
         for (const std::size_t n_replicas : {2U, 3U}) {
-            const Cut cut = cutter.cut(1.0, kNever, 2 * n_replicas);
+            const Cut cut = cutter.cut({1.0}, 2 * n_replicas);
             CHECK(cut.body.size() > 4);
             spreading_is_even(cutter, cut, n_replicas);
         }
-        what_a_replica_has_to_do_besides_counts(cutter, cutter.cut(1.0, kNever, 4));
-        a_slower_replica_has_less_to_do(cutter, cutter.cut(1.0, kNever, 4));
-        the_longest_fill_counts_once(cutter, cutter.cut(1.0, kNever, 6));
+        what_a_replica_has_to_do_besides_counts(cutter, cutter.cut({1.0}, 4));
+        a_slower_replica_has_less_to_do(cutter, cutter.cut({1.0}, 4));
+        the_longest_fill_counts_once(cutter, cutter.cut({1.0}, 6));
         for (const double rise : {0.3, 0.5, 0.7}) {
-            work_rises_and_falls(cutter, cutter.cut(3.0, kNever, 0), rise);
+            work_rises_and_falls(cutter, cutter.cut({3.0}, 0), rise);
         }
     }
     return check::finish();

@@ -26,7 +26,7 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
     const std::vector<double> limits(kStages, limit_bytes);
     const dynapipe::Link link{0.5, 10.0, seed % 2 == 0};
     dynapipe::ReplicaSimulator simulator(problem.windows(), limits, link, split_backward);
-    const auto plans = dynapipe::construct_plans(simulator, slowness, 3, 2);
+    const auto plans = dynapipe::construct_plans(simulator, slowness, 3);
     std::vector<Assignment> starts;
     for (const auto& plan : plans) {
         CHECK(holds_every_sample_once(plan.replicas));
@@ -58,24 +58,30 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
     CHECK(stopped.improve(12'500).back().replicas == less.back().replicas);
 }
 
+/// What plans are there that must not be there once as many passes are simulated as may be.
+struct Varied {
+    bool by_rules = false;  ///< a plan that was rebalanced, or has a price and a longest window
+    std::set<double> most_kept;  ///< limits on what windows keep
+};
+
 /// Once as many passes are simulated as may be, only cuts of one price and of equal sizes are left.
-/// Returns whether a plan is there without the limit that must not be there with it.
-bool check_limited_effort(std::uint64_t seed, std::size_t n_replicas) {
+void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& varied) {
     const Problem problem(seed);
     const std::vector<double> limits(kStages, 300.0);
     const std::vector<double> alike(n_replicas, 1.0);
     const auto construct = [&](std::size_t most_effort) {
         dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, false}, false);
-        return dynapipe::construct_plans(simulator, alike, 1'000, 0, most_effort);
+        return dynapipe::construct_plans(simulator, alike, 1'000, most_effort);
     };
     const auto is_varied = [](const ConstructedPlan& plan) {
-        return plan.n_rebalanced > 0 || (plan.memory_price > 0.0 && plan.longest_ms < kNever);
+        return plan.n_rebalanced > 0 ||
+               (plan.cut.memory_price > 0.0 && plan.cut.longest_ms < kNever);
     };
     const auto prices_of = [](const std::vector<ConstructedPlan>& plans) {
         std::set<double> prices;
         for (const ConstructedPlan& plan : plans) {
-            if (plan.longest_ms == kNever) {
-                prices.insert(plan.memory_price);
+            if (plan.cut.longest_ms == kNever) {
+                prices.insert(plan.cut.memory_price);
             }
         }
         return prices;
@@ -88,14 +94,18 @@ bool check_limited_effort(std::uint64_t seed, std::size_t n_replicas) {
     CHECK(few.front().makespan_ms >= all.front().makespan_ms);
     for (const ConstructedPlan& plan : few) {
         CHECK(holds_every_sample_once(plan.replicas));
+        CHECK(plan.cut.most_kept == kNever);
     }
-    return std::any_of(all.begin(), all.end(), is_varied);
+    for (const ConstructedPlan& plan : all) {
+        varied.by_rules |= is_varied(plan);
+        varied.most_kept.insert(plan.cut.most_kept);
+    }
 }
 
 }  // namespace
 
 int main() {
-    bool is_any_varied = false;
+    Varied varied;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
         for (const bool split_backward : {false, true}) {
             for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}, kSamples}) {
@@ -106,9 +116,10 @@ int main() {
             check_search(seed, {1.0, 1.5}, split_backward, 300.0);
         }
         for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}}) {
-            is_any_varied |= check_limited_effort(seed, n_replicas);
+            check_limited_effort(seed, n_replicas, varied);
         }
     }
-    CHECK(is_any_varied);
+    CHECK(varied.by_rules);
+    CHECK((varied.most_kept == std::set<double>{1 / (1.25 * kStages), 1.0 / kStages, kNever}));
     return check::finish();
 }

@@ -199,9 +199,9 @@ def test_a_start_that_is_no_plan_is_refused(start: list[list[list[int]]], messag
 
 def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel() -> None:
     with pytest.raises(ValueError, match="n_replicas 1 to 2, got 4 and 3"):
-        _kernels.construct_plans(*two_samples(n_replicas=3), 4, 1)
+        _kernels.construct_plans(*two_samples(n_replicas=3), 4)
     with pytest.raises(ValueError, match="sample 0 alone may not be used"):
-        _kernels.construct_plans(*two_samples(cell=-1), 4, 1)
+        _kernels.construct_plans(*two_samples(cell=-1), 4)
 
 
 def two_samples(cell: int = 0, n_replicas: int = 1) -> tuple[_kernels.ReplicaSimulator, FloatArray]:

@@ -30,7 +30,7 @@ def test_plans_and_bounds_are_those_of_all_stages(seed: int) -> None:
         simulators = [
             _kernels.ReplicaSimulator(windows, ROOM, LINK, split) for windows in (found, expected)
         ]
-        of_plans = [_kernels.construct_plans(each, np.ones(2), 4, 2) for each in simulators]
+        of_plans = [_kernels.construct_plans(each, np.ones(2), 4) for each in simulators]
         ends_ms = [[plan.makespan_ms for plan in plans] for plans in of_plans]
         assert ends_ms[0] == ends_ms[1]
         bounds_ms = [_kernels.least_makespan_ms(each, 2) for each in simulators]

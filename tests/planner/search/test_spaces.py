@@ -34,7 +34,7 @@ from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.find_plan import find_plan
-from dynapipe_hpc.planner.search.space import SearchSpace
+from dynapipe_hpc.planner.search.space import ConstructedPlan, SearchSpace
 from dynapipe_hpc.planner.search.spaces import search_spaces
 
 COST = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True)
@@ -106,7 +106,7 @@ def test_where_micro_batches_pass_one_at_a_time_memory_is_what_none_can_beat() -
     cluster = Cluster(n_stages=2, device_memory_bytes=850)  # 280 tokens keep 560, and 280 on top
     (spaces,) = spaces_of([280] * 8, cost, cluster)
     (space,) = spaces.values()
-    best_ms = space.construct(1, 0)[0].makespan_ms
+    best_ms = space.construct(1)[0].makespan_ms
     assert best_ms > 8 * 2 * 3.8  # the work of both stages one after the other
     assert not space.may_beat(0.65 * best_ms)
     assert space.may_beat(best_ms)
@@ -179,7 +179,18 @@ def test_long_pairs_share_packed_rows_with_short_ones_where_memory_is_scarce() -
     cost, packed = costs_on(scarce), [Layout.PACKED]
     spaces = next(search_spaces(samples, cost, scarce, packed, split_backward=False))
     fewest = {
-        order: min(len(plan.replicas[0]) for plan in space.construct(4, 2))
+        order: min(len(plan.replicas[0]) for plan in space.construct(4))
         for order, space in spaces.items()
     }
     assert fewest == {"by input and target": 4, "mixed": 3}
+
+
+def test_a_constructed_plan_says_how_it_was_cut_and_balanced() -> None:
+    never = float("inf")
+    free = ConstructedPlan([], 9.0, 0.15, never, never, balances_fill=False, n_rebalanced=0)
+    assert str(free) == "memory price 0.15, by work"
+    limited = free._replace(memory_price=0.0, longest_ms=12.3, most_kept=0.8 / 3)
+    both = "memory price 0, at most 12 ms each, at most 26.7 % of memory each, by work"
+    assert str(limited) == both
+    again = limited._replace(balances_fill=True, n_rebalanced=2)
+    assert str(again) == f"{both} and fill, balanced 2 times more"

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,15 @@ namespace dynapipe {
 /// Prices of memory that are tried, see PricedCutter.
 inline constexpr std::array kMemoryPrices = {0.0, 0.15, 0.3, 0.45, 0.6,  0.8,
                                              1.0, 1.5,  3.0, 6.0,  12.0, 24.0};
+
+/// How samples are cut into windows.
+struct CutRule {
+    double memory_price = 0.0;  ///< see PricedCutter
+    /// Most work of a window of several samples.
+    double longest_ms = std::numeric_limits<double>::infinity();
+    /// Greatest fraction of a stage's memory that a window of several samples keeps.
+    double most_kept = std::numeric_limits<double>::infinity();
+};
 
 /// Windows that hold every sample once.
 struct Cut {
@@ -30,22 +40,21 @@ struct Cut {
 ///
 /// where work_ms is forward and backward time on the micro-batch's slowest stage. The higher the
 /// price, the smaller the micro-batches, or the more they recompute. Only simulation tells which
-/// price suits a batch.
+/// price suits a batch. A limit on what each keeps says how many fit at once, whatever they are.
 class PricedCutter {
   public:
     PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
 
     /// The cheapest cut, exactly: dynamic programming over the samples.
     ///
-    /// @param longest_ms  limit on the work of a window of several samples; may be infinite.
-    /// @param n_ends      number of ends: windows of at most 24 of the last samples, each of which
-    ///                    enters a pipeline first or last, where all but the slowest stage wait for
-    ///                    the first micro-batch to arrive and the last one to leave. An end costs
-    ///                    work_ms + fill_ms / 2 in the mode that is cheapest at the price.
+    /// @param n_ends  number of ends: windows of at most 24 of the last samples, each of which
+    ///                enters a pipeline first or last, where all but the slowest stage wait for the
+    ///                first micro-batch to arrive and the last one to leave. An end costs
+    ///                work_ms + fill_ms / 2 in the mode that is cheapest at the price.
     ///
     /// Time O(n_windows + n_samples * m) for windows of up to m samples that are worth considering.
     /// Windows whose two halves take less work together, and store no more, are not, at any price.
-    Cut cut(double price, double longest_ms, std::size_t n_ends);
+    Cut cut(const CutRule& rule, std::size_t n_ends);
 
     /// Sets the mode of a window to the one that costs least at a price.
     void choose_mode(Window& window, double price) const;
@@ -89,7 +98,7 @@ class PricedCutter {
     [[nodiscard]] double end_ms(std::size_t place) const;
     [[nodiscard]] Window window(std::size_t first, std::size_t size) const;
     [[nodiscard]] std::size_t longest_window(std::size_t first) const;
-    void price_windows(double price, double longest_ms);
+    void price_windows(const CutRule& rule);
     void cut_from_front();
     [[nodiscard]] std::vector<Window> body_up_to(std::size_t end) const;
 

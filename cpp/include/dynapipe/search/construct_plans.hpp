@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "dynapipe/batch/priced_cut.hpp"
 #include "dynapipe/batch/window_costs.hpp"
 #include "dynapipe/schedule/replica_simulator.hpp"
 
@@ -16,16 +17,16 @@ inline constexpr std::size_t kMostEffort = 5'000'000;
 /// A plan that was built by rules, and the settings of those rules.
 struct ConstructedPlan {
     Assignment replicas;
-    double makespan_ms;   ///< slowest replica, by the list scheduler
-    double memory_price;  ///< price at which samples were cut, see PricedCutter
-    double longest_ms;   ///< limit on the work of a micro-batch of several samples; may be infinite
-    bool balances_fill;  ///< whether assignment to replicas counted the fill of their longest
+    double makespan_ms;        ///< slowest replica, by the list scheduler
+    CutRule cut;               ///< how samples were cut
+    bool balances_fill;        ///< whether assignment to replicas counted the fill of their longest
     std::size_t n_rebalanced;  ///< how often replicas were rebalanced after a simulation
 };
 
 /// Builds plans from rules and keeps the best.
 ///
-/// Samples are cut at several memory prices, and also into windows of equally many samples.
+/// Samples are cut at several memory prices, such that as many windows fit at once as there are
+/// stages, or a few more, and also into windows of equally many samples.
 /// Micro-batches, the longest first, are assigned to the replica that has the least to do, measured
 /// by work, by work plus the fill of its longest micro-batch, or by work plus the additional time
 /// that the previous simulation showed. Each replica begins and ends with a small micro-batch. In
@@ -37,13 +38,11 @@ struct ConstructedPlan {
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
 ///                        one replica to as many as there are samples.
 /// @param n_kept          maximal number of plans to return, >= 1.
-/// @param n_refined       how many of these are refined after they were found.
 /// @param most_effort     see `kMostEffort`.
 /// @return                the best plans, at least one, best first; no replica is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
-                                             std::size_t n_refined,
                                              std::size_t most_effort = kMostEffort);
 
 }  // namespace dynapipe

@@ -14,8 +14,6 @@ from dynapipe_hpc.planner.search.space import ConstructedPlan, Replicas, SearchS
 
 N_KEPT = 4
 """Number of constructed plans that are kept for every order of the samples."""
-N_REFINED = 2
-"""Number of kept plans that are refined."""
 RACE = 25_000
 """Passes after which orders of the samples are compared."""
 NEAR = 1.001
@@ -94,7 +92,7 @@ def find_plan(
         earlier_start_ms: Makespan of the best plan that searches of earlier spaces began with.
     """
     plainest, *_ = spaces
-    constructed = {order: space.construct(N_KEPT, N_REFINED) for order, space in spaces.items()}
+    constructed = {order: space.construct(N_KEPT) for order, space in spaces.items()}
     lanes = [
         _Lane.of(space, constructed[order], rules if order == plainest else (), config.seed)
         for order, space in spaces.items()

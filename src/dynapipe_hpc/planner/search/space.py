@@ -27,6 +27,7 @@ class ConstructedPlan(NamedTuple):
         makespan_ms: End of the slowest replica, by the adaptive schedule.
         memory_price: Price of the memory that micro-batches keep, used to cut the samples.
         longest_ms: Most work of a micro-batch of several samples.
+        most_kept: Most of a stage's memory that such a micro-batch keeps, as a fraction.
         balances_fill: Whether the first balance also counted the fill time of the longest
             micro-batch of a replica.
         n_rebalanced: Number of times that replicas were balanced again after a simulation.
@@ -36,6 +37,7 @@ class ConstructedPlan(NamedTuple):
     makespan_ms: float
     memory_price: float
     longest_ms: float
+    most_kept: float
     balances_fill: bool
     n_rebalanced: int
 
@@ -47,9 +49,11 @@ class ConstructedPlan(NamedTuple):
     def __str__(self) -> str:
         """The parameters of the rules in words."""
         longest = f", at most {self.longest_ms:.0f} ms each" if self.longest_ms < np.inf else ""
+        percent = 100 * self.most_kept
+        kept = f", at most {percent:.3g} % of memory each" if percent < np.inf else ""
         fill = " and fill" if self.balances_fill else ""
         again = f", balanced {self.n_rebalanced} times more" if self.n_rebalanced else ""
-        return f"memory price {self.memory_price:g}{longest}, by work{fill}{again}"
+        return f"memory price {self.memory_price:g}{longest}{kept}, by work{fill}{again}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,14 +90,9 @@ class SearchSpace:
         """Number of replicas that share the work, at most that of samples."""
         return len(self.slowness)
 
-    def construct(self, n_kept: int, n_refined: int) -> list[ConstructedPlan]:
-        """Plans constructed by rules, best first; see construct_plans.hpp.
-
-        Args:
-            n_kept: Most plans to return.
-            n_refined: Number of these to refine.
-        """
-        made = _kernels.construct_plans(self._simulator, self.slowness, n_kept, n_refined)
+    def construct(self, n_kept: int) -> list[ConstructedPlan]:
+        """Plans constructed by rules, best first, at most `n_kept`; see construct_plans.hpp."""
+        made = _kernels.construct_plans(self._simulator, self.slowness, n_kept)
         return [ConstructedPlan.of(plan) for plan in made]
 
     def search(self, starts: Sequence[Replicas], seed: int) -> _kernels.PlanSearch:
