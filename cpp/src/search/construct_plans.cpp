@@ -74,9 +74,12 @@ class Builder {
     std::vector<ConstructedPlan> refined() {
         std::vector<ConstructedPlan> found = std::move(best_);
         best_.clear();
-        for (ConstructedPlan& plan : found) {
-            plan.makespan_ms = refiner_.refine(plan.replicas);
-            keep(std::move(plan));
+        const std::size_t begun = simulator_.effort();
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            if (i == 0 || simulator_.effort() - begun < kMostToRefine) {
+                found[i].makespan_ms = refiner_.refine(found[i].replicas);
+            }
+            keep(std::move(found[i]));
         }
         return std::move(best_);
     }

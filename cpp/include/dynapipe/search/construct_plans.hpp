@@ -13,6 +13,8 @@ namespace dynapipe {
 /// Simulated passes after which no price is tried that is less promising, and the best cut is not
 /// varied. Plans of that many passes have so many windows that variants hardly differ.
 inline constexpr std::size_t kMostEffort = 5'000'000;
+/// Simulated passes of refinements after which no further plan is refined.
+inline constexpr std::size_t kMostToRefine = 50'000;
 
 /// A plan that was built by rules, and the settings of those rules.
 struct ConstructedPlan {
@@ -31,8 +33,9 @@ struct ConstructedPlan {
 /// by work, by work plus the fill of its longest micro-batch, or by work plus the additional time
 /// that the previous simulation showed. Each replica begins and ends with a small micro-batch. In
 /// between, work rises to the longest micro-batch in the middle and falls again, so that neighbours
-/// are similar. Every plan is simulated; of very large plans fewer variants are tried. The best
-/// plans are refined, see `PlanRefiner`.
+/// are similar. Every plan is simulated; of very large plans fewer variants are tried. Of the plans
+/// that are returned the best is refined, see `PlanRefiner`, and then the others, best first, until
+/// that has taken `kMostToRefine` passes.
 ///
 /// @param simulator       has simulated nothing yet.
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
