@@ -38,7 +38,7 @@ struct Prices {
         for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
             share = std::max(share, at(cell, s).stored_bytes / problem.limit_bytes[s]);
         }
-        if (window.size > 1 && (work_ms(cell) > rule.longest_ms || share > rule.most_kept)) {
+        if (window.size > 1 && (work_ms(cell) > rule.longest_ms || share > rule.most_kept_share)) {
             return kNever;
         }
         return work_ms(cell) * (1 + rule.memory_price * share);

@@ -155,7 +155,7 @@ void PricedCutter::price_windows(const CutRule& rule) {
         const Rating& rating = ratings_[use.microbatch];
         const double cost = rating.work_ms * (1 + rule.memory_price * rating.kept_share);
         const bool is_allowed = use.is_alone || (rating.work_ms <= rule.longest_ms &&
-                                                 rating.kept_share <= rule.most_kept);
+                                                 rating.kept_share <= rule.most_kept_share);
         if (cost < cost_[use.place] && is_allowed) {
             cost_[use.place] = cost;
             use_[use.place] = i;

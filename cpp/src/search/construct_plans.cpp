@@ -13,7 +13,7 @@ namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// How many times as many windows fit at once as there are stages.
+/// How many windows fit at once, per stage.
 constexpr std::array kInFlightPerStage = {1.0, 1.25};
 /// Of the longest window of the best cut, to what windows are limited.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
@@ -23,7 +23,7 @@ using Windows = std::vector<Window>;
 class Builder {
   public:
     Builder(ReplicaSimulator& simulator, std::span<const double> slowness, std::size_t n_kept,
-            std::size_t most_effort)
+            std::size_t most_effort, std::size_t most_to_refine)
         : windows_(simulator.windows()),
           cutter_(windows_, simulator.limit_bytes(), simulator.link()),
           simulator_(simulator),
@@ -31,7 +31,8 @@ class Builder {
           slowness_(slowness),
           n_replicas_(slowness.size()),
           n_kept_(n_kept),
-          most_effort_(most_effort) {}
+          most_effort_(most_effort),
+          most_to_refine_(most_to_refine) {}
 
     std::vector<ConstructedPlan> run() {
         try_prices();
@@ -52,17 +53,18 @@ class Builder {
     }
 
   private:
-    /// Tries as large windows as allow a number of them at once.
+    /// Tries the largest windows of which a number fit at once, but for their transient memory.
     void try_numbers_in_flight() {
         for (const double per_stage : kInFlightPerStage) {
             const auto n_stages = static_cast<double>(windows_.costs.n_stages);
-            try_cut({0.0, kNever, 1 / (per_stage * n_stages)}, {0});
+            try_cut({.most_kept_share = 1 / (per_stage * n_stages)}, {0});
         }
     }
 
-    /// Tries to rebalance the best cut, and to limit its windows.
+    /// Tries to rebalance the best cut, and to limit the work of its windows.
     void vary_best() {
         CutRule rule = best_.front().cut;
+        rule.longest_ms = kNever;
         const double longest_ms = longest_window_ms(best_.front().replicas);
         try_cut(rule, {0, 2});
         for (const double share : kLongestShares) {
@@ -71,15 +73,19 @@ class Builder {
         }
     }
 
+    /// Refines by size and not by effort, which what has been simulated before would change.
     std::vector<ConstructedPlan> refined() {
         std::vector<ConstructedPlan> found = std::move(best_);
         best_.clear();
-        const std::size_t begun = simulator_.effort();
-        for (std::size_t i = 0; i < found.size(); ++i) {
-            if (i == 0 || simulator_.effort() - begun < kMostToRefine) {
-                found[i].makespan_ms = refiner_.refine(found[i].replicas);
+        std::size_t refined_size = 0;
+        for (ConstructedPlan& plan : found) {
+            if (refined_size < most_to_refine_) {
+                for (const Windows& replica : plan.replicas) {
+                    refined_size += replica.size() * windows_.costs.n_stages;
+                }
+                plan.makespan_ms = refiner_.refine(plan.replicas);
             }
-            keep(std::move(found[i]));
+            keep(std::move(plan));
         }
         return std::move(best_);
     }
@@ -93,7 +99,7 @@ class Builder {
         };
         std::vector<Priced> cuts;
         for (const double price : kMemoryPrices) {
-            const CutRule rule{price, kNever, kNever};
+            const CutRule rule{.memory_price = price};
             Cut cut = cutter_.cut(rule, 2 * n_replicas_);
             const double estimate_ms = even_share_ms(cut);
             cuts.push_back({rule, std::move(cut), estimate_ms});
@@ -190,7 +196,7 @@ class Builder {
             longest_ms = std::max(longest_ms, cutter_.work_ms(window));
             cut.body.push_back(window);
         }
-        const ConstructedPlan plan{{}, 0.0, {0.0, longest_ms, kNever}, false, 0};
+        const ConstructedPlan plan{{}, 0.0, {.longest_ms = longest_ms}, false, 0};
         if (cut.body.size() >= 2 * n_replicas_) {
             const auto ends = cut.body.end() - static_cast<std::ptrdiff_t>(2 * n_replicas_);
             cut.ends.assign(ends, cut.body.end());
@@ -215,7 +221,7 @@ class Builder {
 
     /// One sample per micro-batch: it always fits.
     void try_samples_alone() {
-        ConstructedPlan plan{Assignment(n_replicas_), 0.0, {0.0, 0.0, kNever}, false, 0};
+        ConstructedPlan plan{Assignment(n_replicas_), 0.0, {.longest_ms = 0.0}, false, 0};
         for (std::uint32_t first = 0; first < windows_.n_samples(); ++first) {
             Window window{first, 1, static_cast<std::uint32_t>(windows_.n_modes)};
             cutter_.choose_mode(window, 0.0);
@@ -253,14 +259,15 @@ class Builder {
     }
 
     /// Plans that take equally long are most likely the same, found twice; that of the lowest price
-    /// is kept.
+    /// is kept, but an unlimited one rather than one with a limit.
     void keep(ConstructedPlan plan) {
         const auto is_not_longer = [&](const ConstructedPlan& kept) {
             return kept.makespan_ms >= plan.makespan_ms;
         };
         const auto place = std::find_if(best_.begin(), best_.end(), is_not_longer);
         if (place != best_.end() && place->makespan_ms == plan.makespan_ms) {
-            if (plan.cut.memory_price < place->cut.memory_price) {
+            if (plan.cut.most_kept_share == kNever &&
+                plan.cut.memory_price < place->cut.memory_price) {
                 *place = std::move(plan);
             }
             return;
@@ -280,6 +287,7 @@ class Builder {
     std::size_t n_replicas_;
     std::size_t n_kept_;
     std::size_t most_effort_;
+    std::size_t most_to_refine_;
     std::vector<ConstructedPlan> best_;  ///< best first
 };
 
@@ -287,8 +295,8 @@ class Builder {
 
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
-                                             std::size_t most_effort) {
-    return Builder(simulator, slowness, n_kept, most_effort).run();
+                                             std::size_t most_effort, std::size_t most_to_refine) {
+    return Builder(simulator, slowness, n_kept, most_effort, most_to_refine).run();
 }
 
 }  // namespace dynapipe

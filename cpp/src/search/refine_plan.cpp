@@ -13,8 +13,10 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Shapes of orders that are tried, see `arrange`.
 constexpr std::array kRises = {0.3, 0.5, 0.7};
-/// How many windows at the beginning may be split, and the share of samples that then come first.
-constexpr std::size_t kFirst = 4;
+/// How many windows at the beginning may be split.
+constexpr std::size_t kMostFirst = 4;
+/// The share of samples that then come first: work grows by about half from one window to the next,
+/// so that each arrives when the slowest stage has worked off those before it.
 constexpr double kFirstShare = 0.35;
 constexpr std::size_t kMostHandedOver = 4;
 
@@ -99,12 +101,12 @@ bool PlanRefiner::try_rise(double rise, std::vector<Window>& windows, std::vecto
     return is_better;
 }
 
-/// Splits the one of the first windows that is best split, as the slowest stage waits until each of
-/// them has passed through all stages before it, a large one for long. Returns false, with nothing
-/// changed, if none helps.
+/// Splits one of the first windows, where that helps most; its last samples, the shortest, come
+/// first. Until a first window has passed the stages before it, the slowest stage waits, and for
+/// longer the larger it is. Returns false, with nothing changed, if no split helps.
 bool PlanRefiner::split_first(std::vector<Window>& replica, double& best_ms) {
     const std::vector<Window> given = replica;
-    for (std::size_t i = 0; i < std::min(kFirst, given.size()); ++i) {
+    for (std::size_t i = 0; i < std::min(kMostFirst, given.size()); ++i) {
         Window rest = given[i];
         Window first = rest;
         first.size = static_cast<std::uint32_t>(std::ceil(kFirstShare * rest.size));

@@ -63,7 +63,7 @@ bool check_cut(dynapipe::PricedCutter& cutter, const Prices& prices, std::size_t
         const double cost_ms = prices.body_ms(window);
         cutter.choose_mode(window, prices.rule.memory_price);
         CHECK(prices.body_ms(window) == cost_ms || prices.rule.longest_ms < kNever ||
-              prices.rule.most_kept < kNever);
+              prices.rule.most_kept_share < kNever);
     }
     return true;
 }

@@ -8,6 +8,7 @@
 #include "check.hpp"
 #include "dynapipe/search/construct_plans.hpp"
 #include "dynapipe/search/improve_plan.hpp"
+#include "dynapipe/search/refine_plan.hpp"
 #include "plan_problem.hpp"
 
 namespace {
@@ -20,6 +21,8 @@ using plan_problem::kStages;
 using plan_problem::Problem;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
 void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool split_backward,
                   double limit_bytes) {
     const Problem problem(seed);
@@ -58,7 +61,7 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
     CHECK(stopped.improve(12'500).back().replicas == less.back().replicas);
 }
 
-/// What plans are there that must not be there once as many passes are simulated as may be.
+/// Kinds of plans found without the limit on passes that must be missing with it.
 struct Varied {
     bool by_rules = false;  ///< a plan that was rebalanced, or has a price and a longest window
     std::set<double> most_kept;  ///< limits on what windows keep
@@ -71,7 +74,7 @@ void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& va
     const std::vector<double> alike(n_replicas, 1.0);
     const auto construct = [&](std::size_t most_effort) {
         dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, false}, false);
-        return dynapipe::construct_plans(simulator, alike, 1'000, most_effort);
+        return dynapipe::construct_plans(simulator, alike, 1'000, most_effort, 0);
     };
     const auto is_varied = [](const ConstructedPlan& plan) {
         return plan.n_rebalanced > 0 ||
@@ -94,18 +97,75 @@ void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& va
     CHECK(few.front().makespan_ms >= all.front().makespan_ms);
     for (const ConstructedPlan& plan : few) {
         CHECK(holds_every_sample_once(plan.replicas));
-        CHECK(plan.cut.most_kept == kNever);
+        CHECK(plan.cut.most_kept_share == kNever);
     }
     for (const ConstructedPlan& plan : all) {
         varied.by_rules |= is_varied(plan);
-        varied.most_kept.insert(plan.cut.most_kept);
+        varied.most_kept.insert(plan.cut.most_kept_share);
     }
+}
+
+/// The best plans are refined until so many windows on stages are. Returns whether any gets better.
+bool check_refined(std::uint64_t seed) {
+    const Problem problem(seed);
+    const std::vector<double> limits(kStages, 300.0);
+    const std::vector<double> alike(2, 1.0);
+    dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, false}, true);
+    const auto construct = [&](std::size_t most_to_refine) {
+        return dynapipe::construct_plans(simulator, alike, 3, 1'000'000, most_to_refine);
+    };
+    const auto makespans_ms = [](const std::vector<ConstructedPlan>& plans) {
+        std::multiset<double> found;
+        for (const ConstructedPlan& plan : plans) {
+            found.insert(plan.makespan_ms);
+        }
+        return found;
+    };
+    const auto by_makespan = [](const ConstructedPlan& a, const ConstructedPlan& b) {
+        return a.makespan_ms < b.makespan_ms;
+    };
+    const auto none = construct(0);
+    std::size_t size = 0;
+    for (const auto& replica : none.front().replicas) {
+        size += replica.size() * kStages;
+    }
+    dynapipe::PricedCutter cutter(problem.windows(), limits, {0.5, 10.0, false});
+    dynapipe::PlanRefiner refiner(problem.windows(), cutter, simulator, alike);
+    std::multiset<double> first_ms = makespans_ms(none);
+    std::multiset<double> first_two_ms = first_ms;
+    std::multiset<double> all_ms;
+    for (std::size_t i = 0; i < none.size(); ++i) {
+        Assignment plan = none[i].replicas;
+        const double refined_ms = refiner.refine(plan);
+        all_ms.insert(refined_ms);
+        for (auto* some : {&first_ms, &first_two_ms}) {
+            if (i == 0 || (i == 1 && some == &first_two_ms)) {
+                some->erase(none[i].makespan_ms);
+                some->insert(refined_ms);
+            }
+        }
+    }
+    const auto has = [&](std::size_t most_to_refine, const std::multiset<double>& expected_ms) {
+        const auto found = construct(most_to_refine);
+        CHECK(std::is_sorted(found.begin(), found.end(), by_makespan));
+        // Those that have become the same are kept once.
+        const std::multiset<double> found_ms = makespans_ms(found);
+        CHECK(std::set<double>(found_ms.begin(), found_ms.end()) ==
+              std::set<double>(expected_ms.begin(), expected_ms.end()));
+    };
+    CHECK(none.size() == 3);
+    has(1, first_ms);
+    has(size, first_ms);
+    has(size + 1, first_two_ms);
+    has(kNoLimit, all_ms);
+    return all_ms != makespans_ms(none);
 }
 
 }  // namespace
 
 int main() {
     Varied varied;
+    bool is_any_refined = false;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
         for (const bool split_backward : {false, true}) {
             for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}, kSamples}) {
@@ -115,10 +175,12 @@ int main() {
             }
             check_search(seed, {1.0, 1.5}, split_backward, 300.0);
         }
+        is_any_refined |= check_refined(seed);
         for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}}) {
             check_limited_effort(seed, n_replicas, varied);
         }
     }
+    CHECK(is_any_refined);
     CHECK(varied.by_rules);
     CHECK((varied.most_kept == std::set<double>{1 / (1.25 * kStages), 1.0 / kStages, kNever}));
     return check::finish();

@@ -21,7 +21,7 @@ struct CutRule {
     /// Most work of a window of several samples.
     double longest_ms = std::numeric_limits<double>::infinity();
     /// Greatest fraction of a stage's memory that a window of several samples keeps.
-    double most_kept = std::numeric_limits<double>::infinity();
+    double most_kept_share = std::numeric_limits<double>::infinity();
 };
 
 /// Windows that hold every sample once.
@@ -40,7 +40,8 @@ struct Cut {
 ///
 /// where work_ms is forward and backward time on the micro-batch's slowest stage. The higher the
 /// price, the smaller the micro-batches, or the more they recompute. Only simulation tells which
-/// price suits a batch. A limit on what each keeps says how many fit at once, whatever they are.
+/// price suits a batch. A limit on what each
+/// keeps bounds the number in flight more directly.
 class PricedCutter {
   public:
     PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);

@@ -10,11 +10,12 @@
 
 namespace dynapipe {
 
-/// Simulated passes after which no price is tried that is less promising, and the best cut is not
-/// varied. Plans of that many passes have so many windows that variants hardly differ.
+/// Simulated passes after which no price is tried that is less promising, no limit on the memory
+/// that windows keep, and no variant of the best cut. Plans of that many passes have so many
+/// windows that variants hardly differ.
 inline constexpr std::size_t kMostEffort = 5'000'000;
-/// Simulated passes of refinements after which no further plan is refined.
-inline constexpr std::size_t kMostToRefine = 50'000;
+/// Windows times stages of the plans that were refined, after which no further one is.
+inline constexpr std::size_t kMostToRefine = 1'000;
 
 /// A plan that was built by rules, and the settings of those rules.
 struct ConstructedPlan {
@@ -27,25 +28,26 @@ struct ConstructedPlan {
 
 /// Builds plans from rules and keeps the best.
 ///
-/// Samples are cut at several memory prices, such that as many windows fit at once as there are
-/// stages, or a few more, and also into windows of equally many samples.
-/// Micro-batches, the longest first, are assigned to the replica that has the least to do, measured
-/// by work, by work plus the fill of its longest micro-batch, or by work plus the additional time
-/// that the previous simulation showed. Each replica begins and ends with a small micro-batch. In
-/// between, work rises to the longest micro-batch in the middle and falls again, so that neighbours
-/// are similar. Every plan is simulated; of very large plans fewer variants are tried. Of the plans
-/// that are returned the best is refined, see `PlanRefiner`, and then the others, best first, until
-/// that has taken `kMostToRefine` passes.
+/// Samples are cut at several memory prices, into windows that keep at most 1/p or 1/(1.25 p) of
+/// the memory of each of p stages, and into windows of equally many samples. Micro-batches, the
+/// longest first, are assigned to the replica that has the least to do, measured by work, by work
+/// plus the fill of its longest micro-batch, or by work plus the additional time that the previous
+/// simulation showed. Each replica begins and ends with a small micro-batch. In between, work rises
+/// to the longest micro-batch in the middle and falls again, so that neighbours are similar. Every
+/// plan is simulated; of very large plans fewer variants are tried. Of the plans that are returned
+/// the best is refined first, see `PlanRefiner`, then others, up to a limit.
 ///
 /// @param simulator       has simulated nothing yet.
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
 ///                        one replica to as many as there are samples.
 /// @param n_kept          maximal number of plans to return, >= 1.
 /// @param most_effort     see `kMostEffort`.
+/// @param most_to_refine  see `kMostToRefine`.
 /// @return                the best plans, at least one, best first; no replica is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
-                                             std::size_t most_effort = kMostEffort);
+                                             std::size_t most_effort = kMostEffort,
+                                             std::size_t most_to_refine = kMostToRefine);
 
 }  // namespace dynapipe
