@@ -77,7 +77,11 @@ def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str,
     windows = price_windows(ordered, cost, cluster)
     room_bytes = activation_room_bytes(cost, cluster)
     alike = np.ones(cluster.n_replicas)
-    space = SearchSpace(windows, room_bytes, cluster.link, split_backward=False, slowness=alike)
+
+    def new_space() -> SearchSpace:
+        return SearchSpace(windows, room_bytes, cluster.link, split_backward=False, slowness=alike)
+
+    space = new_space()
     constructed = space.construct(N_KEPT)
     starts = [plan.replicas for plan in constructed]
     *_, found = space.search(starts, CONFIG.seed).improve(CONFIG.effort)
@@ -92,7 +96,7 @@ def measure(planner: Planner, both: Planner, samples: list[Sample]) -> dict[str,
         "order": median_ms(lambda: order_samples(samples)),
         "table": median_ms(lambda: price_windows(ordered, cost, cluster)),
         "split": median_ms(lambda: split(windows, cluster.n_replicas)),
-        "construct": median_ms(lambda: space.construct(N_KEPT)),
+        "construct": median_ms(lambda: new_space().construct(N_KEPT)),
         "search": median_ms(lambda: space.search(starts, CONFIG.seed).improve(CONFIG.effort)),
         "schedule": median_ms(
             lambda: [schedule_pipeline(r, cost, cluster, RULES) for r in replicas]

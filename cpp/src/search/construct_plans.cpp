@@ -259,7 +259,7 @@ class Builder {
     }
 
     /// Plans that take equally long are most likely the same, found twice; that of the lowest price
-    /// is kept, but an unlimited one rather than one with a limit.
+    /// is kept, and one with a limit on kept memory, which has no price, replaces none.
     void keep(ConstructedPlan plan) {
         const auto is_not_longer = [&](const ConstructedPlan& kept) {
             return kept.makespan_ms >= plan.makespan_ms;

@@ -40,13 +40,12 @@ struct Cut {
 ///
 /// where work_ms is forward and backward time on the micro-batch's slowest stage. The higher the
 /// price, the smaller the micro-batches, or the more they recompute. Only simulation tells which
-/// price suits a batch. A limit on what each
-/// keeps bounds the number in flight more directly.
+/// price suits a batch. A limit on what each keeps bounds the number in flight more directly.
 class PricedCutter {
   public:
     PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
 
-    /// The cheapest cut, exactly: dynamic programming over the samples.
+    /// The cheapest cut within the limits of a rule, exactly: dynamic programming over the samples.
     ///
     /// @param n_ends  number of ends: windows of at most 24 of the last samples, each of which
     ///                enters a pipeline first or last, where all but the slowest stage wait for the

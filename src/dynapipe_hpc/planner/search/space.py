@@ -91,7 +91,10 @@ class SearchSpace:
         return len(self.slowness)
 
     def construct(self, n_kept: int) -> list[ConstructedPlan]:
-        """Plans constructed by rules, best first, at most `n_kept`; see construct_plans.hpp."""
+        """Plans constructed by rules, best first, at most `n_kept`; see construct_plans.hpp.
+
+        What the space has simulated before counts as effort of theirs, so they are asked for once.
+        """
         made = _kernels.construct_plans(self._simulator, self.slowness, n_kept)
         return [ConstructedPlan.of(plan) for plan in made]
 
