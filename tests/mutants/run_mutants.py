@@ -28,7 +28,7 @@ from tests.mutants.of_reports import REPORTS
 from tests.mutants.of_starter_files import STARTER_FILES
 from tests.mutants.of_store import STORE
 from tests.mutants.of_training import TRAINING
-from tests.mutants.run_tests import FORK, run_tests
+from tests.mutants.run_tests import FORK, Outcome, run_tests
 
 MUTANTS = (
     *(*ARCHITECTURES, *MODELS, *DATA, *TRAINING, *EVALUATION, *ONLINE),
@@ -59,10 +59,16 @@ def main(words: str) -> int:
 
 
 def noticed_by(mutant: Mutant) -> str:
-    """The first test that fails, or nothing; prints it, or what happened instead."""
-    finder = ChangedModule(mutant.module, mutant.path, mutant.changed_source())
+    """The first test that fails, or nothing; prints it, or what happened instead.
+
+    Tests that crash are run once more: a crash names no test, and code that is wrong, such as one
+    that gives a kernel what it must not get, may crash now and fail then.
+    """
     started_s = time.monotonic()
-    outcome = run_tests(mutant.tests, LIMIT_S, finder)
+    outcome = _tested(mutant)
+    if outcome.code is not None and outcome.code < 0:
+        sys.stdout.write(f"{mutant}: crashed by signal {-outcome.code}, run once more\n")
+        outcome = _tested(mutant)
     took_s = time.monotonic() - started_s
     said = {
         FAILED: f"noticed by {outcome.first_failed}",
@@ -72,6 +78,11 @@ def noticed_by(mutant: Mutant) -> str:
     sys.stdout.write(f"{mutant}, {took_s:.1f} s: {said}\n")
     sys.stdout.flush()
     return outcome.first_failed if outcome.code == FAILED else ""
+
+
+def _tested(mutant: Mutant) -> Outcome:
+    finder = ChangedModule(mutant.module, mutant.path, mutant.changed_source())
+    return run_tests(mutant.tests, LIMIT_S, finder)
 
 
 def check_tests(noticing: Sequence[str]) -> None:

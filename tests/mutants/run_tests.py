@@ -43,8 +43,8 @@ class Outcome(NamedTuple):
     """What became of tests.
 
     Attributes:
-        code: Exit code of pytest: 0 all passed, 1 some failed, others say that it did not work;
-            None if the process was ended because it took too long.
+        code: Exit code of pytest: 0 all passed, 1 some failed, others say that it did not work; the
+            negative number of the signal that ended it if it crashed; None if it took too long.
         first_failed: The first test that failed; empty if none did.
         output: What pytest has printed.
     """
@@ -72,8 +72,9 @@ def _received(
 ) -> tuple[int | None, str]:
     try:
         found: tuple[int | None, str] = receiver.recv() if receiver.poll(limit_s) else (None, "")
-    except EOFError:  # it crashed
-        found = (-1, "")
+    except EOFError:  # it has ended without a word
+        child.join()
+        found = (min(child.exitcode or 0, 0) or int(pytest.ExitCode.INTERNAL_ERROR), "")
     child.kill()
     child.join()
     return found

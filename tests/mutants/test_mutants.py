@@ -8,6 +8,11 @@ from tests.mutants.run_mutants import MUTANTS, check_tests, noticed_by
 
 LOSS = ("tests/training/test_loss.py",)
 WEIGHT = "return {s.sample_id: 1 / total for s in samples}"
+# Crashes where no process has been before, and is wrong from then on.
+CRASH_ONCE = (
+    "import os, pathlib; seen = pathlib.Path(os.environ['SEEN']); "
+    "seen.exists() or (seen.touch(), os.abort()); " + WEIGHT.replace("1 /", "2 /")
+)
 
 
 def test_every_mutant_changes_the_code_in_a_place_that_is_there_once() -> None:
@@ -39,11 +44,19 @@ def test_a_mutant_of_text_that_is_gone_is_stale() -> None:
         (WEIGHT.replace("1 /", "2 /"), "noticed by tests/training/test_loss.py::test_a_", True),
         (WEIGHT.replace("1 /", "1.0 /"), "NOT NOTICED", False),
         ("no python", "NOT TESTED, pytest ended with", False),
+        (CRASH_ONCE, "crashed by signal 6, run once more", True),
+        (f"__import__('os').abort(); {WEIGHT}", "NOT TESTED, pytest ended with -6", False),
     ],
 )
 def test_only_a_failing_test_notices_a_mutant(
-    new: str, said: str, noticed: bool, capsys: pytest.CaptureFixture[str]
+    new: str,
+    said: str,
+    noticed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
     test = noticed_by(Mutant("training/loss.py", WEIGHT, new, "a mistake", LOSS))
     assert bool(test) == noticed
     assert said in capsys.readouterr().out
