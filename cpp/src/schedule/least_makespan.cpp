@@ -52,28 +52,66 @@ std::vector<double> works_ms(const StageCosts& costs, std::span<const std::size_
     return found;
 }
 
-/// Of every micro-batch that is used, the share that it keeps of the memory of the first stage,
-/// times how long it does so at least: on its way through all stages and back.
+/// Least times of a micro-batch on its way through the stages.
+struct Way {
+    double in_flight_ms;   ///< from F on the first stage to the end of its last pass there
+    double round_trip_ms;  ///< from its first pass to its last
+};
+
+class Ways {
+  public:
+    Ways(const StageCosts& costs, const Link& link, bool split_backward)
+        : costs_(costs), link_(link), split_backward_(split_backward), of_kind_(costs.n_kinds) {}
+
+    Way of(std::size_t microbatch) {
+        for (std::size_t kind = 0; kind < costs_.n_kinds; ++kind) {
+            const PassCosts& cost = costs_.entries[microbatch * costs_.n_kinds + kind];
+            const double weight_ms = split_backward_ ? cost.weight_ms : 0.0;
+            const double transfer_ms = link_.latency_ms + cost.boundary_bytes / link_.bytes_per_ms;
+            of_kind_[kind] = {work_ms(cost) - weight_ms, cost.backward_ms - weight_ms, weight_ms,
+                              transfer_ms};
+        }
+        double way_ms = 0.0;   // to the end of B on the first stage
+        double back_ms = 0.0;  // the last part of it, from the end of B on a stage
+        double last_ms = 0.0;  // what W then takes, there or on a later stage
+        for (std::size_t s = 0; s < costs_.n_stages; ++s) {
+            const OnStage& stage = of_kind_[costs_.kind_of(s)];
+            const double transfer_ms = s + 1 < costs_.n_stages ? stage.transfer_ms : 0.0;
+            last_ms = std::max(last_ms, stage.weight_ms - back_ms);
+            way_ms += stage.through_ms + 2 * transfer_ms;
+            back_ms += stage.back_ms + transfer_ms;
+        }
+        return {way_ms + of_kind_[costs_.kind_of(0)].weight_ms, way_ms + last_ms};
+    }
+
+  private:
+    struct OnStage {
+        double through_ms;  ///< F and B
+        double back_ms;     ///< B
+        double weight_ms;
+        double transfer_ms;  ///< to the next stage, or back from it
+    };
+
+    const StageCosts& costs_;
+    const Link& link_;
+    bool split_backward_;
+    std::vector<OnStage> of_kind_;
+};
+
+/// Of every micro-batch that is used, the share of the memory of the first stage that it needs
+/// times how long it does so at least.
 std::vector<double> areas_ms(const StageCosts& costs, std::span<const std::size_t> used,
                              double limit_bytes, const Link& link, bool split_backward) {
     std::vector<double> found(costs.n_microbatches());
-    std::vector<double> pass_ms(costs.n_kinds), there_and_back_ms(costs.n_kinds);
+    Ways ways(costs, link, split_backward);
     for (const std::size_t i : used) {
-        for (std::size_t kind = 0; kind < costs.n_kinds; ++kind) {
-            const PassCosts& cost = costs.entries[i * costs.n_kinds + kind];
-            pass_ms[kind] = work_ms(cost) - (split_backward ? cost.weight_ms : 0.0);
-            there_and_back_ms[kind] =
-                2 * (link.latency_ms + cost.boundary_bytes / link.bytes_per_ms);
-        }
-        double way_ms = 0.0;
-        for (std::size_t s = 0; s < costs.n_stages; ++s) {
-            way_ms += pass_ms[costs.kind_of(s)];
-            if (s + 1 < costs.n_stages) {
-                way_ms += there_and_back_ms[costs.kind_of(s)];
-            }
-        }
-        const double kept_bytes = costs.at(i, 0).stored_bytes;
-        found[i] = kept_bytes > 0 ? kept_bytes / limit_bytes * way_ms : 0.0;
+        const PassCosts& cost = costs.at(i, 0);
+        const auto area_ms = [&](double bytes, double ms) {
+            return bytes > 0.0 ? bytes / limit_bytes * ms : 0.0;
+        };
+        found[i] = area_ms(cost.stored_bytes, ways.of(i).in_flight_ms) +
+                   area_ms(cost.forward_transient_bytes, cost.forward_ms) +
+                   area_ms(cost.backward_transient_bytes, cost.backward_ms);
     }
     return found;
 }
@@ -148,6 +186,23 @@ double least_way(const StageCosts& costs, std::span<const std::size_t> used, con
     return least_ms;
 }
 
+/// The least round trip of windows from a sample on, of at least some size.
+double least_round_trip(const WindowCosts& windows, Ways& ways, std::size_t first,
+                        std::size_t least_size, std::size_t most_size) {
+    double least_ms = kNever;
+    for (std::size_t mode = 0; mode < windows.n_modes; ++mode) {
+        const std::span<const std::int32_t> cells = windows.row(first, mode);
+        for (std::size_t size = least_size; size <= std::min(most_size, cells.size()); ++size) {
+            const std::int32_t cell = cells[size - 1];
+            if (cell >= 0) {
+                least_ms =
+                    std::min(least_ms, ways.of(static_cast<std::size_t>(cell)).round_trip_ms);
+            }
+        }
+    }
+    return least_ms;
+}
+
 }  // namespace
 
 double least_makespan_ms(const WindowCosts& windows, std::span<const double> limit_bytes,
@@ -162,7 +217,28 @@ double least_makespan_ms(const WindowCosts& windows, std::span<const double> lim
     const double tail_ms =
         split_backward ? 0.0 : least_way(costs, used, link, stage, &PassCosts::backward_ms);
     const auto n = static_cast<double>(n_replicas);
-    return std::max(head_ms + work_ms / n + tail_ms, area_ms / n);
+    return std::max({head_ms + work_ms / n + tail_ms, area_ms / n,
+                     least_round_trip_ms(windows, link, split_backward)});
+}
+
+double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool split_backward) {
+    Ways ways(windows.costs, link, split_backward);
+    std::size_t longest = 0;
+    double longest_ms = 0.0;
+    for (const std::size_t first : first_of_rows(windows)) {
+        const double alone_ms = least_round_trip(windows, ways, first, 1, 1);
+        if (alone_ms > longest_ms) {
+            longest = first;
+            longest_ms = alone_ms;
+        }
+    }
+    double least_ms = kNever;
+    for (std::size_t first = 0; first <= longest; ++first) {
+        const double of_first_ms =
+            least_round_trip(windows, ways, first, longest - first + 1, windows.n_samples());
+        least_ms = std::min(least_ms, of_first_ms);
+    }
+    return least_ms;
 }
 
 }  // namespace dynapipe

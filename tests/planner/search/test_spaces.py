@@ -112,6 +112,22 @@ def test_where_micro_batches_pass_one_at_a_time_memory_is_what_none_can_beat() -
     assert space.may_beat(best_ms)
 
 
+@pytest.mark.parametrize("rule", [adaptive, adaptive_split])
+@pytest.mark.parametrize("lengths", [[300, 10, 10], [10, 240, 200]])
+def test_no_plan_ends_before_the_longest_sample_has_gone_there_and_back(
+    lengths: list[int], rule: ScheduleRule
+) -> None:
+    cluster = TWO_STAGES.model_copy(update={"n_replicas": 3})
+    _, *alone = spaces_of(lengths, COST, cluster, split_backward=rule is adaptive_split)
+    for spaces in alone:
+        (space,) = spaces.values()
+        ((_, mode),) = space.windows.ways
+        longest = padded_microbatch(samples_of([max(lengths)]), mode)
+        round_trip_ms = schedule_pipeline([longest], COST, cluster, [rule]).timeline.makespan_ms
+        assert space.may_beat(round_trip_ms * (1 + 1e-9))
+        assert not space.may_beat(round_trip_ms * (1 - 1e-9))
+
+
 def shortest_ms(
     lengths: Sequence[int], cluster: Cluster, rule: ScheduleRule, space: SearchSpace
 ) -> float:

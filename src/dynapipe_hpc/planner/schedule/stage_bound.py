@@ -137,11 +137,11 @@ class StageBound:
 
 
 def area_of(costs: StageCosts, ways: Ways) -> FloatArray:
-    """Bytes that micro-batches keep on the first stage x time in ms, shape (n_microbatches,)."""
+    """Bytes that micro-batches need on the first stage x time in ms, shape (n_microbatches,)."""
     return np.asarray(
         costs.stored_bytes[:, 0] * ways.in_flight_ms
         + costs.forward_transient_bytes[:, 0] * ways.forward_ms[:, 0]
-        + costs.backward_transient_bytes[:, 0] * ways.gradient_ms[:, 0]
+        + costs.backward_transient_bytes[:, 0] * (ways.gradient_ms + ways.weight_ms)[:, 0]
     )
 
 
