@@ -1,9 +1,12 @@
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "arrays.hpp"
+#include "dynapipe/schedule/lightest_first.hpp"
 #include "dynapipe/schedule/list_scheduler.hpp"
+#include "dynapipe/schedule/precedence.hpp"
 
 namespace py = pybind11;
 using arrays::Codes;
@@ -32,6 +35,17 @@ py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
             if (ms < makespan_ms) {
                 makespan_ms = ms;
                 order = scheduler.order();
+            }
+        }
+        const auto is_heavy = [&](std::uint32_t microbatch) {
+            return dynapipe::is_heavy(costs, microbatch, limits);
+        };
+        if (std::any_of(list.begin(), list.end(), is_heavy)) {
+            dynapipe::LightestFirst lightest_first(costs, limits, link, split_backward);
+            const double ms = lightest_first.run(list, makespan_ms);
+            if (ms < makespan_ms) {
+                makespan_ms = ms;
+                order = lightest_first.order();
             }
         }
     }

@@ -34,10 +34,11 @@ every_shape = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda s: 
         (ONE, "weights last"),
         (MANY, "zb_h1"),
         (MANY, "adaptive, split"),
+        (MANY, "overtaking"),
         (CUT, "weights last"),
         *((cluster, "weights last") for cluster in spread([CUT])),
     ],
-    ids=["one", "many", "many, adaptive", "cut", "spread"],
+    ids=["one", "many", "many, adaptive", "many, overtaking", "cut", "spread"],
 )
 def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
     cluster: Cluster, schedule: str, shape: ModelShape
@@ -49,7 +50,7 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
 
 
 @each_layout
-@pytest.mark.parametrize("schedule", ["zb_h1", "adaptive, split", "weights last"])
+@pytest.mark.parametrize("schedule", ["zb_h1", "adaptive, split", "overtaking", "weights last"])
 @pytest.mark.parametrize("cluster", [ONE, MANY, CUT], ids=["one", "many", "cut"])
 @pytest.mark.parametrize("mode", MODES)
 def test_packed_rows_have_the_loss_and_gradients_of_the_unsplit_model(

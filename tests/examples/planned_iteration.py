@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import LinearCost
+from tests.examples.stage_costs import with_columns
+from tests.oracles.list_schedule import LightestFirst
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.check import check_plans
@@ -31,11 +34,25 @@ def weights_last(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) 
     return Schedule.of(passes + later for passes in whole)
 
 
+def overtaking(costs: StageCosts, _limit: FloatArray, link: Link = INSTANT, /) -> Schedule:
+    """Every third micro-batch returns after others that came later, its weights last of all."""
+    is_heavy = np.arange(costs.n_microbatches) % 3 == 1
+    uneven = with_columns(
+        costs,
+        stored_bytes=1.0,
+        forward_transient_bytes=0.0,
+        backward_transient_bytes=np.where(is_heavy, 6.0, 0.0)[:, None],
+    )
+    room = np.full(costs.n_stages, 8.0)
+    return LightestFirst(uneven, room, link, split_backward=True).schedule
+
+
 RULE_OF: Mapping[str, ScheduleRule] = {
     **{str(name): rule for name, rule in RULES.items()},
     "zb_h1": SPLIT_RULES["zb_h1"],
     "adaptive, split": SPLIT_RULES["adaptive"],
     "weights last": weights_last,
+    "overtaking": overtaking,
 }
 """Rules by the name that a test gives them: that in a configuration, but for split passes."""
 

@@ -150,10 +150,11 @@ def test_so_do_ranks_that_share_a_device(
     assert_equal(found, own_part(shape, splits, is_small=True))
 
 
+@pytest.mark.parametrize("schedule", ["zb_h1", "overtaking"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=name_of)
-def test_so_do_split_passes_of_packed_and_padded_rows(cluster: Cluster) -> None:
+def test_so_do_split_passes_of_packed_and_padded_rows(cluster: Cluster, schedule: str) -> None:
     channels = open_channels(Job(WORLD), cluster, RankDevice(CPU), torch.float64, (), LIMIT_S)
-    found, splits = train(SHAPE, cluster, BATCHES, channels, schedule="zb_h1", layouts=MIXED)
+    found, splits = train(SHAPE, cluster, BATCHES, channels, schedule=schedule, layouts=MIXED)
     assert_equal(found, own_part(SHAPE, splits))
 
 

@@ -1,5 +1,9 @@
 """List scheduling, slowly: a clock that visits every moment at which anything happens."""
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
@@ -54,7 +58,9 @@ class ListSchedule:
     def preferred(self, stage: int) -> tuple[PassKind, ...]:
         """Kinds of pass, the first choice first."""
         on_the_way = [p.kind for p in self.done[stage] if p.kind is not PassKind.WEIGHT]
-        if self.alternates and on_the_way and on_the_way[-1] is PassKind.BACKWARD:
+        forward = Pass(PassKind.FORWARD, self.n_done(stage, PassKind.FORWARD))
+        has_come = self.arrival_ms.get((stage, forward), np.inf) <= self.busy_until_ms[stage]
+        if self.alternates and has_come and on_the_way and on_the_way[-1] is PassKind.BACKWARD:
             return PassKind.FORWARD, PassKind.BACKWARD, PassKind.WEIGHT
         return PassKind.BACKWARD, PassKind.FORWARD, PassKind.WEIGHT
 
@@ -104,3 +110,48 @@ class ListSchedule:
             n_bytes = self.costs.boundary_bytes[pass_.microbatch, min(stage, target)]
             arrival_ms = start_ms + (self.link.latency_ms + n_bytes / self.link.bytes_per_ms)
             self.link_until_ms[way] = self.arrival_ms[target, pass_] = arrival_ms
+
+
+class LightestFirst(ListSchedule):
+    """Of the backward passes that have arrived, the one that needs the least memory goes first."""
+
+    def start_something(self, stage: int, now_ms: float) -> None:
+        if self.busy_until_ms[stage] > now_ms:
+            return
+        for next_pass in self.by_preference(stage):
+            if self.arrival_ms.get((stage, next_pass), now_ms + 1) <= now_ms and self.has_room(
+                stage, next_pass
+            ):
+                self.run(stage, next_pass, now_ms)
+                return
+
+    def by_preference(self, stage: int) -> Iterator[Pass]:
+        """Passes that are not done, the first choice first; forward passes in order."""
+        needs = self.costs.backward_transient_bytes[:, stage]
+        lightest_first = np.argsort(needs, kind="stable").tolist()
+        for kind in (PassKind.BACKWARD, PassKind.FORWARD, PassKind.WEIGHT):
+            if kind is PassKind.FORWARD:
+                yield Pass(kind, self.n_done(stage, kind))
+            else:
+                passes = (Pass(kind, i) for i in lightest_first)
+                yield from (each for each in passes if each not in self.done[stage])
+
+    def has_room(self, stage: int, next_pass: Pass) -> bool:
+        i, in_flight = next_pass.microbatch, self.in_flight(stage)
+        kept = self.costs.stored_bytes[in_flight, stage].sum()
+        if next_pass.kind is not PassKind.FORWARD:
+            needed = kept + self.costs.backward_transient_bytes[i, stage]
+            return bool(needed <= self.limit_bytes[stage])
+        kept += self.costs.stored_bytes[i, stage]
+        needs = [kept + self.costs.forward_transient_bytes[i, stage]]
+        for other in sorted(
+            [*in_flight, i], key=lambda j: self.costs.backward_transient_bytes[j, stage]
+        ):
+            needs.append(kept + self.costs.backward_transient_bytes[other, stage])
+            kept -= self.costs.stored_bytes[other, stage]
+        return bool(max(needs) <= self.limit_bytes[stage])
+
+    def in_flight(self, stage: int) -> list[int]:
+        done = self.done[stage]
+        entered = [p.microbatch for p in done if p.kind is PassKind.FORWARD]
+        return [i for i in entered if Pass(self.last_kind, i) not in done]

@@ -16,15 +16,16 @@ ReplicaSimulator::ReplicaSimulator(const WindowCosts& windows, std::span<const d
       limit_bytes_(limit_bytes),
       link_(link),
       split_backward_(split_backward),
-      scheduler_(windows.costs, limit_bytes, link, split_backward) {}
+      scheduler_(windows.costs, limit_bytes, link, split_backward),
+      lightest_first_(windows.costs, limit_bytes, link, split_backward) {}
 
 double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double give_up_ms,
-                                     bool alternates) {
+                                     Precedence precedence) {
     list_.clear();
     for (const Window& window : replica) {
         list_.push_back(windows_.microbatch(window));
     }
-    list_.push_back(alternates ? 1 : 0);
+    list_.push_back(static_cast<std::uint32_t>(precedence));
     const auto known = known_ms_.find(list_);
     if (known != known_ms_.end() && known->second >= 0.0) {
         return known->second <= give_up_ms ? known->second : kNever;
@@ -32,22 +33,64 @@ double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double giv
     if (known != known_ms_.end() && give_up_ms <= -known->second) {
         return kNever;
     }
+    const auto list = std::span<const std::uint32_t>(list_).first(replica.size());
     const double ms =
-        scheduler_.run(std::span(list_).first(replica.size()), give_up_ms, alternates);
+        precedence == Precedence::kLightest
+            ? lightest_first_.run(list, give_up_ms)
+            : scheduler_.run(list, give_up_ms, precedence == Precedence::kAlternating);
     known_ms_[list_] = ms < kNever || give_up_ms == kNever ? ms : -give_up_ms;
     return ms;
 }
 
-double ReplicaSimulator::best_makespan_ms(std::span<const Window> replica, double give_up_ms) {
-    const double ms = makespan_ms(replica, give_up_ms);
-    return std::min(ms, makespan_ms(replica, std::min(ms, give_up_ms), true));
+double ReplicaSimulator::best_makespan_ms(std::span<const Window> replica, double give_up_ms,
+                                          std::span<const Precedence> precedences) {
+    double best_ms = kNever;
+    for (const Precedence precedence : precedences) {
+        best_ms =
+            std::min(best_ms, makespan_ms(replica, std::min(best_ms, give_up_ms), precedence));
+    }
+    return best_ms;
+}
+
+std::span<const Precedence> ReplicaSimulator::precedences_of(
+    std::span<const Window> replica) const {
+    const bool is_any_heavy = std::any_of(replica.begin(), replica.end(),
+                                          [&](const Window& window) { return is_heavy(window); });
+    return is_any_heavy ? kPrecedences : kFirstInFirstOut;
+}
+
+bool ReplicaSimulator::is_always_heavy() const {
+    std::vector<bool> seen(windows_.n_rows());
+    for (std::size_t i = 0; i < windows_.n_samples(); ++i) {
+        const auto row = static_cast<std::size_t>(windows_.row_of_sample[i]);
+        bool may_be_light = seen[row];
+        seen[row] = true;
+        for (std::size_t mode = 0; mode < windows_.n_modes && !may_be_light; ++mode) {
+            const Window alone{static_cast<std::uint32_t>(i), 1, static_cast<std::uint32_t>(mode)};
+            may_be_light = windows_.cell(i, 1, mode) >= 0 && !is_heavy(alone);
+        }
+        if (!may_be_light) {
+            return true;
+        }
+    }
+    return false;
+}
+
+double ReplicaSimulator::run(std::span<const std::uint32_t> list, double give_up_ms,
+                             Precedence precedence, ListRecording& recording) {
+    if (precedence == Precedence::kLightest) {
+        return lightest_first_.run(list, give_up_ms);
+    }
+    return scheduler_.run(list, give_up_ms, precedence == Precedence::kAlternating, recording);
 }
 
 double ReplicaSimulator::slowest_ms(const Assignment& plan, std::span<const double> slowness,
                                     double give_up_ms) {
     double slowest_ms = 0.0;
     for (std::size_t r = 0; r < plan.size(); ++r) {
-        const double ms = best_makespan_ms(plan[r], give_up_ms / slowness[r]) * slowness[r];
+        const double ms =
+            best_makespan_ms(plan[r], give_up_ms / slowness[r], precedences_of(plan[r])) *
+            slowness[r];
         slowest_ms = std::max(slowest_ms, ms);
         if (slowest_ms == kNever) {
             break;

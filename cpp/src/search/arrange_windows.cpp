@@ -57,4 +57,9 @@ void arrange(std::vector<Window>& replica, const PricedCutter& cutter, double ri
     }
 }
 
+void heavy_first(std::vector<Window>& replica, const ReplicaSimulator& simulator) {
+    std::stable_partition(replica.begin(), replica.end(),
+                          [&](const Window& window) { return simulator.is_heavy(window); });
+}
+
 }  // namespace dynapipe

@@ -20,32 +20,72 @@ constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
 
 using Windows = std::vector<Window>;
 
+/// A cut at a memory price.
+struct PricedCut {
+    CutRule rule;
+    Cut cut;
+    double estimate_ms;  ///< what a replica would take if all had as much to do
+};
+
+/// The larger of work, and of micro-batches one after the other in the memory that they keep.
+double even_share_ms(const Cut& cut, const PricedCutter& cutter, std::size_t n_replicas) {
+    double work_ms = 0.0;
+    double kept_ms = 0.0;
+    double longest_fill_ms = 0.0;
+    for (const Windows& windows : {std::cref(cut.body), std::cref(cut.ends)}) {
+        for (const Window& window : windows) {
+            const double fill_ms = cutter.fill_ms(window);
+            work_ms += cutter.work_ms(window);
+            kept_ms += cutter.kept_share(window) * (cutter.work_ms(window) + fill_ms);
+            longest_fill_ms = std::max(longest_fill_ms, fill_ms);
+        }
+    }
+    const auto n = static_cast<double>(n_replicas);
+    return std::max(work_ms / n + longest_fill_ms, kept_ms / n);
+}
+
+/// Cuts at all prices, the most promising first.
+std::vector<PricedCut> priced_cuts(PricedCutter& cutter, std::size_t n_replicas) {
+    std::vector<PricedCut> cuts;
+    for (const double price : kMemoryPrices) {
+        const CutRule rule{.memory_price = price};
+        Cut cut = cutter.cut(rule, 2 * n_replicas);
+        const double estimate_ms = even_share_ms(cut, cutter, n_replicas);
+        cuts.push_back({rule, std::move(cut), estimate_ms});
+    }
+    std::stable_sort(cuts.begin(), cuts.end(), [](const PricedCut& a, const PricedCut& b) {
+        return a.estimate_ms < b.estimate_ms;
+    });
+    return cuts;
+}
+
+/// Builds plans that are scheduled by some precedences, and keeps the best.
 class Builder {
   public:
-    Builder(ReplicaSimulator& simulator, std::span<const double> slowness, std::size_t n_kept,
-            std::size_t most_effort, std::size_t most_to_refine)
+    Builder(ReplicaSimulator& simulator, PricedCutter& cutter, std::span<const double> slowness,
+            std::span<const Precedence> precedences, std::size_t n_kept, std::size_t most_effort,
+            std::size_t most_to_refine)
         : windows_(simulator.windows()),
-          cutter_(windows_, simulator.limit_bytes(), simulator.link()),
+          cutter_(cutter),
           simulator_(simulator),
-          refiner_(windows_, cutter_, simulator_, slowness),
+          refiner_(cutter, simulator, slowness, precedences),
           slowness_(slowness),
+          precedences_(precedences),
           n_replicas_(slowness.size()),
           n_kept_(n_kept),
-          most_effort_(most_effort),
+          most_effort_(simulator.effort() + most_effort),
           most_to_refine_(most_to_refine) {}
 
-    std::vector<ConstructedPlan> run() {
-        try_prices();
+    /// Empty if none can run, although every sample alone can.
+    std::vector<ConstructedPlan> run(std::span<const PricedCut> cuts) {
+        try_prices(cuts);
         for (std::size_t each = 1; n_replicas_ * each <= windows_.n_samples(); each *= 2) {
             try_equal_sizes(each);
         }
         if (best_.empty()) {
             try_samples_alone();
         }
-        if (best_.empty()) {
-            throw std::invalid_argument("a sample alone needs more than the limit of a stage");
-        }
-        if (simulator_.effort() < most_effort_) {
+        if (!best_.empty() && simulator_.effort() < most_effort_) {
             try_numbers_in_flight();
             vary_best();
         }
@@ -91,46 +131,13 @@ class Builder {
     }
 
     /// The most promising first: then the simulation of others soon shows that they take longer.
-    void try_prices() {
-        struct Priced {
-            CutRule rule;
-            Cut cut;
-            double estimate_ms;
-        };
-        std::vector<Priced> cuts;
-        for (const double price : kMemoryPrices) {
-            const CutRule rule{.memory_price = price};
-            Cut cut = cutter_.cut(rule, 2 * n_replicas_);
-            const double estimate_ms = even_share_ms(cut);
-            cuts.push_back({rule, std::move(cut), estimate_ms});
-        }
-        std::stable_sort(cuts.begin(), cuts.end(), [](const Priced& a, const Priced& b) {
-            return a.estimate_ms < b.estimate_ms;
-        });
-        for (const Priced& priced : cuts) {
+    void try_prices(std::span<const PricedCut> cuts) {
+        for (const PricedCut& priced : cuts) {
             if (!best_.empty() && simulator_.effort() >= most_effort_) {
                 break;
             }
             try_balances(priced.cut, priced.rule, {0});
         }
-    }
-
-    /// What a replica would take if all had as much to do: work, or micro-batches one after the
-    /// other in the memory that they keep.
-    [[nodiscard]] double even_share_ms(const Cut& cut) const {
-        double work_ms = 0.0;
-        double kept_ms = 0.0;
-        double longest_fill_ms = 0.0;
-        for (const Windows& windows : {std::cref(cut.body), std::cref(cut.ends)}) {
-            for (const Window& window : windows) {
-                const double fill_ms = cutter_.fill_ms(window);
-                work_ms += cutter_.work_ms(window);
-                kept_ms += cutter_.kept_share(window) * (cutter_.work_ms(window) + fill_ms);
-                longest_fill_ms = std::max(longest_fill_ms, fill_ms);
-            }
-        }
-        const auto n = static_cast<double>(n_replicas_);
-        return std::max(work_ms / n + longest_fill_ms, kept_ms / n);
     }
 
     void try_cut(const CutRule& rule, std::initializer_list<std::size_t> rebalances) {
@@ -163,10 +170,10 @@ class Builder {
             for (std::size_t r = 0; r < n_replicas_; ++r) {
                 Windows& replica = tried.replicas[r];
                 arrange(replica, cutter_, kEvenRise);
-                const double ms = is_last ? best_makespan_ms(replica, r)
-                                          : simulator_.makespan_ms(replica, kNever) * slowness_[r];
+                const double ms =
+                    is_last ? best_arranged_ms(replica, r) : first_makespan_ms(replica, r);
                 tried.makespan_ms = std::max(tried.makespan_ms, ms);
-                if (is_last && ms == kNever) {
+                if (ms == kNever) {
                     return;
                 }
                 extra_ms[r] = ms / slowness_[r];
@@ -233,15 +240,34 @@ class Builder {
         }
         for (std::size_t r = 0; r < n_replicas_; ++r) {
             arrange(plan.replicas[r], cutter_, kEvenRise);
-            const double ms = simulator_.makespan_ms(plan.replicas[r], kNever) * slowness_[r];
-            plan.makespan_ms = std::max(plan.makespan_ms, ms);
+            plan.makespan_ms = std::max(plan.makespan_ms, first_makespan_ms(plan.replicas[r], r));
         }
         keep(std::move(plan));
     }
 
+    /// Of a replica as it is arranged, or with heavy windows first if they are overtaken.
+    double best_arranged_ms(Windows& replica, std::size_t r) {
+        const double ms = best_makespan_ms(replica, r);
+        if (precedences_.front() != Precedence::kLightest) {
+            return ms;
+        }
+        Windows changed = replica;
+        heavy_first(changed, simulator_);
+        const double changed_ms = best_makespan_ms(changed, r);
+        if (changed_ms < ms) {
+            replica = std::move(changed);
+        }
+        return std::min(ms, changed_ms);
+    }
+
     /// Infinite if it is certain to be worse than all plans that are kept.
     double best_makespan_ms(const Windows& replica, std::size_t r) {
-        return simulator_.best_makespan_ms(replica, worst_kept_ms() / slowness_[r]) * slowness_[r];
+        return simulator_.best_makespan_ms(replica, worst_kept_ms() / slowness_[r], precedences_) *
+               slowness_[r];
+    }
+
+    double first_makespan_ms(const Windows& replica, std::size_t r) {
+        return simulator_.makespan_ms(replica, kNever, precedences_.front()) * slowness_[r];
     }
 
     [[nodiscard]] double longest_window_ms(const Assignment& replicas) const {
@@ -279,11 +305,12 @@ class Builder {
         best_.resize(std::min(best_.size(), n_kept_));
     }
 
-    WindowCosts windows_;
-    PricedCutter cutter_;
+    const WindowCosts& windows_;
+    PricedCutter& cutter_;
     ReplicaSimulator& simulator_;
     PlanRefiner refiner_;
     std::span<const double> slowness_;  ///< per replica
+    std::span<const Precedence> precedences_;
     std::size_t n_replicas_;
     std::size_t n_kept_;
     std::size_t most_effort_;
@@ -291,12 +318,53 @@ class Builder {
     std::vector<ConstructedPlan> best_;  ///< best first
 };
 
+/// Whether a plan that was built first in, first out ends sooner if windows overtake heavy ones:
+/// then it is worth building others. Most batches with heavy samples gain nothing.
+bool overtaking_helps(ReplicaSimulator& simulator, std::span<const double> slowness,
+                      std::span<const ConstructedPlan> plans) {
+    const auto ends_sooner = [&](const ConstructedPlan& plan) {
+        for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+            const double limit_ms = plan.makespan_ms / slowness[r];
+            Windows changed = plan.replicas[r];
+            heavy_first(changed, simulator);
+            if (simulator.best_makespan_ms(plan.replicas[r], limit_ms, kOvertaking) >= limit_ms &&
+                simulator.best_makespan_ms(changed, limit_ms, kOvertaking) >= limit_ms) {
+                return false;
+            }
+        }
+        return true;
+    };
+    return simulator.is_always_heavy() && std::any_of(plans.begin(), plans.end(), ends_sooner);
+}
+
 }  // namespace
 
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
                                              std::size_t most_effort, std::size_t most_to_refine) {
-    return Builder(simulator, slowness, n_kept, most_effort, most_to_refine).run();
+    PricedCutter cutter(simulator.windows(), simulator.limit_bytes(), simulator.link());
+    const std::vector<PricedCut> cuts = priced_cuts(cutter, slowness.size());
+    const auto built = [&](std::span<const Precedence> precedences) {
+        Builder builder(simulator, cutter, slowness, precedences, n_kept, most_effort,
+                        most_to_refine);
+        return builder.run(cuts);
+    };
+    std::vector<ConstructedPlan> plans = built(kFirstInFirstOut);
+    if (plans.empty()) {
+        throw std::invalid_argument("a sample alone needs more than the limit of a stage");
+    }
+    if (overtaking_helps(simulator, slowness, plans)) {
+        for (ConstructedPlan& plan : built(kOvertaking)) {
+            plan.makespan_ms = simulator.slowest_ms(plan.replicas, slowness, kNever);
+            plans.push_back(std::move(plan));
+        }
+        std::stable_sort(plans.begin(), plans.end(),
+                         [](const ConstructedPlan& a, const ConstructedPlan& b) {
+                             return a.makespan_ms < b.makespan_ms;
+                         });
+        plans.resize(std::min(plans.size(), n_kept));
+    }
+    return plans;
 }
 
 }  // namespace dynapipe

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "dynapipe/schedule/list_scheduler.hpp"
+#include "dynapipe/schedule/least_makespan.hpp"
 #include "dynapipe/search/plan_moves.hpp"
 #include "dynapipe/search/plan_objective.hpp"
 
@@ -18,6 +18,8 @@ constexpr double kThreshold = 0.02;
 constexpr double kWidest = 16.0;
 /// What a move costs that is not simulated, in passes.
 constexpr std::size_t kMoveEffort = 4;
+/// What sums of times may be off by, relatively.
+constexpr double kRounding = 1e-12;
 /// The effort of the first round.
 constexpr std::size_t kFirstRound = 6'250;
 
@@ -26,8 +28,10 @@ class Search {
     Search(ReplicaSimulator& simulator, std::span<const Assignment> starts,
            std::span<const double> slowness, std::uint64_t seed)
         : simulator_(simulator),
-          scheduler_(simulator.scheduler()),
           slowness_(slowness.begin(), slowness.end()),
+          least_ms_(least_round_trip_ms(simulator.windows(), simulator.link(),
+                                        simulator.split_backward()) *
+                    (1 + kRounding)),
           moves_(simulator.windows(), seed) {
         for (const Assignment& start : starts) {
             if (begin(start, best_ms_)) {
@@ -38,10 +42,15 @@ class Search {
             throw std::invalid_argument("no start keeps within the limits of the stages");
         }
         found_ = {best()};
+        const bool overtakes = std::any_of(best_.begin(), best_.end(), [](const Replica& replica) {
+            return replica.precedence == Precedence::kLightest;
+        });
+        moves_.set_precedences(overtakes ? kPrecedences : kFirstInFirstOut);
     }
 
     std::vector<Improvement> improve(std::size_t effort) {
-        for (std::size_t length = next_round(); used_ + length <= effort; length = next_round()) {
+        for (std::size_t length = next_round(); used_ + length <= effort && best_ms_ > least_ms_;
+             length = next_round()) {
             moves_.begin(best_);
             go(length, threshold_after(used_));
             used_ += length;
@@ -59,17 +68,21 @@ class Search {
     bool begin(const Assignment& start, double give_up_ms) {
         std::vector<Replica> replicas;
         for (const std::vector<Window>& windows : start) {
-            Replica replica{windows, false};
+            Replica replica{windows};
             const double slowness = slowness_[replicas.size()];
-            const double limit_ms = give_up_ms / slowness;
-            const double ms = simulator_.makespan_ms(windows, limit_ms);
-            const double alternating_ms =
-                simulator_.makespan_ms(windows, std::min(ms, limit_ms), true);
-            replica.alternates = alternating_ms < ms;
-            replica.makespan_ms = std::min(ms, alternating_ms) * slowness;
-            if (replica.makespan_ms == kNever) {
+            double best_ms = kNever;
+            for (const Precedence precedence : simulator_.precedences_of(windows)) {
+                const double limit_ms = std::min(best_ms, give_up_ms / slowness);
+                const double ms = simulator_.makespan_ms(windows, limit_ms, precedence);
+                if (ms < best_ms) {
+                    best_ms = ms;
+                    replica.precedence = precedence;
+                }
+            }
+            if (best_ms == kNever) {
                 return false;
             }
+            replica.makespan_ms = best_ms * slowness;
             replicas.push_back(std::move(replica));
         }
         recordings_.resize(replicas.size());
@@ -99,9 +112,9 @@ class Search {
     void go(std::size_t length, double threshold) {
         const double first_threshold_ms =
             threshold * slowest_ms(moves_.replicas()) / static_cast<double>(longest_replica());
-        const std::size_t begun = scheduler_.effort();
+        const std::size_t begun = simulator_.effort();
         for (std::size_t n = 0;; ++n, ++n_moves_) {
-            const std::size_t used = scheduler_.effort() - begun + kMoveEffort * n;
+            const std::size_t used = simulator_.effort() - begun + kMoveEffort * n;
             if (used >= length) {
                 return;
             }
@@ -156,8 +169,8 @@ class Search {
         for (const std::size_t r : moves_.changed()) {
             const Replica& replica = moves_.replicas()[r];
             const double give_up_ms = latest_end_ms(moves_.replicas(), limit_ms);
-            const double ms = scheduler_.run(list_of(replica), give_up_ms / slowness_[r],
-                                             replica.alternates, recordings_[r]) *
+            const double ms = simulator_.run(list_of(replica), give_up_ms / slowness_[r],
+                                             replica.precedence, recordings_[r]) *
                               slowness_[r];
             moves_.makespan_ms(r) = ms;
             if (ms > give_up_ms) {
@@ -168,8 +181,8 @@ class Search {
     }
 
     ReplicaSimulator& simulator_;
-    ListScheduler& scheduler_;
     std::vector<double> slowness_;  ///< per replica
+    double least_ms_;               ///< no plan ends sooner
     PlanMoves moves_;
     std::vector<ListRecording> recordings_;  ///< per replica
     std::vector<Replica> best_;

@@ -15,7 +15,7 @@ const std::array<PlanMoves::WeightedMove, 7> PlanMoves::kMoves = {{
     {6, &PlanMoves::shift},
     {2, &PlanMoves::split},
     {2, &PlanMoves::join},
-    {1, &PlanMoves::change_alternation},
+    {1, &PlanMoves::change_precedence},
     {4, &PlanMoves::change_mode},
 }};
 
@@ -216,9 +216,13 @@ bool PlanMoves::join() {
     return true;
 }
 
-bool PlanMoves::change_alternation() {
+bool PlanMoves::change_precedence() {
     const std::size_t replica = any_replica();
-    change(replica).alternates = !now_[replica].alternates;
+    const auto now = std::find(precedences_.begin(), precedences_.end(), now_[replica].precedence);
+    const std::size_t n = precedences_.size();
+    const std::size_t step = n == 2 ? 1 : 1 + random_.below(n - 1);
+    const auto place = static_cast<std::size_t>(now - precedences_.begin());
+    change(replica).precedence = precedences_[(place + step) % n];
     return true;
 }
 

@@ -22,9 +22,13 @@ constexpr std::size_t kMostHandedOver = 4;
 
 }  // namespace
 
-PlanRefiner::PlanRefiner(const WindowCosts& windows, const PricedCutter& cutter,
-                         ReplicaSimulator& simulator, std::span<const double> slowness)
-    : windows_(windows), cutter_(cutter), simulator_(simulator), slowness_(slowness) {}
+PlanRefiner::PlanRefiner(const PricedCutter& cutter, ReplicaSimulator& simulator,
+                         std::span<const double> slowness, std::span<const Precedence> precedences)
+    : windows_(simulator.windows()),
+      cutter_(cutter),
+      simulator_(simulator),
+      slowness_(slowness),
+      precedences_(precedences) {}
 
 double PlanRefiner::refine(Assignment& replicas) {
     std::vector<double> ms;
@@ -40,7 +44,7 @@ double PlanRefiner::refine(Assignment& replicas) {
 /// way through the pipeline may be what the others wait for. They are tried one after the other, as
 /// every shape at every price would take several times what the search takes. Returns its makespan.
 double PlanRefiner::refine_replica(std::vector<Window>& replica) {
-    double best_ms = simulator_.best_makespan_ms(replica, kNever);
+    double best_ms = best_makespan_ms(replica, kNever);
     const std::vector<Window> given = replica;
     const double rise = try_rises(given, replica, best_ms);
     for (const double price : kMemoryPrices) {
@@ -92,7 +96,7 @@ bool PlanRefiner::try_rise(double rise, std::vector<Window>& windows, std::vecto
     if (windows == best) {
         return true;
     }
-    const double ms = simulator_.best_makespan_ms(windows, best_ms);
+    const double ms = best_makespan_ms(windows, best_ms);
     const bool is_better = ms < best_ms;
     if (is_better) {
         best_ms = ms;
@@ -120,7 +124,7 @@ bool PlanRefiner::split_first(std::vector<Window>& replica, double& best_ms) {
         std::vector<Window> changed = given;
         changed[i] = rest;
         changed.insert(changed.begin() + static_cast<std::ptrdiff_t>(i), first);
-        const double ms = simulator_.best_makespan_ms(changed, best_ms);
+        const double ms = best_makespan_ms(changed, best_ms);
         if (ms < best_ms) {
             best_ms = ms;
             replica = std::move(changed);

@@ -8,6 +8,7 @@
 
 namespace {
 
+using dynapipe::Precedence;
 using dynapipe::ReplicaSimulator;
 using dynapipe::Window;
 using plan_problem::kStages;
@@ -34,12 +35,12 @@ void it_answers_like_a_new_one(std::uint64_t seed) {
     dynapipe::Random random(seed);
     for (int i = 0; i < 400; ++i) {
         const std::vector<Window> replica = drawn_replica(random);
-        const bool alternates = random.below(2) == 0;
-        const double whole_ms = simulator().makespan_ms(replica, kNever, alternates);
+        const auto precedence = static_cast<Precedence>(random.below(3));
+        const double whole_ms = simulator().makespan_ms(replica, kNever, precedence);
         const double give_up_ms =
             random.below(4) == 0 ? kNever
                                  : whole_ms * (0.7 + 0.1 * static_cast<double>(random.below(7)));
-        const double found_ms = knowing.makespan_ms(replica, give_up_ms, alternates);
+        const double found_ms = knowing.makespan_ms(replica, give_up_ms, precedence);
         CHECK(found_ms == (whole_ms <= give_up_ms ? whole_ms : kNever));
     }
     CHECK(knowing.effort() < 400 * 4 * 3 * kStages);  // it did not simulate everything

@@ -98,6 +98,16 @@ void work_rises_and_falls(const PricedCutter& cutter, const Cut& cut, double ris
     CHECK(std::abs(share - rise) <= 0.25);
 }
 
+/// The windows of the first, heavy sample go first; the others keep their order.
+void heavy_windows_go_first(std::uint64_t seed) {
+    const plan_problem::Problem problem(seed, 200.0);
+    const std::vector<double> limits(kStages, 400.0);
+    const dynapipe::ReplicaSimulator simulator(problem.windows(), limits, kLink, false);
+    std::vector<Window> replica = {{9, 2, 0}, {5, 1, 1}, {0, 2, 1}, {7, 2, 0}};
+    dynapipe::heavy_first(replica, simulator);
+    CHECK((replica == std::vector<Window>{{0, 2, 1}, {9, 2, 0}, {5, 1, 1}, {7, 2, 0}}));
+}
+
 }  // namespace
 
 int main() {
@@ -110,6 +120,7 @@ int main() {
             CHECK(cut.body.size() > 4);
             spreading_is_even(cutter, cut, n_replicas);
         }
+        heavy_windows_go_first(seed);
         what_a_replica_has_to_do_besides_counts(cutter, cutter.cut({1.0}, 4));
         a_slower_replica_has_less_to_do(cutter, cutter.cut({1.0}, 4));
         the_longest_fill_counts_once(cutter, cutter.cut({1.0}, 6));

@@ -130,7 +130,7 @@ bool check_refined(std::uint64_t seed) {
         size += replica.size() * kStages;
     }
     dynapipe::PricedCutter cutter(problem.windows(), limits, {0.5, 10.0, false});
-    dynapipe::PlanRefiner refiner(problem.windows(), cutter, simulator, alike);
+    dynapipe::PlanRefiner refiner(cutter, simulator, alike, dynapipe::kFirstInFirstOut);
     std::multiset<double> first_ms = makespans_ms(none);
     std::multiset<double> first_two_ms = first_ms;
     std::multiset<double> all_ms;
@@ -161,9 +161,79 @@ bool check_refined(std::uint64_t seed) {
     return all_ms != makespans_ms(none);
 }
 
+/// How often windows overtake a heavy one, in constructed plans and in what a search found.
+struct Overtaken {
+    std::size_t constructed = 0;
+    std::size_t found = 0;
+};
+
+/// Plans with a heavy window take as long as they say, whatever overtakes it.
+void check_heavy(std::uint64_t seed, bool split_backward, double heavy_bytes,
+                 Overtaken& overtaken) {
+    const Problem problem(seed, heavy_bytes);
+    const std::vector<double> limits(kStages, 300.0);
+    const std::vector<double> alike(1 + seed % 2, 1.0);
+    const auto simulator = [&] {
+        return dynapipe::ReplicaSimulator(problem.windows(), limits, {0.5, 10.0, true},
+                                          split_backward);
+    };
+    dynapipe::ReplicaSimulator knowing = simulator();
+    CHECK(knowing.is_always_heavy() == (heavy_bytes > 0.0));
+    const auto check = [&](const Assignment& plan, double makespan_ms) {
+        CHECK(holds_every_sample_once(plan));
+        dynapipe::ReplicaSimulator other = simulator();
+        double in_order_ms = 0.0;
+        for (const auto& replica : plan) {
+            const double ms = other.best_makespan_ms(replica, kNever, dynapipe::kFirstInFirstOut);
+            in_order_ms = std::max(in_order_ms, ms);
+        }
+        CHECK(dynapipe::makespans_ms(other, std::vector<Assignment>{plan}, alike).front() <=
+              makespan_ms);
+        CHECK(makespan_ms <= in_order_ms);
+        return makespan_ms < in_order_ms;
+    };
+    const auto plans = dynapipe::construct_plans(knowing, alike, 4);
+    CHECK(plans.size() <= 4);
+    std::vector<Assignment> starts;
+    for (const ConstructedPlan& plan : plans) {
+        overtaken.constructed += check(plan.replicas, plan.makespan_ms) ? 1 : 0;
+        CHECK(plan.makespan_ms >= plans.front().makespan_ms);
+        starts.push_back(plan.replicas);
+    }
+    const auto found = dynapipe::PlanSearch(knowing, starts, alike, seed).improve(25'000);
+    overtaken.found += check(found.back().replicas, found.back().makespan_ms) ? 1 : 0;
+}
+
+/// As many replicas as samples: the longest sample's way is all there is, and no move is made.
+void a_search_ends_where_nothing_is_left_to_find() {
+    const Problem problem(1);
+    const std::vector<double> limits(kStages, kNever);
+    const std::vector<double> alike(kSamples, 1.0);
+    dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, true}, false);
+    std::vector<Assignment> starts;
+    for (const ConstructedPlan& plan : dynapipe::construct_plans(simulator, alike, 1)) {
+        starts.push_back(plan.replicas);
+    }
+    dynapipe::PlanSearch search(simulator, starts, alike, 1);
+    const std::size_t begun = simulator.effort();
+    CHECK(search.improve(25'000).size() == 1);
+    CHECK(simulator.effort() == begun);
+}
+
 }  // namespace
 
 int main() {
+    Overtaken overtaken;
+    Overtaken not_heavy;
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
+        for (const bool split_backward : {false, true}) {
+            check_heavy(seed, split_backward, 150.0, overtaken);
+            check_heavy(seed, split_backward, 0.0, not_heavy);
+        }
+    }
+    CHECK(overtaken.constructed > 4 && overtaken.found > 2);
+    CHECK(not_heavy.constructed == 0);
+    a_search_ends_where_nothing_is_left_to_find();
     Varied varied;
     bool is_any_refined = false;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {

@@ -65,7 +65,7 @@ struct Problem {
 bool are_equal(const std::vector<Replica>& a, const std::vector<Replica>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](const Replica& one, const Replica& other) {
-                          return one.windows == other.windows && one.alternates == other.alternates;
+                          return one.windows == other.windows && one.precedence == other.precedence;
                       });
 }
 
@@ -80,6 +80,7 @@ std::vector<Replica> three_replicas() {
 void check_move(const PlanMoves::WeightedMove& kind) {
     const Problem problem;
     PlanMoves moves(problem.windows(), 1);
+    moves.set_precedences(dynapipe::kPrecedences);
     moves.begin(three_replicas());
     std::size_t n_made = 0;
     for (std::size_t n = 0; n < kTries; ++n) {

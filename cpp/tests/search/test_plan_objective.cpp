@@ -13,7 +13,7 @@ using dynapipe::Replica;
 std::vector<Replica> ending_at(const std::vector<double>& ends_ms) {
     std::vector<Replica> replicas;
     for (const double ms : ends_ms) {
-        replicas.push_back({{}, false, ms});
+        replicas.push_back({{}, dynapipe::Precedence::kBackward, ms});
     }
     return replicas;
 }

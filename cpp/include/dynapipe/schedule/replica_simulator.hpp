@@ -8,11 +8,13 @@
 
 #include "dynapipe/batch/window_costs.hpp"
 #include "dynapipe/cost/link.hpp"
+#include "dynapipe/schedule/lightest_first.hpp"
 #include "dynapipe/schedule/list_scheduler.hpp"
+#include "dynapipe/schedule/precedence.hpp"
 
 namespace dynapipe {
 
-/// Simulates the windows of one replica by the list scheduler. What it has simulated it knows:
+/// Simulates the windows of one replica by a list scheduler. What it has simulated it knows:
 /// plans that rules construct share many of their replicas, and a search starts from such plans.
 class ReplicaSimulator {
   public:
@@ -25,25 +27,43 @@ class ReplicaSimulator {
     /// Makespan of windows in the order in which they enter the pipeline.
     ///
     /// @return  infinite if it is certain to exceed give_up_ms, or if a window does not fit.
-    double makespan_ms(std::span<const Window> replica, double give_up_ms, bool alternates = false);
+    double makespan_ms(std::span<const Window> replica, double give_up_ms,
+                       Precedence precedence = Precedence::kBackward);
 
-    /// The same, alternating or not, whichever ends sooner.
-    double best_makespan_ms(std::span<const Window> replica, double give_up_ms);
+    /// The same, by whichever precedence ends soonest.
+    double best_makespan_ms(std::span<const Window> replica, double give_up_ms,
+                            std::span<const Precedence> precedences);
 
-    /// That of the slowest replica of a plan; infinite if it is certain to exceed give_up_ms.
+    /// That of the slowest replica of a plan, by whichever of their precedences ends soonest;
+    /// infinite if it is certain to exceed give_up_ms.
     ///
     /// @param slowness  (n_replicas,): by what each replica takes longer.
     double slowest_ms(const Assignment& plan, std::span<const double> slowness, double give_up_ms);
 
+    /// That of a list of micro-batches, from where it differs from one recorded before, if passes
+    /// go first in, first out.
+    double run(std::span<const std::uint32_t> list, double give_up_ms, Precedence precedence,
+               ListRecording& recording);
+
+    [[nodiscard]] bool is_heavy(const Window& window) const {
+        return dynapipe::is_heavy(windows_.costs, windows_.microbatch(window), limit_bytes_);
+    }
+
+    /// What is worth a try: overtaking only if one of the windows is heavy.
+    [[nodiscard]] std::span<const Precedence> precedences_of(std::span<const Window> replica) const;
+
+    /// Whether all plans have a heavy window, as some sample alone is heavy in every mode.
+    [[nodiscard]] bool is_always_heavy() const;
+
     /// Passes simulated so far, see ListScheduler.
-    [[nodiscard]] std::size_t effort() const { return scheduler_.effort(); }
+    [[nodiscard]] std::size_t effort() const {
+        return scheduler_.effort() + lightest_first_.effort();
+    }
 
     [[nodiscard]] const WindowCosts& windows() const { return windows_; }
     [[nodiscard]] std::span<const double> limit_bytes() const { return limit_bytes_; }
     [[nodiscard]] const Link& link() const { return link_; }
     [[nodiscard]] bool split_backward() const { return split_backward_; }
-    /// Runs lists of the same micro-batches.
-    [[nodiscard]] ListScheduler& scheduler() { return scheduler_; }
 
   private:
     using List = std::vector<std::uint32_t>;
@@ -57,7 +77,8 @@ class ReplicaSimulator {
     Link link_;
     bool split_backward_;
     ListScheduler scheduler_;
-    List list_;  ///< micro-batches, and whether they alternate
+    LightestFirst lightest_first_;
+    List list_;  ///< micro-batches and precedence
     /// Makespans of lists; below zero, what a makespan is known to exceed.
     std::unordered_map<List, double, HashOfList> known_ms_;
 };

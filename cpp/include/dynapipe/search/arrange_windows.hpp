@@ -6,6 +6,7 @@
 
 #include "dynapipe/batch/priced_cut.hpp"
 #include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
 
 namespace dynapipe {
 
@@ -26,6 +27,9 @@ Assignment spread(const Cut& cut, const PricedCutter& cutter, std::vector<double
 ///
 /// @param rise  fraction of the other windows that come before the longest.
 void arrange(std::vector<Window>& replica, const PricedCutter& cutter, double rise);
+
+/// Puts the heavy windows of a replica first, where others overtake them later, see LightestFirst.
+void heavy_first(std::vector<Window>& replica, const ReplicaSimulator& simulator);
 
 /// The fraction by which work rises as long as it falls.
 inline constexpr double kEvenRise = 0.5;

@@ -35,7 +35,9 @@ struct ConstructedPlan {
 /// simulation showed. Each replica begins and ends with a small micro-batch. In between, work rises
 /// to the longest micro-batch in the middle and falls again, so that neighbours are similar. Every
 /// plan is simulated; of very large plans fewer variants are tried. Of the plans that are returned
-/// the best is refined first, see `PlanRefiner`, then others, up to a limit.
+/// the best is refined first, see `PlanRefiner`, then others, up to a limit. Where a heavy sample
+/// makes it worth a try, other plans are built that suit a schedule in which windows overtake heavy
+/// ones (see LightestFirst), and the best of both are returned.
 ///
 /// @param simulator       has simulated nothing yet.
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from

@@ -23,15 +23,17 @@ struct Improvement {
 ///
 /// A move swaps or relocates micro-batches within a replica or between two replicas, shifts samples
 /// between neighbouring micro-batches, splits a micro-batch, joins two, changes a recomputation
-/// mode, or changes whether a replica is scheduled alternating (see PlanMoves). A move that makes a
+/// mode, or changes the precedence of a replica (see PlanMoves): to one by which micro-batches
+/// overtake others only if the best start has it. A move that makes a
 /// plan worse is accepted only within a threshold that decreases to zero. The objective is mainly
 /// the end of the slowest replica and, with a small weight, the ends of all others: time that a
 /// replica gains makes room for work of the slowest one.
 ///
 /// The search runs in rounds. Each starts from the best plan so far and is as long as all earlier
 /// rounds together, whatever the effort. A round that does not fit into the remaining effort is not
-/// started. A search with more effort therefore finds everything that one with less effort finds,
-/// and a search that was stopped goes on as if it had not been.
+/// started, nor is any once the best plan takes no longer than the longest sample's round trip. A
+/// search with more effort therefore finds everything that one with less effort finds, and a search
+/// that was stopped goes on as if it had not been.
 ///
 /// Effort is counted in scheduled passes, not in time, and random numbers are integers, so the same
 /// input gives the same plan on every machine.

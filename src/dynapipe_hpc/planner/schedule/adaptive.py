@@ -14,7 +14,8 @@ def adaptive(
     """List scheduling: each stage runs what has arrived, backward passes first, as memory allows.
 
     Unlike the cyclic schedule it depends on times: a stage is idle only while nothing that it may
-    run has arrived, whatever the micro-batches cost.
+    run has arrived, whatever the micro-batches cost. Where a micro-batch needs much memory while
+    its backward pass runs, others may overtake it on their way back.
 
     Args:
         costs: Costs of the replica's micro-batches.

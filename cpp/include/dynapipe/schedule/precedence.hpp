@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "dynapipe/cost/stage_costs.hpp"
+
+namespace dynapipe {
+
+/// Which of the passes that have arrived goes first on a stage.
+enum class Precedence : std::uint8_t {
+    kBackward,     ///< the next backward pass, see ListScheduler
+    kAlternating,  ///< after a backward pass the next forward pass, see ListScheduler
+    kLightest,     ///< the backward pass that needs the least memory, see LightestFirst
+};
+
+/// The transient memory of a backward pass from which a micro-batch is heavy, as a share of the
+/// memory of a stage: while others are in flight, its backward pass rarely fits.
+inline constexpr double kHeavyShare = 0.125;
+
+/// Whether a micro-batch is heavy on some stage. Where none is, overtaking changes little.
+///
+/// @param limit_bytes  (n_stages,): memory for activations.
+inline bool is_heavy(const StageCosts& costs, std::size_t microbatch,
+                     std::span<const double> limit_bytes) {
+    for (std::size_t s = 0; s < costs.n_stages; ++s) {
+        if (costs.at(microbatch, s).backward_transient_bytes > kHeavyShare * limit_bytes[s]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+inline constexpr std::array kEachPrecedence = {Precedence::kBackward, Precedence::kAlternating,
+                                               Precedence::kLightest};
+inline constexpr std::span<const Precedence> kPrecedences = kEachPrecedence;
+/// Those in which passes go first in, first out.
+inline constexpr std::span<const Precedence> kFirstInFirstOut = kPrecedences.first(2);
+/// That in which micro-batches overtake others.
+inline constexpr std::span<const Precedence> kOvertaking = kPrecedences.last(1);
+
+}  // namespace dynapipe

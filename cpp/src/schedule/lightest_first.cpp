@@ -1,0 +1,197 @@
+#include "dynapipe/schedule/lightest_first.hpp"
+
+#include <algorithm>
+
+namespace dynapipe {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+/// What sums of times may be off by, relatively.
+constexpr double kRounding = 1e-12;
+
+constexpr std::size_t index_of(PassKind kind) { return static_cast<std::size_t>(kind); }
+
+}  // namespace
+
+LightestFirst::LightestFirst(const StageCosts& costs, std::span<const double> limit_bytes,
+                             const Link& link, bool split_backward)
+    : cache_(costs, link, split_backward),
+      limit_bytes_(limit_bytes),
+      full_duplex_(link.full_duplex),
+      split_backward_(split_backward),
+      stages_(costs.n_stages),
+      next_ms_(costs.n_stages) {}
+
+double LightestFirst::run(std::span<const std::uint32_t> list, double give_up_ms) {
+    give_up_ms *= 1.0 + kRounding;
+    works_ = cache_.look_up(list);
+    effort_ += works_.size();
+    begin();
+    const std::size_t n_passes = (split_backward_ ? 3 : 2) * stages_.size() * works_.size();
+    for (std::size_t n = 0; n < n_passes; ++n, ++effort_) {
+        const std::size_t s = next_ms_.stage();
+        if (next_ms_[s] + stages_[s].left_ms > give_up_ms || next_ms_[s] == kNever) {
+            return kNever;
+        }
+        execute(s);
+    }
+    double end_ms = 0.0;
+    for (const Stage& stage : stages_) {
+        end_ms = std::max(end_ms, stage.free_ms);
+    }
+    return end_ms;
+}
+
+std::vector<PassCode> LightestFirst::order() const {
+    std::vector<PassCode> order;
+    for (const Stage& stage : stages_) {
+        order.insert(order.end(), stage.passes.begin(), stage.passes.end());
+    }
+    return order;
+}
+
+void LightestFirst::begin() {
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        Stage& stage = stages_[s];
+        stage.free_ms = stage.left_ms = stage.kept_bytes = 0.0;
+        stage.link_free_ms = {};
+        stage.n_entered = 0;
+        stage.in_flight.clear();
+        stage.passes.clear();
+        stage.arrivals_ms.assign(works_.size(), s == 0 ? 0.0 : kNever);
+        for (std::uint32_t place = 0; place < works_.size(); ++place) {
+            for (const double ms : work(place, s).pass_ms) {
+                stage.left_ms += ms;
+            }
+        }
+    }
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        choose(s);
+    }
+}
+
+/// What a stage runs next, as far as is known, and when.
+void LightestFirst::choose(std::size_t s) {
+    Stage& stage = stages_[s];
+    const std::size_t none = stage.in_flight.size();
+    double next_ms = kNever;
+    std::size_t weight = none;
+    for (std::size_t i = 0; i < none && next_ms > stage.free_ms; ++i) {
+        const InFlight& seen = stage.in_flight[i];
+        if (stage.kept_bytes + seen.transient_bytes > limit_bytes_[s]) {
+            break;  // nor do heavier ones fit
+        }
+        if (seen.has_returned) {
+            weight = std::min(weight, i);
+        } else if (std::max(stage.free_ms, seen.arrival_ms) < next_ms) {
+            next_ms = std::max(stage.free_ms, seen.arrival_ms);
+            stage.next = PassKind::kBackward;
+            stage.next_in_flight = i;
+        }
+    }
+    if (stage.n_entered < works_.size()) {
+        const double forward_ms = std::max(stage.free_ms, stage.arrivals_ms[stage.n_entered]);
+        if (forward_ms < next_ms && may_enter(s)) {
+            next_ms = forward_ms;
+            stage.next = PassKind::kForward;
+        }
+    }
+    if (next_ms > stage.free_ms && weight < none) {
+        next_ms = stage.free_ms;
+        stage.next = PassKind::kWeight;
+        stage.next_in_flight = weight;
+    }
+    next_ms_.set(s, next_ms);
+}
+
+/// Whether the next forward pass fits, and whether all in flight could then run their last passes.
+bool LightestFirst::may_enter(std::size_t s) const {
+    const Stage& stage = stages_[s];
+    const StageWork& entering = work(stage.n_entered, s);
+    double kept_bytes = stage.kept_bytes + entering.stored_bytes;
+    if (kept_bytes + entering.forward_transient_bytes > limit_bytes_[s]) {
+        return false;
+    }
+    if (!stage.in_flight.empty() && kept_bytes + std::max(stage.in_flight.back().transient_bytes,
+                                                          entering.backward_transient_bytes) <=
+                                        limit_bytes_[s]) {
+        return true;
+    }
+    bool is_in_flight = false;
+    for (const InFlight& next : stage.in_flight) {
+        if (!is_in_flight && entering.backward_transient_bytes < next.transient_bytes) {
+            if (kept_bytes + entering.backward_transient_bytes > limit_bytes_[s]) {
+                return false;
+            }
+            kept_bytes -= entering.stored_bytes;
+            is_in_flight = true;
+        }
+        if (kept_bytes + next.transient_bytes > limit_bytes_[s]) {
+            return false;
+        }
+        kept_bytes -= next.stored_bytes;
+    }
+    return is_in_flight || kept_bytes + entering.backward_transient_bytes <= limit_bytes_[s];
+}
+
+void LightestFirst::execute(std::size_t s) {
+    Stage& stage = stages_[s];
+    const PassKind kind = stage.next;
+    const auto chosen = stage.in_flight.begin() + static_cast<std::ptrdiff_t>(stage.next_in_flight);
+    const std::uint32_t place = kind == PassKind::kForward ? stage.n_entered : chosen->place;
+    const StageWork& done = work(place, s);
+    stage.passes.push_back(pass_code(place, kind));
+    stage.free_ms = next_ms_[s] + done.pass_ms[index_of(kind)];
+    stage.left_ms -= done.pass_ms[index_of(kind)];
+    if (kind == PassKind::kForward) {
+        enter(s);
+    } else if (kind == PassKind::kBackward && split_backward_) {
+        chosen->has_returned = true;
+    } else {
+        stage.in_flight.erase(chosen);
+        // Fractions of bytes leave a rounding error behind.
+        stage.kept_bytes = stage.in_flight.empty() ? 0.0 : stage.kept_bytes - done.stored_bytes;
+    }
+    if ((kind == PassKind::kForward && s + 1 < stages_.size()) ||
+        (kind == PassKind::kBackward && s > 0)) {
+        send(s, kind, place);
+    }
+    choose(s);
+}
+
+/// The next micro-batch is in flight from now on, after those that are as light.
+void LightestFirst::enter(std::size_t s) {
+    Stage& stage = stages_[s];
+    const std::uint32_t place = stage.n_entered++;
+    const StageWork& entered = work(place, s);
+    const double arrival_ms = s + 1 == stages_.size() ? stage.free_ms : kNever;
+    const double transient_bytes = entered.backward_transient_bytes;
+    const auto heavier = std::find_if(
+        stage.in_flight.begin(), stage.in_flight.end(),
+        [&](const InFlight& other) { return other.transient_bytes > transient_bytes; });
+    stage.in_flight.insert(heavier,
+                           {transient_bytes, entered.stored_bytes, arrival_ms, place, false});
+    stage.kept_bytes += entered.stored_bytes;
+}
+
+void LightestFirst::send(std::size_t from, PassKind kind, std::uint32_t place) {
+    const bool goes_back = kind == PassKind::kBackward;
+    Stage& sender = stages_[from];
+    double& link_free_ms = sender.link_free_ms[full_duplex_ && goes_back ? 1 : 0];
+    link_free_ms = std::max(sender.free_ms, link_free_ms) + work(place, from).send_ms[goes_back];
+    const std::size_t to = goes_back ? from - 1 : from + 1;
+    Stage& receiver = stages_[to];
+    if (goes_back) {
+        const auto waiting =
+            std::find_if(receiver.in_flight.begin(), receiver.in_flight.end(),
+                         [&](const InFlight& other) { return other.place == place; });
+        waiting->arrival_ms = link_free_ms;
+    } else {
+        receiver.arrivals_ms[place] = link_free_ms;
+    }
+    if (link_free_ms <= next_ms_[to]) {  // otherwise it changes nothing yet
+        choose(to);
+    }
+}
+
+}  // namespace dynapipe
