@@ -19,14 +19,15 @@ inline constexpr std::size_t kModes = 2;
 inline constexpr std::size_t kMostSamples = 6;
 
 /// Samples of falling length; a second mode is slower and keeps a quarter. The first, longest
-/// sample may be heavy: its passes then need so much more while they run.
+/// sample may be heavy in the first modes: its passes then need so much more while they run.
 struct Problem {
     std::vector<PassCosts> costs;
     std::vector<std::int32_t> cells;
     std::vector<std::int64_t> spans;
     std::vector<std::int32_t> row_of_sample;
 
-    explicit Problem(std::uint64_t seed, double heavy_bytes = 0.0) {
+    explicit Problem(std::uint64_t seed, double heavy_bytes = 0.0,
+                     std::size_t n_heavy_modes = kModes) {
         dynapipe::Random random(seed);
         std::vector<double> length(kSamples);
         std::generate(length.begin(), length.end(),
@@ -43,7 +44,8 @@ struct Problem {
                     const double tokens = length[row] * static_cast<double>(size);
                     const double ms = 2.0 + tokens;
                     const double bytes = mode == 0 ? tokens : tokens / 4;
-                    const double transient_bytes = bytes / 2 + (row == 0 ? heavy_bytes : 0.0);
+                    const double transient_bytes =
+                        bytes / 2 + (row == 0 && mode < n_heavy_modes ? heavy_bytes : 0.0);
                     const double back_ms = mode == 0 ? 2 * ms : 3 * ms;
                     for (std::size_t s = 0; s < kStages && exists; ++s) {
                         costs.push_back({ms, back_ms, ms, ms / 8, tokens, bytes, transient_bytes,

@@ -73,7 +73,7 @@ def _received(
     try:
         found: tuple[int | None, str] = receiver.recv() if receiver.poll(limit_s) else (None, "")
     except EOFError:  # it has ended without a word
-        child.join()
+        child.join(limit_s)
         found = (min(child.exitcode or 0, 0) or int(pytest.ExitCode.INTERNAL_ERROR), "")
     child.kill()
     child.join()

@@ -187,8 +187,8 @@ double least_way(const StageCosts& costs, std::span<const std::size_t> used, con
 }
 
 /// The least round trip of windows from a sample on, of at least some size.
-double least_round_trip(const WindowCosts& windows, Ways& ways, std::size_t first,
-                        std::size_t least_size, std::size_t most_size) {
+double least_trip_from(const WindowCosts& windows, Ways& ways, std::size_t first,
+                       std::size_t least_size, std::size_t most_size) {
     double least_ms = kNever;
     for (std::size_t mode = 0; mode < windows.n_modes; ++mode) {
         const std::span<const std::int32_t> cells = windows.row(first, mode);
@@ -226,7 +226,7 @@ double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool sp
     std::size_t longest = 0;
     double longest_ms = 0.0;
     for (const std::size_t first : first_of_rows(windows)) {
-        const double alone_ms = least_round_trip(windows, ways, first, 1, 1);
+        const double alone_ms = least_trip_from(windows, ways, first, 1, 1);
         if (alone_ms > longest_ms) {
             longest = first;
             longest_ms = alone_ms;
@@ -235,7 +235,7 @@ double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool sp
     double least_ms = kNever;
     for (std::size_t first = 0; first <= longest; ++first) {
         const double of_first_ms =
-            least_round_trip(windows, ways, first, longest - first + 1, windows.n_samples());
+            least_trip_from(windows, ways, first, longest - first + 1, windows.n_samples());
         least_ms = std::min(least_ms, of_first_ms);
     }
     return least_ms;

@@ -53,7 +53,7 @@ std::vector<PassCode> LightestFirst::order() const {
 void LightestFirst::begin() {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
         Stage& stage = stages_[s];
-        stage.free_ms = stage.left_ms = stage.kept_bytes = 0.0;
+        stage.free_ms = stage.left_ms = 0.0;
         stage.link_free_ms = {};
         stage.n_entered = 0;
         stage.in_flight.clear();
@@ -70,15 +70,32 @@ void LightestFirst::begin() {
     }
 }
 
+std::size_t LightestFirst::Stage::first_heavier(double transient_bytes) const {
+    const auto found = std::find_if(in_flight.begin(), in_flight.end(), [&](const InFlight& other) {
+        return other.transient_bytes > transient_bytes;
+    });
+    return static_cast<std::size_t>(found - in_flight.begin());
+}
+
+/// Adds up what the first ones keep, the others being right.
+void LightestFirst::Stage::add_up(std::size_t n) {
+    double kept_bytes = n < in_flight.size() ? in_flight[n].kept_bytes : 0.0;
+    for (std::size_t i = n; i-- > 0;) {
+        kept_bytes += in_flight[i].stored_bytes;
+        in_flight[i].kept_bytes = kept_bytes;
+    }
+}
+
 /// What a stage runs next, as far as is known, and when.
 void LightestFirst::choose(std::size_t s) {
     Stage& stage = stages_[s];
     const std::size_t none = stage.in_flight.size();
+    const double kept_bytes = stage.kept_bytes();
     double next_ms = kNever;
     std::size_t weight = none;
     for (std::size_t i = 0; i < none && next_ms > stage.free_ms; ++i) {
         const InFlight& seen = stage.in_flight[i];
-        if (stage.kept_bytes + seen.transient_bytes > limit_bytes_[s]) {
+        if (kept_bytes + seen.transient_bytes > limit_bytes_[s]) {
             break;  // nor do heavier ones fit
         }
         if (seen.has_returned) {
@@ -104,41 +121,28 @@ void LightestFirst::choose(std::size_t s) {
     next_ms_.set(s, next_ms);
 }
 
-/// Whether the next forward pass fits, and whether all in flight could then run their last passes.
+/// Whether the next forward pass fits, and whether all in flight could then run their last passes:
+/// those that are heavier could before, so it is about itself and the lighter ones.
 bool LightestFirst::may_enter(std::size_t s) const {
     const Stage& stage = stages_[s];
     const StageWork& entering = work(stage.n_entered, s);
-    double kept_bytes = stage.kept_bytes + entering.stored_bytes;
-    if (kept_bytes + entering.forward_transient_bytes > limit_bytes_[s]) {
-        return false;
+    const std::size_t place = stage.first_heavier(entering.backward_transient_bytes);
+    double kept_bytes = place < stage.in_flight.size() ? stage.in_flight[place].kept_bytes : 0.0;
+    kept_bytes += entering.stored_bytes;
+    bool fits = kept_bytes + entering.backward_transient_bytes <= limit_bytes_[s];
+    for (std::size_t i = place; fits && i-- > 0;) {
+        kept_bytes += stage.in_flight[i].stored_bytes;
+        fits = kept_bytes + stage.in_flight[i].transient_bytes <= limit_bytes_[s];
     }
-    if (!stage.in_flight.empty() && kept_bytes + std::max(stage.in_flight.back().transient_bytes,
-                                                          entering.backward_transient_bytes) <=
-                                        limit_bytes_[s]) {
-        return true;
-    }
-    bool is_in_flight = false;
-    for (const InFlight& next : stage.in_flight) {
-        if (!is_in_flight && entering.backward_transient_bytes < next.transient_bytes) {
-            if (kept_bytes + entering.backward_transient_bytes > limit_bytes_[s]) {
-                return false;
-            }
-            kept_bytes -= entering.stored_bytes;
-            is_in_flight = true;
-        }
-        if (kept_bytes + next.transient_bytes > limit_bytes_[s]) {
-            return false;
-        }
-        kept_bytes -= next.stored_bytes;
-    }
-    return is_in_flight || kept_bytes + entering.backward_transient_bytes <= limit_bytes_[s];
+    return fits && kept_bytes + entering.forward_transient_bytes <= limit_bytes_[s];
 }
 
 void LightestFirst::execute(std::size_t s) {
     Stage& stage = stages_[s];
     const PassKind kind = stage.next;
-    const auto chosen = stage.in_flight.begin() + static_cast<std::ptrdiff_t>(stage.next_in_flight);
-    const std::uint32_t place = kind == PassKind::kForward ? stage.n_entered : chosen->place;
+    const std::size_t chosen = stage.next_in_flight;
+    const std::uint32_t place =
+        kind == PassKind::kForward ? stage.n_entered : stage.in_flight[chosen].place;
     const StageWork& done = work(place, s);
     stage.passes.push_back(pass_code(place, kind));
     stage.free_ms = next_ms_[s] + done.pass_ms[index_of(kind)];
@@ -146,11 +150,10 @@ void LightestFirst::execute(std::size_t s) {
     if (kind == PassKind::kForward) {
         enter(s);
     } else if (kind == PassKind::kBackward && split_backward_) {
-        chosen->has_returned = true;
+        stage.in_flight[chosen].has_returned = true;
     } else {
-        stage.in_flight.erase(chosen);
-        // Fractions of bytes leave a rounding error behind.
-        stage.kept_bytes = stage.in_flight.empty() ? 0.0 : stage.kept_bytes - done.stored_bytes;
+        stage.in_flight.erase(stage.in_flight.begin() + static_cast<std::ptrdiff_t>(chosen));
+        stage.add_up(chosen);
     }
     if ((kind == PassKind::kForward && s + 1 < stages_.size()) ||
         (kind == PassKind::kBackward && s > 0)) {
@@ -166,12 +169,10 @@ void LightestFirst::enter(std::size_t s) {
     const StageWork& entered = work(place, s);
     const double arrival_ms = s + 1 == stages_.size() ? stage.free_ms : kNever;
     const double transient_bytes = entered.backward_transient_bytes;
-    const auto heavier = std::find_if(
-        stage.in_flight.begin(), stage.in_flight.end(),
-        [&](const InFlight& other) { return other.transient_bytes > transient_bytes; });
-    stage.in_flight.insert(heavier,
-                           {transient_bytes, entered.stored_bytes, arrival_ms, place, false});
-    stage.kept_bytes += entered.stored_bytes;
+    const std::size_t heavier = stage.first_heavier(transient_bytes);
+    stage.in_flight.insert(stage.in_flight.begin() + static_cast<std::ptrdiff_t>(heavier),
+                           {transient_bytes, entered.stored_bytes, 0.0, arrival_ms, place, false});
+    stage.add_up(heavier + 1);
 }
 
 void LightestFirst::send(std::size_t from, PassKind kind, std::uint32_t place) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <stdexcept>
 
 #include "dynapipe/batch/priced_cut.hpp"
@@ -76,7 +77,6 @@ class Builder {
           most_effort_(simulator.effort() + most_effort),
           most_to_refine_(most_to_refine) {}
 
-    /// Empty if none can run, although every sample alone can.
     std::vector<ConstructedPlan> run(std::span<const PricedCut> cuts) {
         try_prices(cuts);
         for (std::size_t each = 1; n_replicas_ * each <= windows_.n_samples(); each *= 2) {
@@ -85,7 +85,10 @@ class Builder {
         if (best_.empty()) {
             try_samples_alone();
         }
-        if (!best_.empty() && simulator_.effort() < most_effort_) {
+        if (best_.empty()) {
+            throw std::invalid_argument("a sample alone needs more than the limit of a stage");
+        }
+        if (simulator_.effort() < most_effort_) {
             try_numbers_in_flight();
             vary_best();
         }
@@ -324,11 +327,13 @@ bool overtaking_helps(ReplicaSimulator& simulator, std::span<const double> slown
                       std::span<const ConstructedPlan> plans) {
     const auto ends_sooner = [&](const ConstructedPlan& plan) {
         for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+            const Windows& replica = plan.replicas[r];
             const double limit_ms = plan.makespan_ms / slowness[r];
-            Windows changed = plan.replicas[r];
+            const auto precedences = simulator.precedences_of(replica);
+            Windows changed = replica;
             heavy_first(changed, simulator);
-            if (simulator.best_makespan_ms(plan.replicas[r], limit_ms, kOvertaking) >= limit_ms &&
-                simulator.best_makespan_ms(changed, limit_ms, kOvertaking) >= limit_ms) {
+            if (simulator.best_makespan_ms(replica, limit_ms, precedences) >= limit_ms &&
+                simulator.best_makespan_ms(changed, limit_ms, precedences) >= limit_ms) {
                 return false;
             }
         }
@@ -350,13 +355,11 @@ std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
         return builder.run(cuts);
     };
     std::vector<ConstructedPlan> plans = built(kFirstInFirstOut);
-    if (plans.empty()) {
-        throw std::invalid_argument("a sample alone needs more than the limit of a stage");
-    }
     if (overtaking_helps(simulator, slowness, plans)) {
-        for (ConstructedPlan& plan : built(kOvertaking)) {
+        std::vector<ConstructedPlan> others = built(kOvertaking);
+        std::move(others.begin(), others.end(), std::back_inserter(plans));
+        for (ConstructedPlan& plan : plans) {
             plan.makespan_ms = simulator.slowest_ms(plan.replicas, slowness, kNever);
-            plans.push_back(std::move(plan));
         }
         std::stable_sort(plans.begin(), plans.end(),
                          [](const ConstructedPlan& a, const ConstructedPlan& b) {

@@ -1,5 +1,6 @@
 /// Light micro-batches overtake heavy ones within memory; of equals, none overtakes another.
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -151,6 +152,26 @@ bool it_keeps_within_memory_and_ends_when_it_says(std::uint64_t seed) {
     return !std::is_sorted(returning.begin(), returning.end());
 }
 
+/// Fractions of bytes, of which some sample alone takes the whole limit: sums are rounded, but
+/// every list runs to its end.
+void rounding_stops_nothing(std::uint64_t seed) {
+    Random random(seed);
+    const std::size_t n_stages = 1 + seed % 4;
+    std::vector<PassCosts> costs;
+    double limit_bytes = 0.0;
+    for (std::size_t i = 0; i < kMicrobatches; ++i) {
+        const double tokens = 1.0 + static_cast<double>(random.below(60));
+        const double heavy_bytes = random.below(4) == 0 ? 0.1 * tokens : 0.0;
+        for (std::size_t s = 0; s < n_stages; ++s) {
+            costs.push_back({tokens, 2 * tokens, tokens, 0.0, 0.0, 0.1 * tokens, 0.0, heavy_bytes});
+        }
+        limit_bytes = std::max(limit_bytes, 0.1 * tokens + heavy_bytes);
+    }
+    const std::vector<double> limits(n_stages, limit_bytes);
+    LightestFirst scheduler({costs, n_stages}, limits, kInstant, seed % 2 == 0);
+    CHECK(scheduler.run(first_ones(kMicrobatches)) < kNever);
+}
+
 /// A micro-batch that fits nowhere ends the run.
 void what_cannot_run_has_no_end() {
     const std::vector<PassCosts> costs = {costing(1, 9), costing(1, 9)};
@@ -167,6 +188,7 @@ int main() {
     std::size_t n_overtaking = 0;
     for (std::uint64_t seed = 0; seed < 400; ++seed) {
         among_equals_the_first_goes_first(seed);
+        rounding_stops_nothing(seed);
         n_overtaking += it_keeps_within_memory_and_ends_when_it_says(seed) ? 1 : 0;
     }
     CHECK(n_overtaking > 100);

@@ -46,11 +46,54 @@ void it_answers_like_a_new_one(std::uint64_t seed) {
     CHECK(knowing.effort() < 400 * 4 * 3 * kStages);  // it did not simulate everything
 }
 
+/// A list is run by the precedence that is asked for, which counts as effort; a list without a
+/// heavy micro-batch first in, first out.
+void lists_are_run_as_asked(std::uint64_t seed) {
+    const plan_problem::Problem problem(seed, 150.0);
+    const std::vector<double> limits(kStages, 300.0);
+    ReplicaSimulator simulator(problem.windows(), limits, kLink, seed % 2 == 0);
+    dynapipe::Random random(seed);
+    const std::vector<Window> heavy = drawn_replica(random);
+    const std::vector<Window> light = {{39, 1, 0}, {38, 1, 0}, {37, 1, 0}};
+    for (const std::vector<Window>& replica : {heavy, light}) {
+        const bool is_heavy = replica == heavy;
+        std::vector<std::uint32_t> list;
+        for (const Window& window : replica) {
+            list.push_back(problem.windows().microbatch(window));
+        }
+        CHECK(simulator.precedences_of(replica).size() == (is_heavy ? 3 : 2));
+        for (const Precedence asked : dynapipe::kPrecedences) {
+            const bool overtakes = asked == Precedence::kLightest && is_heavy;
+            const bool alternates = asked == Precedence::kAlternating;
+            const Precedence run = overtakes    ? Precedence::kLightest
+                                   : alternates ? Precedence::kAlternating
+                                                : Precedence::kBackward;
+            dynapipe::ListRecording recording;
+            const std::size_t before = simulator.effort();
+            const double found_ms = simulator.run(list, kNever, asked, recording);
+            CHECK(simulator.effort() - before >= 2 * list.size() * kStages);
+            CHECK(found_ms == simulator.makespan_ms(replica, kNever, run));
+        }
+    }
+}
+
+/// Only if it is heavy in all modes, all plans have a heavy window.
+void a_sample_that_is_light_in_some_mode_need_not_be_heavy() {
+    const std::vector<double> limits(kStages, 300.0);
+    for (const std::size_t n_heavy_modes : {0U, 1U, 2U}) {
+        const plan_problem::Problem problem(1, 150.0, n_heavy_modes);
+        const ReplicaSimulator simulator(problem.windows(), limits, kLink, false);
+        CHECK(simulator.is_always_heavy() == (n_heavy_modes == plan_problem::kModes));
+    }
+}
+
 }  // namespace
 
 int main() {
+    a_sample_that_is_light_in_some_mode_need_not_be_heavy();
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
         it_answers_like_a_new_one(seed);
+        lists_are_run_as_asked(seed);
     }
     return check::finish();
 }

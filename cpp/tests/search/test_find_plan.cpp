@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -164,6 +165,7 @@ bool check_refined(std::uint64_t seed) {
 /// How often windows overtake a heavy one, in constructed plans and in what a search found.
 struct Overtaken {
     std::size_t constructed = 0;
+    std::size_t constructed_first = 0;  ///< that begin with the heavy window
     std::size_t found = 0;
 };
 
@@ -187,21 +189,27 @@ void check_heavy(std::uint64_t seed, bool split_backward, double heavy_bytes,
             const double ms = other.best_makespan_ms(replica, kNever, dynapipe::kFirstInFirstOut);
             in_order_ms = std::max(in_order_ms, ms);
         }
-        CHECK(dynapipe::makespans_ms(other, std::vector<Assignment>{plan}, alike).front() <=
-              makespan_ms);
+        const double best_ms =
+            dynapipe::makespans_ms(other, std::vector<Assignment>{plan}, alike).front();
+        CHECK(best_ms <= makespan_ms);
         CHECK(makespan_ms <= in_order_ms);
-        return makespan_ms < in_order_ms;
+        return std::pair(best_ms == makespan_ms, makespan_ms < in_order_ms);
     };
     const auto plans = dynapipe::construct_plans(knowing, alike, 4);
     CHECK(plans.size() <= 4);
     std::vector<Assignment> starts;
     for (const ConstructedPlan& plan : plans) {
-        overtaken.constructed += check(plan.replicas, plan.makespan_ms) ? 1 : 0;
+        const auto [is_exact, overtakes] = check(plan.replicas, plan.makespan_ms);
+        CHECK(is_exact);
+        overtaken.constructed += overtakes ? 1 : 0;
+        for (const auto& replica : plan.replicas) {
+            overtaken.constructed_first += overtakes && replica.front().first == 0 ? 1 : 0;
+        }
         CHECK(plan.makespan_ms >= plans.front().makespan_ms);
         starts.push_back(plan.replicas);
     }
     const auto found = dynapipe::PlanSearch(knowing, starts, alike, seed).improve(25'000);
-    overtaken.found += check(found.back().replicas, found.back().makespan_ms) ? 1 : 0;
+    overtaken.found += check(found.back().replicas, found.back().makespan_ms).second ? 1 : 0;
 }
 
 /// As many replicas as samples: the longest sample's way is all there is, and no move is made.
@@ -227,12 +235,13 @@ int main() {
     Overtaken not_heavy;
     for (std::uint64_t seed = 0; seed < 8; ++seed) {
         for (const bool split_backward : {false, true}) {
-            check_heavy(seed, split_backward, 150.0, overtaken);
+            check_heavy(seed, split_backward, 200.0, overtaken);
             check_heavy(seed, split_backward, 0.0, not_heavy);
         }
     }
     CHECK(overtaken.constructed > 4 && overtaken.found > 2);
-    CHECK(not_heavy.constructed == 0);
+    CHECK(overtaken.constructed_first > 0);
+    CHECK(not_heavy.constructed == 0 && not_heavy.found == 0);
     a_search_ends_where_nothing_is_left_to_find();
     Varied varied;
     bool is_any_refined = false;

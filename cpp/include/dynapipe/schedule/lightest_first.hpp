@@ -26,7 +26,8 @@ namespace dynapipe {
 ///
 /// Every list of micro-batches that fit alone runs to its end: on the last stage all that is in
 /// flight can return, one after the other, and so on the stage before, as soon as it has come back
-/// from there.
+/// from there. So that rounding does not spoil this, bytes are always added up from the heaviest to
+/// the lightest: such a sum never grows when one of its terms goes.
 class LightestFirst {
   public:
     /// @param costs           costs of all micro-batches that lists may name.
@@ -55,6 +56,7 @@ class LightestFirst {
     struct InFlight {
         double transient_bytes;
         double stored_bytes;
+        double kept_bytes;  ///< stored by itself and by all that are heavier
         double arrival_ms;  ///< of its backward pass; infinite if not known
         std::uint32_t place;
         bool has_returned;  ///< only its gradient of weights is left
@@ -62,8 +64,7 @@ class LightestFirst {
 
     struct Stage {
         double free_ms;
-        double left_ms;  ///< work to come
-        double kept_bytes;
+        double left_ms;                      ///< work to come
         std::array<double, 2> link_free_ms;  ///< transfers to the next and the previous stage
         std::uint32_t n_entered;
         PassKind next;
@@ -71,6 +72,13 @@ class LightestFirst {
         std::vector<InFlight> in_flight;  ///< the lightest first
         std::vector<double> arrivals_ms;  ///< of forward passes; infinite if not known
         std::vector<PassCode> passes;
+
+        [[nodiscard]] double kept_bytes() const {
+            return in_flight.empty() ? 0.0 : in_flight.front().kept_bytes;
+        }
+        /// Index of the first in flight that is heavier.
+        [[nodiscard]] std::size_t first_heavier(double transient_bytes) const;
+        void add_up(std::size_t n);
     };
 
     void begin();

@@ -17,7 +17,7 @@ enum class Precedence : std::uint8_t {
 };
 
 /// The transient memory of a backward pass from which a micro-batch is heavy, as a share of the
-/// memory of a stage: while others are in flight, its backward pass rarely fits.
+/// memory of a stage: its backward pass only fits while others keep little.
 inline constexpr double kHeavyShare = 0.125;
 
 /// Whether a micro-batch is heavy on some stage. Where none is, overtaking changes little.

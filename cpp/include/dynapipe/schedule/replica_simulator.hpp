@@ -41,7 +41,7 @@ class ReplicaSimulator {
     double slowest_ms(const Assignment& plan, std::span<const double> slowness, double give_up_ms);
 
     /// That of a list of micro-batches, from where it differs from one recorded before, if passes
-    /// go first in, first out.
+    /// go first in, first out, as they do if none is heavy.
     double run(std::span<const std::uint32_t> list, double give_up_ms, Precedence precedence,
                ListRecording& recording);
 

@@ -12,7 +12,8 @@ namespace dynapipe {
 
 /// Simulated passes after which no price is tried that is less promising, no limit on the memory
 /// that windows keep, and no variant of the best cut. Plans of that many passes have so many
-/// windows that variants hardly differ.
+/// windows that variants hardly differ. Like the next limit it is for plans of one kind, first in,
+/// first out or overtaking.
 inline constexpr std::size_t kMostEffort = 5'000'000;
 /// Windows times stages of the plans that were refined, after which no further one is.
 inline constexpr std::size_t kMostToRefine = 1'000;

@@ -93,7 +93,8 @@ class SearchSpace:
     def construct(self, n_kept: int) -> list[ConstructedPlan]:
         """Plans constructed by rules, best first, at most `n_kept`; see construct_plans.hpp.
 
-        What the space has simulated before counts as effort of theirs, so they are asked for once.
+        What the space has simulated before takes no effort, so that more might be tried: they are
+        asked for once.
         """
         made = _kernels.construct_plans(self._simulator, self.slowness, n_kept)
         return [ConstructedPlan.of(plan) for plan in made]
