@@ -62,6 +62,22 @@ void light_ones_overtake_a_heavy_one() {
     CHECK(in_order.run(first_ones(4)) == 35.0);
 }
 
+/// What has left keeps nothing: the second returns as soon as the first has, before the last comes.
+void what_has_left_makes_room() {
+    std::vector<PassCosts> costs;
+    const auto add = [&](double stored_bytes, double transient_bytes) {
+        costs.insert(costs.end(), 2, {1, 2, 0, 0, 0, stored_bytes, 0, transient_bytes});
+    };
+    add(4, 2);
+    add(1, 5);
+    add(4, 0);
+    const std::vector<double> limits(2, 12.0);
+    LightestFirst scheduler({costs, 2}, limits, kInstant, false);
+    CHECK(scheduler.run(first_ones(3)) == 12.0);
+    const std::vector<PassCode> order = scheduler.order();
+    CHECK(text_of(std::span(order).first(6)) == "F0 F1 F2 B0 B1 B2 ");
+}
+
 /// Whole numbers, so that much happens at the same time, and micro-batches that differ a lot.
 std::vector<PassCosts> random_costs(Random& random, std::size_t n_stages, bool are_all_light) {
     std::vector<PassCosts> costs;
@@ -184,6 +200,7 @@ void what_cannot_run_has_no_end() {
 
 int main() {
     light_ones_overtake_a_heavy_one();
+    what_has_left_makes_room();
     what_cannot_run_has_no_end();
     std::size_t n_overtaking = 0;
     for (std::uint64_t seed = 0; seed < 400; ++seed) {
