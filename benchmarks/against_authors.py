@@ -50,7 +50,7 @@ Rows = dict[str, dict[str, float]]
 
 
 class Accounted(NamedTuple):
-    """A model on devices, as the authors count its costs."""
+    """A model on devices, with its costs there: as the authors count them, or by its table."""
 
     shape: ModelShape
     placement: Placement

@@ -8,7 +8,8 @@ an effort of about a second of one core. A class is named by model, longest samp
 `worst` the largest, in %. `bound` is the median processor time of one thread in ms for the bound.
 
 "both split" is with padded and packed rows and split backward passes, in the table of rules.py, by
-file of lengths and effort of the search.
+file of lengths and effort of the search. "own" is the same with the memory that the table says,
+which passes need while they run, too, and with all modes of recomputation.
 """
 
 import time
@@ -16,8 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
 
-from a100_inputs import MODELS, a100_table, batches, in_authors_rows
-from against_authors import accounted, planner_for, planner_of, published
+from a100_inputs import (
+    GPT,
+    MODELS,
+    a100_cluster,
+    a100_cost,
+    a100_table,
+    batches,
+    equal_shares,
+    in_authors_rows,
+)
+from against_authors import Accounted, accounted, planner_for, planner_of, published
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.make_plans import Planner
@@ -26,6 +36,7 @@ from rules import filled
 
 EFFORT = 50_000_000
 EFFORTS_OF_BOTH = (100_000, 800_000, EFFORT)  # the default, and eight times as much
+LONG = "gpt_max8192_gbs65536"
 BOTH = DynamicConfig(layouts=("padded", "packed"))
 COLUMNS = {
     "batches": "{:.0f}",
@@ -69,8 +80,24 @@ def classes_of_both(folder: Path) -> Iterator[tuple[str, Row]]:
                 yield name, measure(planner, in_authors_rows(samples, "gpt"))
 
 
+def classes_of_own_memory(folder: Path) -> Iterator[tuple[str, Row]]:
+    """The same of plans in whose memory passes need more while they run, of the longest samples."""
+    for n_replicas in (1, 2):
+        cluster = a100_cluster(n_replicas)
+        cost = a100_cost(folder, cluster, ("none", "selective", "full"))
+        devices = Accounted(GPT, equal_shares(GPT, cluster), cluster, cost)
+        for effort in EFFORTS_OF_BOTH:
+            planner = planner_for(devices, BOTH, effort, split=True)
+            for samples in batches(folder, LONG):
+                yield f"own split {LONG} x{n_replicas} {effort}", measure(planner, samples)
+
+
 def measure_all(folder: Path) -> dict[str, Row]:
-    measured = [*measured_classes(folder), *classes_of_both(folder)]
+    measured = [
+        *measured_classes(folder),
+        *classes_of_both(folder),
+        *classes_of_own_memory(folder),
+    ]
     names = dict.fromkeys(name for name, _ in measured)
     return {name: summary([row for of, row in measured if of == name]) for name in names}
 

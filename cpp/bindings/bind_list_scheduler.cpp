@@ -1,6 +1,5 @@
 #include <pybind11/pybind11.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include "arrays.hpp"
@@ -29,24 +28,19 @@ py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
     double makespan_ms = std::numeric_limits<double>::infinity();
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        dynapipe::ListScheduler scheduler(costs, limits, link, split_backward);
-        for (const bool alternates : {false, true}) {
-            const double ms = scheduler.run(list, makespan_ms, alternates);
+        const auto keep_if_sooner = [&](double ms, const auto& scheduler) {
             if (ms < makespan_ms) {
                 makespan_ms = ms;
                 order = scheduler.order();
             }
-        }
-        const auto is_heavy = [&](std::uint32_t microbatch) {
-            return dynapipe::is_heavy(costs, microbatch, limits);
         };
-        if (std::any_of(list.begin(), list.end(), is_heavy)) {
+        dynapipe::ListScheduler scheduler(costs, limits, link, split_backward);
+        for (const bool alternates : {false, true}) {
+            keep_if_sooner(scheduler.run(list, makespan_ms, alternates), scheduler);
+        }
+        if (dynapipe::is_any_heavy(costs, list, limits)) {
             dynapipe::LightestFirst lightest_first(costs, limits, link, split_backward);
-            const double ms = lightest_first.run(list, makespan_ms);
-            if (ms < makespan_ms) {
-                makespan_ms = ms;
-                order = lightest_first.order();
-            }
+            keep_if_sooner(lightest_first.run(list, makespan_ms), lightest_first);
         }
     }
     if (makespan_ms == std::numeric_limits<double>::infinity()) {

@@ -47,13 +47,16 @@ class ListSchedule:
     def start_something(self, stage: int, now_ms: float) -> None:
         if self.busy_until_ms[stage] > now_ms:
             return
-        for kind in self.preferred(stage):
-            next_pass = Pass(kind, self.n_done(stage, kind))
+        for next_pass in self.by_preference(stage):
             if self.arrival_ms.get((stage, next_pass), now_ms + 1) <= now_ms and self.has_room(
                 stage, next_pass
             ):
                 self.run(stage, next_pass, now_ms)
                 return
+
+    def by_preference(self, stage: int) -> Iterator[Pass]:
+        """Passes that may be next, the first choice first."""
+        return (Pass(kind, self.n_done(stage, kind)) for kind in self.preferred(stage))
 
     def preferred(self, stage: int) -> tuple[PassKind, ...]:
         """Kinds of pass, the first choice first."""
@@ -114,16 +117,6 @@ class ListSchedule:
 
 class LightestFirst(ListSchedule):
     """Of the backward passes that have arrived, the one that needs the least memory goes first."""
-
-    def start_something(self, stage: int, now_ms: float) -> None:
-        if self.busy_until_ms[stage] > now_ms:
-            return
-        for next_pass in self.by_preference(stage):
-            if self.arrival_ms.get((stage, next_pass), now_ms + 1) <= now_ms and self.has_room(
-                stage, next_pass
-            ):
-                self.run(stage, next_pass, now_ms)
-                return
 
     def by_preference(self, stage: int) -> Iterator[Pass]:
         """Passes that are not done, the first choice first; forward passes in order."""

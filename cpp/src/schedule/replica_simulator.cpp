@@ -78,10 +78,7 @@ bool ReplicaSimulator::is_always_heavy() const {
 
 double ReplicaSimulator::run(std::span<const std::uint32_t> list, double give_up_ms,
                              Precedence precedence, ListRecording& recording) {
-    const auto is_heavy = [&](std::uint32_t microbatch) {
-        return dynapipe::is_heavy(windows_.costs, microbatch, limit_bytes_);
-    };
-    if (precedence == Precedence::kLightest && std::any_of(list.begin(), list.end(), is_heavy)) {
+    if (precedence == Precedence::kLightest && is_any_heavy(windows_.costs, list, limit_bytes_)) {
         return lightest_first_.run(list, give_up_ms);
     }
     return scheduler_.run(list, give_up_ms, precedence == Precedence::kAlternating, recording);

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <iterator>
 #include <stdexcept>
 
-#include "dynapipe/batch/priced_cut.hpp"
 #include "dynapipe/search/arrange_windows.hpp"
+#include "dynapipe/search/priced_cuts.hpp"
 #include "dynapipe/search/refine_plan.hpp"
 
 namespace dynapipe {
@@ -20,45 +19,6 @@ constexpr std::array kInFlightPerStage = {1.0, 1.25};
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
 
 using Windows = std::vector<Window>;
-
-/// A cut at a memory price.
-struct PricedCut {
-    CutRule rule;
-    Cut cut;
-    double estimate_ms;  ///< what a replica would take if all had as much to do
-};
-
-/// The larger of work, and of micro-batches one after the other in the memory that they keep.
-double even_share_ms(const Cut& cut, const PricedCutter& cutter, std::size_t n_replicas) {
-    double work_ms = 0.0;
-    double kept_ms = 0.0;
-    double longest_fill_ms = 0.0;
-    for (const Windows& windows : {std::cref(cut.body), std::cref(cut.ends)}) {
-        for (const Window& window : windows) {
-            const double fill_ms = cutter.fill_ms(window);
-            work_ms += cutter.work_ms(window);
-            kept_ms += cutter.kept_share(window) * (cutter.work_ms(window) + fill_ms);
-            longest_fill_ms = std::max(longest_fill_ms, fill_ms);
-        }
-    }
-    const auto n = static_cast<double>(n_replicas);
-    return std::max(work_ms / n + longest_fill_ms, kept_ms / n);
-}
-
-/// Cuts at all prices, the most promising first.
-std::vector<PricedCut> priced_cuts(PricedCutter& cutter, std::size_t n_replicas) {
-    std::vector<PricedCut> cuts;
-    for (const double price : kMemoryPrices) {
-        const CutRule rule{.memory_price = price};
-        Cut cut = cutter.cut(rule, 2 * n_replicas);
-        const double estimate_ms = even_share_ms(cut, cutter, n_replicas);
-        cuts.push_back({rule, std::move(cut), estimate_ms});
-    }
-    std::stable_sort(cuts.begin(), cuts.end(), [](const PricedCut& a, const PricedCut& b) {
-        return a.estimate_ms < b.estimate_ms;
-    });
-    return cuts;
-}
 
 /// Builds plans that are scheduled by some precedences, and keeps the best.
 class Builder {

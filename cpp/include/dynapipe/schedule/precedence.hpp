@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,14 @@ inline bool is_heavy(const StageCosts& costs, std::size_t microbatch,
         }
     }
     return false;
+}
+
+/// Whether a list has a heavy micro-batch.
+inline bool is_any_heavy(const StageCosts& costs, std::span<const std::uint32_t> list,
+                         std::span<const double> limit_bytes) {
+    return std::any_of(list.begin(), list.end(), [&](std::uint32_t microbatch) {
+        return is_heavy(costs, microbatch, limit_bytes);
+    });
 }
 
 inline constexpr std::array kEachPrecedence = {Precedence::kBackward, Precedence::kAlternating,

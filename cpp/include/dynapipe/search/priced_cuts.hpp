@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "dynapipe/batch/priced_cut.hpp"
+
+namespace dynapipe {
+
+/// A cut at a memory price.
+struct PricedCut {
+    CutRule rule;
+    Cut cut;
+    double estimate_ms;  ///< what a replica would take if all had as much to do
+};
+
+/// Cuts at all of `kMemoryPrices`, the most promising first.
+std::vector<PricedCut> priced_cuts(PricedCutter& cutter, std::size_t n_replicas);
+
+}  // namespace dynapipe
