@@ -33,7 +33,10 @@ MEMORY_SHARE = 0.85
 # Also where the package lies on the path, without its script.
 COMMAND_LINE = "from dynapipe_hpc.cli.main import main; raise SystemExit(main())"
 BATCHES = {
-    "dynamic": ['{rule = "dynamic"}'],
+    "dynamic": [
+        f'{{rule = "dynamic", layouts = {layouts}}}'
+        for layouts in ('["padded"]', '["padded", "packed"]')
+    ],
     "dense packing": [
         f'{{rule = "dense_packing", rows_per_microbatch = {n}}}' for n in (1, 2, 4, 8)
     ],

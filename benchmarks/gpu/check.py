@@ -35,7 +35,7 @@ STEPS = {
     "attention": 60.0,
     "layers": 75.0,
     "allocator": 45.0,
-    "training": 120.0,
+    "training": 150.0,
     "shared_device": 75.0,
     "two_ranks": 60.0,
     "replay": 60.0,

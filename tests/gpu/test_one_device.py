@@ -123,7 +123,7 @@ def test_reserved_memory_is_there_for_tensors(device: torch.device) -> None:
 
 
 def test_more_memory_than_the_device_has_is_refused(device: torch.device) -> None:
-    with pytest.raises(MemoryError, match="are missing, but cuda:0 has"):
+    with pytest.raises(MemoryError, match="more are needed, but cuda:0 has"):
         reserve(device, 10**15)
 
 

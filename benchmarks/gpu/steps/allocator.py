@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.allocated_memory import reserve
@@ -69,7 +70,12 @@ def make_stage(device: torch.device) -> Stage:
     )
     config = TrainingConfig(iterations=1, dtype="bfloat16")
     optimizer = Optimizer(module, config, SingleRankCollectives())
-    return ModuleStage(module, lambda _: None, optimizer)
+    return ModuleStage(module, without_tokens, optimizer)
+
+
+def without_tokens(microbatch: MicroBatch) -> DecoderBatch:
+    """What layers between embedding and head read of a micro-batch."""
+    return DecoderBatch((microbatch.n_rows, microbatch.row_tokens), None, None)
 
 
 def microbatches(stream: np.random.Generator) -> Iterator[tuple[int, int]]:

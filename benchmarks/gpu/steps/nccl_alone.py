@@ -1,10 +1,14 @@
 """NCCL on one rank: every collective operation, and an end without a hang."""
 
 import time
+from dataclasses import replace
 
 import torch
+from torch import distributed
 
-from dynapipe_hpc.experiment.rank.channels import open_torch_channels
+from dynapipe_hpc.executor.transport.rendezvous import rendezvous
+from dynapipe_hpc.executor.transport.torch_collectives import TorchCollectives
+from dynapipe_hpc.executor.transport.torch_groups import TorchGroups, close_groups, open_groups
 from dynapipe_hpc.job.job import open_job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives
@@ -19,17 +23,26 @@ ALONE = Cluster(device_memory_bytes=1)
 def main() -> None:
     device = find_device()
     before = library_bytes(device)
-    backend = backend_of(device)
     with open_job() as job:
-        started_s = time.monotonic()
-        channels = open_torch_channels(backend, job, ALONE, device, torch.bfloat16, (), LIMIT_S)
-        found("connected in s", time.monotonic() - started_s)
-        n_right = sum(is_unchanged(channels.collectives, n, device) for n in SIZES)
+        with rendezvous(job.comm, LIMIT_S) as store:
+            started_s = time.monotonic()
+            groups = open_groups(backend_of(device), ALONE, 0, store, LIMIT_S)
+            collectives = TorchCollectives(with_all_groups(groups))
+            n_right = sum(is_unchanged(collectives, n, device) for n in SIZES)
+            found("connected and summed in s", time.monotonic() - started_s)
         found("sums of one rank change nothing", n_right, str(len(SIZES)), n_right == len(SIZES))
         found("memory of libraries in bytes", library_bytes(device) - before)
         started_s = time.monotonic()
-        channels.close()
-        found("closed in s", time.monotonic() - started_s, "< 5", time.monotonic() - started_s < 5)
+        close_groups()
+        store.free()
+        closed_s = time.monotonic() - started_s
+        found("closed in s", closed_s, "< 5", closed_s < 5)
+
+
+def with_all_groups(groups: TorchGroups) -> TorchGroups:
+    """The groups of one rank, all of them that of the job; a run has none for one member."""
+    world = distributed.group.WORLD
+    return replace(groups, replicas=world, shards=world, same_replica=world)
 
 
 def is_unchanged(collectives: Collectives, n: int, device: torch.device) -> bool:

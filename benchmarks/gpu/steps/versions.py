@@ -32,10 +32,10 @@ def main() -> None:
     is_hopper = torch.cuda.get_device_capability()[0] >= HOPPER
     preferred = SDPBackend.CUDNN_ATTENTION if is_hopper else SDPBackend.FLASH_ATTENTION
     with_cudnn = chosen_backend()
-    found("attention kernel", with_cudnn.name, preferred.name, with_cudnn is preferred)
+    found("attention kernel", with_cudnn.name, preferred.name, with_cudnn == preferred)
     torch.backends.cuda.enable_cudnn_sdp(False)
     without = chosen_backend()
-    is_flash = without is SDPBackend.FLASH_ATTENTION
+    is_flash = without == SDPBackend.FLASH_ATTENTION
     found("attention kernel without cuDNN", without.name, "FLASH_ATTENTION", is_flash)
 
 

@@ -15,7 +15,10 @@ class CudaClock:
         return event
 
     def has_passed(self, moment: Event) -> bool:
-        """Whether the device has reached an event."""
+        """Whether the device has reached an event; any thread may ask."""
+        # A thread begins at GPU 0, where its first query would create a context: 0.5 GiB on the
+        # GPU of another rank.
+        torch.cuda.set_device(moment.device)
         return bool(moment.query())  # type: ignore[no-untyped-call]
 
     def ms_between(self, start: Event, end: Event) -> float:

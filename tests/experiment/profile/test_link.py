@@ -1,12 +1,17 @@
 """Pairs of ranks measure their link over a transport that fails where NCCL would hang."""
 
+from itertools import product
+
+import pytest
 import torch
 from torch import Tensor
 
 from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
-from dynapipe_hpc.experiment.profile.link import LARGE_NUMBERS, transfer_ms
+from dynapipe_hpc.experiment.profile.link import LARGE_NUMBERS, paired_rank, transfer_ms
+from dynapipe_hpc.experiment.rank.channels import neighbours
+from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
 
 
@@ -18,6 +23,16 @@ def test_ranks_of_a_pair_agree_on_the_order_of_transfers() -> None:
         return transfer_ms(network.transport(rank), rank, 1 - rank, torch.zeros(16), HostClock())
 
     assert all(time > 0 for time in world.run(measure))
+
+
+@pytest.mark.parametrize(("n_replicas", "n_stages"), list(product((1, 2, 3), (1, 2, 3, 4, 5))))
+def test_pairs_are_ranks_that_the_transport_connects(n_replicas: int, n_stages: int) -> None:
+    cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=1)
+    peers = {rank: paired_rank(rank, n_stages) for rank in range(cluster.n_ranks)}
+    pairs = {rank: peer for rank, peer in peers.items() if peer is not None}
+    assert all(peer in neighbours(cluster, rank) for rank, peer in pairs.items())
+    assert all(pairs[peer] == rank for rank, peer in pairs.items())
+    assert len(pairs) == n_replicas * 2 * (n_stages // 2)
 
 
 class TransferClock:

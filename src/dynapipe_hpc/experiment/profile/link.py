@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.executor.transport.transport import Transport
+from dynapipe_hpc.experiment.rank.channels import Channels
 from dynapipe_hpc.experiment.rank.devices import clock_of
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Link
@@ -22,39 +23,31 @@ ROUND_TRIPS, REPETITIONS = 4, 5
 
 
 def measure_link(
-    job: Job,
-    same_shard: Job,
-    transport: Transport[Tensor],
-    dtype: torch.dtype,
-    device: torch.device,
-    full_duplex: bool,
+    job: Job, channels: Channels, dtype: torch.dtype, device: torch.device, *, full_duplex: bool
 ) -> Link | None:
-    """Bounces tensors between pairs of ranks, all pairs at once; all ranks together.
+    """Bounces tensors between neighbouring stages, all pairs at once; all ranks together.
 
     Args:
         job: The ranks.
-        same_shard: The ranks of this rank's shard, which are paired; if their number is odd, the
-            last has no peer.
-        transport: Transport between the ranks of `same_shard`.
+        channels: Connections of this rank.
         dtype: Type of the tensors.
         device: Device of the tensors.
         full_duplex: Whether the link is full duplex; copied, not measured.
 
     Returns:
-        The median over pairs on the first rank, None elsewhere; None if there are no pairs.
+        The median over pairs on the first rank, None elsewhere; None if there is one stage.
     """
-    peer = same_shard.rank ^ 1
+    collectives, transport = channels.collectives, channels.transport
+    rank = collectives.replica * collectives.n_stages + collectives.stage
+    peer = paired_rank(rank, collectives.n_stages)
     clock = clock_of(device)
     small, large = (
         torch.zeros(n, dtype=dtype, device=device)
         for n in (SMALL_NUMBERS, LARGE_NUMBERS[device.type])
     )
     times = None
-    if peer < same_shard.size:
-        times = [
-            transfer_ms(transport, same_shard.rank, peer, tensor, clock)
-            for tensor in (small, large)
-        ]
+    if peer is not None:
+        times = [transfer_ms(transport, rank, peer, tensor, clock) for tensor in (small, large)]
     transport.clear()
     pairs = [times for times in job.gather(times) if times is not None]
     if not pairs:
@@ -64,6 +57,17 @@ def measure_link(
     return Link(
         latency_ms=latency_ms, bytes_per_ms=large.nbytes / bandwidth_ms, full_duplex=full_duplex
     )
+
+
+def paired_rank(rank: int, n_stages: int) -> int | None:
+    """The rank of the neighbouring stage that forms a pair with `rank`, both as plans number them.
+
+    Stages 0 and 1, 2 and 3, and so on of each replica are pairs, since only neighbouring stages are
+    connected. The last of an odd number of stages has no peer: None.
+    """
+    stage = rank % n_stages
+    peer_stage = stage ^ 1
+    return rank - stage + peer_stage if peer_stage < n_stages else None
 
 
 def transfer_ms(

@@ -100,12 +100,9 @@ def _without_layers(
 ) -> ProfileTable | None:
     """A table without layers, on the first rank; None elsewhere."""
     dtype = dtype_of(config)
-    same_shard = job.divide(channels.collectives.shard)
     update = measure_update(job, _optimizer(job, config, tied, channels.collectives, on.device))
-    link = measure_link(
-        job, same_shard, channels.transport, dtype, on.device, config.cluster.link.full_duplex
-    )
-    same_shard.free()
+    full_duplex = config.cluster.link.full_duplex
+    link = measure_link(job, channels, dtype, on.device, full_duplex=full_duplex)
     if not job.is_first:
         return None
     return ProfileTable(

@@ -62,6 +62,7 @@ DECODER_STACKS = (
     StackShape(n_layers=1, boundary=Boundary.PAIR),
     StackShape(n_layers=2, boundary=Boundary.PAIR),
 )
+CPU_ALLOCATOR = "DefaultCPUAllocator"  # in torch's message that a processor lacks memory
 CPU_IN_FLIGHT = 2  # caches of GPUs hold little of even one
 DEEP_ENOUGH = 4  # so that no stack of an encoder holds its last layer
 
@@ -117,6 +118,8 @@ class Stack:
         self._dtype = dtype_of(config)
         self._tokens = tokens
         self._device = device
+        # On a GPU, libraries take workspaces in the first passes, and keep them.
+        self._has_workspaces = device == CPU
         model = config.model.with_layers(DEEP_ENOUGH)
         self._module = family_of(model)(
             model,
@@ -160,15 +163,21 @@ class Stack:
             OutOfMemoryError: The micro-batch is too large for any of the shards.
         """
         with self._shards.agreeing(), _naming_out_of_memory():
-            stage = self._new_stage()
-            activation, gradient = self._received(microbatch)
-            stage.load(0, microbatch)
-            with LiveMemory() if self._device == CPU else LiveAllocations(self._device) as live:
-                sent = stage.forward(0, activation)
-                forward_bytes, kept_bytes = live.peak_bytes, live.live_bytes
-                live.restart()
-                stage.backward(0, gradient)
-                del sent
+            if not self._has_workspaces:
+                self._memory(microbatch)
+                self._has_workspaces = True
+            return self._memory(microbatch)
+
+    def _memory(self, microbatch: MicroBatch) -> StackMemory:
+        stage = self._new_stage()
+        activation, gradient = self._received(microbatch)
+        stage.load(0, microbatch)
+        with LiveMemory() if self._device == CPU else LiveAllocations(self._device) as live:
+            sent = stage.forward(0, activation)
+            forward_bytes, kept_bytes = live.peak_bytes, live.live_bytes
+            live.restart()
+            stage.backward(0, gradient)
+            del sent
         return StackMemory(
             self._stored_bytes(stage, kept_bytes, activation),
             forward_bytes - kept_bytes,
@@ -239,9 +248,12 @@ def _naming_out_of_memory() -> Iterator[None]:
         yield
     except OutOfMemoryError:
         raise
-    except (RuntimeError, MemoryError) as error:
-        # Only GPUs have a special exception for this, which is a RuntimeError too.
-        if "memory" not in str(error) and not isinstance(error, MemoryError):
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise OutOfMemoryError(str(error)) from error
+    except RuntimeError as error:
+        # Processors have no exception of their own. Others may speak of memory, too: an illegal
+        # access is a fault, and no lack of it.
+        if CPU_ALLOCATOR not in str(error):
             raise
         raise OutOfMemoryError(str(error)) from error
 

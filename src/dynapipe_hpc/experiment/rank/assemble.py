@@ -65,10 +65,12 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     trained = trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs)
     loader = TokenLoader(reader, dataset.start_id, weighting, collate, trained)
     optimizer = build_optimizer(config, tied, module, channels.collectives)
-    stage = ModuleStage(module, loader, optimizer)
     state = TrainingState(module, optimizer, channels.collectives)
     with job.agreeing():
         reserve_memory(on, config)
+    # After the reservation: a stage's account of memory begins when it is made, and its first peak
+    # would be the reserved block.
+    stage = ModuleStage(module, loader, optimizer)
     reports_loss = module.is_last and channels.collectives.shard == 0
     clock = clock_of(on.device)
     return Worker(loader, stage, state, channels, clock, collate, reports_loss)
