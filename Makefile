@@ -230,6 +230,7 @@ slurm-test: setup $(MPICH)/.ready
 GPU_PYTHON ?= 3.12
 GPU_GLIBC := 2_28 2_17 2_5
 gpu-wheels:
+	rm -rf build/gpu-wheels
 	$(PYTHON) -m pip download --quiet --no-deps --only-binary :all: --python-version $(GPU_PYTHON) \
 		--implementation cp $(patsubst %,--platform manylinux_%_x86_64,$(GPU_GLIBC)) \
 		--constraint constraints.txt --requirement benchmarks/gpu/wheels.txt --dest build/gpu-wheels

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from dynapipe_hpc.executor.transport.torch_groups import Backend
 from gpu.finding import lacks, rehearses
+
+if TYPE_CHECKING:  # the first step runs before the package is installed
+    from dynapipe_hpc.executor.transport.torch_groups import Backend
 
 # Dense bfloat16, from the data sheets.
 PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "B200": 2250.0}
@@ -33,7 +35,7 @@ def find_device() -> torch.device:
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def backend_of(device: torch.device) -> Backend:
+def backend_of(device: torch.device) -> "Backend":
     """What carries tensors between such devices."""
     return "nccl" if device.type == "cuda" else "gloo"
 

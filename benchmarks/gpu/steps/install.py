@@ -35,11 +35,12 @@ def install(env: Path, wheels: list[Path]) -> None:
     python = env / "bin" / "python"
     with timed("environment and wheels in s"):
         run(sys.executable, "-m", "venv", "--without-pip", env)
+        pip(python, *wheels)
         # torch, numpy and h5py come from the interpreter that runs this. A virtual environment
-        # cannot be based on another, so it is named in a path file.
+        # cannot be based on another, so it is named in a path file: after the wheels, as pip would
+        # leave out those that the other has, and CMake looks for pybind11 in this one.
         (packages,) = env.glob("lib/python*/site-packages")
         (packages / "outer.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-        pip(python, *wheels)
     with timed("build in s"):
         build = f"build-dir={folder() / 'cmake'}"
         pip(python, "--no-build-isolation", "--config-settings", build, "--editable", ROOT)
