@@ -10,6 +10,7 @@ from tests.jobs.local_shards import on_shards
 from torch import Tensor
 from torch.nn import functional
 
+from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.models import linear_cross_entropy as linear_cross_entropy_file
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
@@ -101,6 +102,15 @@ def test_loss_and_gradients_are_those_of_all_logits(
     for expected in (written_out(), plain()):
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n_tokens", "n_ids"), [(8192, 50304), (4096, 128256), (50_000, 32128)])
+def test_wide_chunks_of_ids_suit_the_kernels_of_gpus(n_tokens: int, n_ids: int) -> None:
+    chunks = list(Vocabulary(n_ids, ONE_SHARD).chunks(n_tokens))
+    assert [i for chunk in chunks for i in chunk] == list(range(n_ids))
+    assert all(len(chunk) % 128 == 0 for chunk in chunks)
+    assert all(n_tokens * len(chunk) <= LOGITS_AT_ONCE for chunk in chunks)
+    assert len(chunks) <= 1.25 * n_tokens * n_ids / LOGITS_AT_ONCE + 1
 
 
 def test_a_shard_that_holds_only_padding_adds_nothing() -> None:

@@ -335,6 +335,8 @@ MODELS = (
            "two chunks of gradients at once", LOSS),
     Mutant("models/linear_cross_entropy.py", "max(1, -(-n_tokens * n_ids // LOGITS_AT_ONCE))",
            "1", "all logits at once", LOSS),
+    Mutant("models/linear_cross_entropy.py", "n_at_once -= n_at_once % ALIGNED_IDS", "pass",
+           "chunks of widths for which GPUs have no fast kernel", LOSS),
     Mutant("models/linear_cross_entropy.py", "torch.promote_types(hidden.dtype, torch.float32)",
            "hidden.dtype", "16-bit sums", LOSS),
     # split backward passes

@@ -25,7 +25,7 @@ if rehearses():
     SHAPE = SHAPE.model_copy(update=sizes)
 ROW_TOKENS = 256  # of padded micro-batches, and of documents in packed ones
 HEAD_TOKENS = 64 if rehearses() else 8192
-HEAD_BYTES = 1_000_000_000
+HEAD_BYTES, HEAD_SHARE = 1_000_000_000, 0.3
 # Share of the peak by tokens in one row.
 EXPECTED = {1024: 0.48, 2048: 0.55, 4096: 0.62, 8192: 0.55}
 TOLERANCE = 0.15
@@ -115,8 +115,7 @@ def report_sums(
         vars(parameter).pop("float32_sum")  # from now on, hooks add rounded products
     for n, before in without_sums.items():
         by_hooks = ms_of(device, layer, (1, n)).device_ms
-        adds, most = by_hooks / before.device_ms - 1, {1024: 0.17, 4096: 0.05}[n]
-        found(f"float32 sums by hooks add, {n} tokens", adds, f"<= {most}", adds <= most)
+        found(f"float32 sums by hooks add, {n} tokens", by_hooks / before.device_ms - 1)
         adds = within[n] / before.device_ms - 1
         found(f"float32 sums in products add, {n} tokens", adds, "< hooks", within[n] < by_hooks)
 
@@ -147,7 +146,8 @@ def report_head(device: torch.device) -> None:
     n_flops = 6 * HEAD_TOKENS * SHAPE.hidden_size * SHAPE.vocab_size
     name = f"head, {HEAD_TOKENS} tokens"
     found(f"{name}, ms", times.device_ms)
-    found(f"{name}, share of peak", n_flops / times.device_ms / peak_flops_per_ms(device))
+    share = n_flops / times.device_ms / peak_flops_per_ms(device)
+    found(f"{name}, share of peak", share, f">= {HEAD_SHARE}", share >= HEAD_SHARE)
     n_bytes = peak_bytes(device, work)
     found(f"{name}, peak in bytes", n_bytes, f"<= {HEAD_BYTES:,}", n_bytes <= HEAD_BYTES)
 

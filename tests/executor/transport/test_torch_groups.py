@@ -5,7 +5,6 @@ is known from the operations that a rank calls.
 """
 
 import os
-import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,6 @@ from dynapipe_hpc.executor.transport.torch_groups import (
     close_groups,
     open_groups,
 )
-from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
 from dynapipe_hpc.experiment.rank.channels import connect_groups
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
@@ -240,16 +238,3 @@ def test_torch_ends_no_process_before_this_packages_watchdog(
     open_groups("fake", Cluster(device_memory_bytes=1), 0, FakeStore(), 3600)
     close_groups()
     assert int(os.environ["TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"]) > 3600
-
-
-def test_torchs_advice_to_send_in_batches_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def warn(_: TorchTransport, peers: Sequence[int]) -> None:  # noqa: ARG001
-        warnings.warn(
-            "An unbatched P2P op (send/recv) was called on this ProcessGroup", stacklevel=1
-        )
-
-    monkeypatch.setattr(TorchTransport, "connect", warn)
-    with groups_of(LARGE, 0) as groups, warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always")
-        connect_groups(groups, CPU, torch.float32, ())
-    assert shown == []

@@ -1,6 +1,5 @@
 """Channels that carry a rank's tensors to other ranks."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -120,13 +119,10 @@ def connect_groups(
     groups: TorchGroups, device: torch.device, dtype: torch.dtype, holders: Holders
 ) -> Channels:
     """Connects the ranks of open groups to each other; all ranks together."""
-    with warnings.catch_warnings():
-        # A batch would wait for all of its transfers.
-        warnings.filterwarnings("ignore", message="An unbatched P2P op")
-        transport = TorchTransport(groups.transfers, device, dtype)
-        transport.connect(neighbours(groups.cluster, groups.rank))
-        collectives = TorchCollectives(groups)
-        _connect(collectives, holders, device)
+    transport = TorchTransport(groups.transfers, device, dtype)
+    transport.connect(neighbours(groups.cluster, groups.rank))
+    collectives = TorchCollectives(groups)
+    _connect(collectives, holders, device)
     return Channels(collectives, transport, close_groups)
 
 

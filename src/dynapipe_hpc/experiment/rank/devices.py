@@ -1,6 +1,7 @@
 """The device on which a rank computes."""
 
 import hashlib
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,8 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     on_host = job.on_this_host()
     device = torch.device("cuda", device_index(on_host.rank, n_devices))
     torch.cuda.set_device(device)
+    # torch warns when a thread of autograd takes the device with its first product.
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
     seen = on_host.numbers_of_all(_identity(device))
     on_host.free()
     shares = job.numbers_of_all(len(seen) - len(set(seen)))
