@@ -4,7 +4,8 @@ CPP := $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*/*.cpp cpp/*/*/*/*.hpp)
 VENV ?= .venv
 BIN := $(VENV)/bin
 IN_VENV := PATH="$(CURDIR)/$(BIN):$$PATH"
-PIP := $(BIN)/pip install --quiet
+# Errors only: pip warns of every folder that an index does not have.
+PIP := $(BIN)/pip install --quiet --quiet
 PIP_INSTALL := $(PIP) --constraint constraints.txt
 
 # Open MPI refuses to start as root unless both variables are set.
@@ -266,7 +267,7 @@ docs-reference: setup
 DOCS := build/docs
 $(DOCS)/.ready: requirements/docs.txt
 	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/pip install --quiet --requirement requirements/docs.txt
+	$(DOCS)/bin/pip install --quiet --quiet --requirement requirements/docs.txt
 	touch $@
 
 docs: setup $(DOCS)/.ready

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tomli_w
 import torch
-from tests.examples.foreign_models import N_IDS, saved_model, transformers
-from tests.examples.tokenized import write_samples
+from tests.examples.foreign_models import saved_model, transformers
 from tests.jobs.command_line import columns, finish_program
+from tests.jobs.tuning_files import N_STEPS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_run import PlainRun, Sample
 from torch import Tensor
@@ -19,15 +17,6 @@ from dynapipe_hpc.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-N_STEPS = 20
-TRAINING = {
-    "iterations": N_STEPS,
-    "dtype": "float64",
-    "learning_rate": 1e-3,
-    "min_learning_rate_ratio": 1.0,
-    "clip_norm": 0.0,
-    "weight_decay": 0.1,
-}
 TUNED = ("gpt2", "t5", "t5-1.1", "llama", "mistral", "qwen2", "qwen3")
 PROMPT = [5, 17, 3, 29]
 RUN_ALL = """
@@ -47,7 +36,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in TUNED:
         (folder / name).mkdir()
         theirs_of(name, folder)
-        write_files(folder / name, f"{name}/")
+        write_tuning_files(folder / name, f"{name}/")
     job = finish_program(folder, 4, RUN_ALL, *TUNED)
     assert job.returncode == 0, job.stderr
     for name in TUNED:
@@ -59,32 +48,6 @@ def theirs_of(name: str, folder: Path) -> Any:
     """A model of `transformers` that computes in float64, as it is in its folder."""
     with in_float64(name.partition("-")[0]):
         return saved_model(name, folder / name / "theirs", torch.float64)
-
-
-def write_files(folder: Path, as_seen: str = "") -> None:
-    """A dataset and a configuration that names a model, not its sizes.
-
-    Args:
-        folder: The folder for both, with the model beside them.
-        as_seen: Beginning of their paths where the run starts.
-    """
-    stream = np.random.default_rng(8)
-    lengths = stream.integers(1, 24, (60, 2)).tolist()
-    sides = ([stream.integers(0, N_IDS, n).tolist() for n in pair] for pair in lengths)
-    samples = [(inputs, targets, "task") for inputs, targets in sides]
-    write_samples(folder / "corpus.h5", samples, N_IDS)
-    tables = {
-        "data": {"dataset": f"{as_seen}corpus.h5", "max_tokens": 48, "tokens_per_batch": 128},
-        "model": {"init_from": f"{as_seen}theirs"},
-        "cluster": {"n_replicas": 2, "n_stages": 2, "device_memory_bytes": 100_000_000},
-        "planner": {
-            "cost": {"kind": "analytic"},
-            "batch": {"rule": "dynamic"},
-            "search": {"effort": 0},
-        },
-        "training": TRAINING,
-    }
-    (folder / "config.toml").write_text(tomli_w.dumps(tables))
 
 
 @pytest.mark.parametrize("name", TUNED)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.end_to_end.test_tuned_models import write_files
 from tests.examples.foreign_models import saved_model
 from tests.examples.same_tensors import different
 from tests.jobs.command_line import call, finish
+from tests.jobs.tuning_files import write_tuning_files
 from tests.oracles.plain_run import read_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("job")
     saved_model("gpt2", path / "theirs", torch.bfloat16)
     (path / "theirs/tokenizer.json").write_text("{}")
-    write_files(path)
+    write_tuning_files(path)
     call(path, None, "import", "theirs", "-o", "imported")
     run(path, "first", "cluster.n_shards=2", "cluster.n_stages=1", "cluster.zero_stage=1")
     return path

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.jobs.tuning_files import N_IDS
 from torch import Tensor, nn
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install '.[reference]'"
 )
 
-N_IDS = 53
 LONGEST = 64
 
 

@@ -13,7 +13,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import EXTRA_OF, optional_packages
 from dynapipe_hpc.experiment.load import to_toml
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 COMMAND_LINE = "from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
 PLAN = """\
 from dynapipe_hpc import Cluster, ModelShape, format_plans, plan_iteration
@@ -76,11 +77,29 @@ def test_lengths_are_planned_on_the_command_line_without_extras(folder: Path) ->
     assert ended.stdout.startswith("batch 0: 4 samples, predicted")
 
 
+@pytest.mark.parametrize("verb", ["plan", "simulate", "grid-search", "tune"])
+def test_lengths_that_are_drawn_are_studied_without_extras(verb: str, tmp_path: Path) -> None:
+    config = ROOT / "configs" / "studies" / "packing.toml"
+    # Small enough for a test; what is loaded is the same.
+    values = ("training.iterations=1", "data.tokens_per_batch=16384", "planner.search.effort=0")
+    smaller = [word for value in values for word in ("--set", value)]
+    others = {
+        "plan": ("--explain",),
+        "simulate": ("-o", "study"),
+        "grid-search": ("--batches", "1", "-o", "grid.csv"),
+        "tune": ("--batches", "1"),
+    }
+    arguments = [verb, str(config), *smaller, *others[verb]]
+    ended = run_without(EXTRA_OF, COMMAND_LINE, *arguments, folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout
+
+
 @pytest.mark.parametrize(
     ("missing", "arguments"),
     [
         ("h5py", ["plan", "config.toml"]),
-        ("tqdm", ["preprocess", "x.jsonl", "y.h5"]),
+        ("tokenizers", ["preprocess", "x.jsonl", "y.h5", "--tokenizer", "tokenizer.json"]),
         ("jinja2", ["report", "runs/x"]),
         ("mpi4py", ["run", "config.toml", "-o", "run"]),
         ("torch", ["run", "config.toml", "-o", "run"]),

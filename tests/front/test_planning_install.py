@@ -38,6 +38,26 @@ def n_bytes(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
+def run_page(page: str, python: Path, folder: Path, environment: dict[str, str]) -> None:
+    """Runs what a page shows to readers who have installed nothing but the package.
+
+    These are its first block of commands, without the installation and without MPI, and its first
+    block of Python.
+    """
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = dict(reversed(re.findall(r"^```(console|python)\n(.*?)^```$", text, re.M | re.S)))
+    commands = [line[2:] for line in blocks.get("console", "").splitlines() if line[:2] == "$ "]
+    (folder / "configs").symlink_to(ROOT / "configs")
+    found = f"{python.parent}:{environment['PATH']}"
+    for command in commands:
+        if not command.startswith(("python3 -m venv", "pip install", "mpiexec")):
+            run = ["bash", "-c", command.partition("#")[0]]
+            subprocess.run(run, cwd=folder, env=environment | {"PATH": found}, check=True)
+    if "python" in blocks:
+        subprocess.run([python, "-c", blocks["python"]], cwd=folder, env=environment, check=True)
+    (folder / "configs").unlink()
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
@@ -79,6 +99,8 @@ def test_planning_needs_less_than_100_mb(wheel: Path, tmp_path: Path) -> None:
     )
     assert planned.returncode == 0, planned.stderr
     assert planned.stdout == "8 400\n"
+    for page in ("README.md", "docs/studies.md", "docs/library.md"):
+        run_page(page, python, tmp_path, alone)
     copy = [str(python), "-m", "dynapipe_hpc", "slurm-scripts", "job"]
     subprocess.run(copy, cwd=tmp_path, env=alone, capture_output=True, check=True)
     assert {path.name for path in (tmp_path / "job").iterdir()} == {

@@ -8,7 +8,6 @@ from dynapipe_hpc.data.errors import InputError
 EXTRA_OF: Mapping[str, str] = {
     "h5py": "hdf5",
     "tokenizers": "text",
-    "tqdm": "text",
     "zstandard": "zstd",
     "pyarrow": "parquet",
     "jinja2": "text",

@@ -59,6 +59,7 @@ def _ranks(files: ExperimentFiles, n_ranks: int) -> str:
 
 
 def _dataset(files: ExperimentFiles, _: int) -> str:
+    paths = [str(file.path) for file in files.dataset.files]  # first: lengths may be drawn instead
     n_iterations, rows = files.training.n_iterations, files.rows
     if files.mixture and files.mixture.is_limited:
         files.sampler.iteration(n_iterations - 1)
@@ -66,7 +67,7 @@ def _dataset(files: ExperimentFiles, _: int) -> str:
     told = "".join(f"; {line}" for line in describe_data(files, n_iterations))
     longest = int((rows.row_tokens + rows.target_tokens).max())
     return (
-        f"{', '.join(files.config.data.paths)}: {len(rows.row_tokens):,} samples, the longest as "
+        f"{', '.join(paths)}: {len(rows.row_tokens):,} samples, the longest as "
         f"used {longest:,} tokens{told}"
     )
 

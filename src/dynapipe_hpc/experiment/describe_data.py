@@ -27,4 +27,5 @@ def describe_data(experiment: Experiment | ExperimentFiles, n_iterations: int) -
         about = "about " if n_counted < n_iterations else ""
         lines = mixture.describe(n_samples * n_iterations // n_counted)
         yield from (f"in {about}{n_iterations:,} iterations, {line}" for line in lines)
-    yield from describe_long(experiment.dataset, experiment.config.data)
+    if experiment.config.data.lengths is None:
+        yield from describe_long(experiment.dataset, experiment.config.data)

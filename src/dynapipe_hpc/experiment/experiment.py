@@ -26,7 +26,7 @@ class Experiment:
 
     Attributes:
         config: The configuration, with a number of iterations in place of epochs or tokens.
-        dataset: The dataset, or those of a mixture read as one.
+        files: The files; plans of drawn lengths have no dataset.
         mixture: Rates at which samples are drawn from several datasets; None for a single one.
         sampler: Sampler of the global batches.
         costs: Costs of micro-batches: estimates, or the cost table.
@@ -36,13 +36,22 @@ class Experiment:
     """
 
     config: ExperimentConfig
-    dataset: Dataset
+    files: ExperimentFiles
     mixture: Mixture | None
     sampler: TokenBudgetSampler
     costs: CostSource
     placement: Placement
     planner: Planner
     evaluation: EvaluationSamples | None = None
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset, or those of a mixture read as one.
+
+        Raises:
+            InputError: It cannot be used, or lengths are drawn in its place.
+        """
+        return self.files.dataset
 
     def corrected_planner(self, corrections: Corrections) -> Planner:
         """The planner with the times of passes corrected, see `Planner.corrected`."""
@@ -65,7 +74,7 @@ def open_experiment(files: ExperimentFiles, placement: Placement | None = None) 
     planner = files.planner(placement)
     return Experiment(
         config=config,
-        dataset=files.dataset,
+        files=files,
         mixture=files.mixture,
         sampler=files.sampler,
         costs=files.costs,

@@ -51,15 +51,15 @@ class ExperimentFiles:
     @cached_property
     def dataset(self) -> Dataset:
         """The dataset, or those of the mixture read as one; the model knows their tokens."""
-        from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-        from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
-
         data = self.config.data
         if data.lengths:
             raise InputError(
-                "data.lengths: draws lengths of samples that have no tokens, for simulate, "
+                "data.lengths: draws lengths of samples that have no tokens, for plan, simulate, "
                 "grid-search and tune; for anything else name a dataset in data.dataset"
             )
+        from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+        from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
+
         if data.mixture is None:
             dataset: Dataset = DatasetFile(Path(data.paths[0]))
         else:
@@ -118,6 +118,11 @@ class ExperimentFiles:
             n = self.sampler.iterations_of_tokens(training.tokens, MOST_ITERATIONS + 1)
         else:
             return training
+        if n > MOST_ITERATIONS:
+            raise InputError(
+                f"{_given(training)} takes more than {MOST_ITERATIONS:,} iterations, the limit of "
+                "training.iterations; lower it, or raise data.tokens_per_batch"
+            )
         try:
             return training.of_length(n)
         except ValidationError as error:

@@ -11,6 +11,7 @@ from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset.batches import EpochBatches
+from dynapipe_hpc.data.dataset import sampler as sampler_file
 from dynapipe_hpc.data.dataset.long_samples import used_tokens
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
@@ -97,6 +98,27 @@ def test_tokens_are_reached_in_so_many_batches(
 def test_a_batch_that_completes_the_tokens_is_the_last(tokens: int, n: int) -> None:
     batches_of_8 = sampler_of([(1, 3)] * 8, max_tokens=4, budget=8)
     assert batches_of_8.iterations_of_tokens(tokens, most=60) == n
+
+
+@pytest.mark.parametrize("length", [3, 8, 2**53])
+def test_batches_beyond_those_that_are_counted_have_their_rate(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_file, "MAX_COUNTED_SAMPLES", 16)
+    batches_of_8 = sampler_of([(1, 3)] * 9, max_tokens=4, budget=8)  # four, and one is dropped
+    assert batches_of_8.iterations_of_tokens(8 * length, most=2**60) == length
+    assert batches_of_8.iterations_of_epochs(length) == 4 * length
+
+
+def test_the_rate_of_uneven_batches_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [(n % 13 + 1, n % 7 + 1) for n in range(50)]
+    counted = sampler_of(lengths, max_tokens=24, budget=60)
+    tokens, epochs = counted.iterations_of_tokens(10**5, 10**7), counted.iterations_of_epochs(90)
+    monkeypatch.setattr(sampler_file, "MAX_COUNTED_SAMPLES", 2000)
+    others = sampler_of(lengths, max_tokens=24, budget=60)
+    assert others.iterations_of_tokens(10**5, 10**7) == pytest.approx(tokens, rel=0.02)
+    assert others.iterations_of_epochs(90) == pytest.approx(epochs, rel=0.02)
+    assert others.iterations_of_tokens(10**5, most=7) == 7
 
 
 @given(LENGTHS, st.integers(1, 16))

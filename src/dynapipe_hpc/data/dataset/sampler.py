@@ -14,6 +14,10 @@ from dynapipe_hpc.data.sample import Sample
 
 Integers = npt.NDArray[np.integer]
 
+MAX_COUNTED_SAMPLES = 1 << 24
+"""Samples, with repetitions, whose batches are counted one by one. More batches are as many as those
+would be at the rate of these, which takes seconds in place of hours."""
+
 
 class TokenBudgetSampler:
     """A sampler that fills every global batch until the next sample would exceed a token budget.
@@ -91,10 +95,13 @@ class TokenBudgetSampler:
         if n_samples := self._batches.samples_of_epoch:
             each = np.ones_like(self._inputs)
             return self._iterations_until(_rounded_up(epochs * n_samples), each, 2**62)
-        whole = int(epochs)
+        n_counted = max(1, MAX_COUNTED_SAMPLES // len(self._inputs))
+        whole = min(int(epochs), n_counted)
         with self._lock:
             while len(self._first_iterations) <= whole:
                 self._find(self._first_iterations[-1])
+            if epochs > n_counted:
+                return _rounded_up(epochs * self._first_iterations[whole] / whole)
             part = (epochs - whole) * self._block(whole).n_batches
         return self._first_iterations[whole] + _rounded_up(part)
 
@@ -108,15 +115,18 @@ class TokenBudgetSampler:
 
     def _iterations_until(self, total: int, amounts: Tokens, most: int) -> int:
         """Least number of iterations whose samples have a total amount, but at most `most`."""
-        n, number = 0, 0
+        n, number, n_samples, done = 0, 0, 0, 0
         while n < most:
+            if n_samples > MAX_COUNTED_SAMPLES:
+                return min(most, n + _rounded_up((total - done) / (done / n)))
             with self._lock:
                 self._find(n)
                 block = self._block(number)
             reached = np.cumsum(amounts[block.samples])[np.array(block.starts[1:]) - 1]
-            if reached[-1] >= total:
-                return min(most, n + int(np.searchsorted(reached, total)) + 1)
-            n, number, total = n + block.n_batches, number + 1, total - int(reached[-1])
+            if done + reached[-1] >= total:
+                return min(most, n + int(np.searchsorted(reached, total - done)) + 1)
+            n, number = n + block.n_batches, number + 1
+            n_samples, done = n_samples + len(block.samples), done + int(reached[-1])
         return most
 
     def _find(self, k: int) -> None:

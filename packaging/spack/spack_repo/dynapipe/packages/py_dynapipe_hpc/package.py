@@ -37,11 +37,11 @@ class PyDynapipeHpc(PythonPackage):
     depends_on("py-numpy@1.26:", type=("build", "run"))
     depends_on("py-pydantic@2.7:", type=("build", "run"))
     depends_on("py-tomli-w@1.0:", type=("build", "run"))
+    depends_on("py-tqdm@4.66:", type=("build", "run"))
 
     depends_on("py-h5py@3.11:", type=("build", "run"), when="+hdf5")
     depends_on("py-jinja2@3.1:", type=("build", "run"), when="+text")
     depends_on("py-tokenizers@0.20:", type=("build", "run"), when="+text")
-    depends_on("py-tqdm@4.66:", type=("build", "run"), when="+text")
     depends_on("py-zstandard@0.22:", type=("build", "run"), when="+zstd")
     depends_on("py-pyarrow@16:", type=("build", "run"), when="+parquet")
     depends_on("py-jinja2@3.1:", type=("build", "run"), when="+report")
