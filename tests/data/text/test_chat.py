@@ -17,10 +17,12 @@ from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
-from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
+from dynapipe_hpc.data.text.chat_turns import Turns, turn_samples
+from dynapipe_hpc.data.text.conversation import Conversation
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
-from dynapipe_hpc.data.text.records import Conversation, RecordFormat
+from dynapipe_hpc.data.text.records import RecordFormat
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import chat_sample
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
@@ -144,6 +146,12 @@ def recipe_in(folder: Path) -> Recipe:
     return recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
 
 
+def samples_of(
+    template: ChatTemplate, conversation: Conversation, turns: Turns = Turns.EACH
+) -> list[Rendered]:
+    return turn_samples(conversation, template.apply(conversation), turns).samples
+
+
 def marks(length: int, spans: Sequence[Span]) -> list[int]:
     return [int(any(start <= i < end for start, end in spans)) for i in range(length)]
 
@@ -192,8 +200,8 @@ def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> 
     )
     for messages in conversations(50):
         conversation = Conversation(messages)
-        expected = marked.render(conversation)
-        assert plain.render(conversation) == expected
+        expected = samples_of(marked, conversation)
+        assert samples_of(plain, conversation) == expected
 
 
 def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
@@ -204,17 +212,17 @@ def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
     chat = [{"role": r, "content": c} for r, c in zip("uaua", "abcd", strict=True)]
     names = {"u": "user", "a": "assistant"}
     chat = [{**message, "role": names[message["role"]]} for message in chat]
-    text, spans = ChatTemplate("t", source).render(Conversation(chat))
+    [(text, spans)] = samples_of(ChatTemplate("t", source), Conversation(chat))
     assert [text[start:end] for start, end in spans] == ["b</>|", "d</>|"]
 
 
-def test_a_template_that_changes_earlier_turns_is_refused_with_the_way_out() -> None:
+def test_a_template_that_changes_what_it_asks_about_is_refused_with_the_way_out() -> None:
     source = "{% for m in messages %}{{ m.content if loop.last else '-' }};{% endfor %}"
     chat = [{"role": role, "content": "abc"} for role in ("user", "assistant") * 2]
     with pytest.raises(
         InputError, match=r"t renders messages before and after messages\[1\] other"
     ):
-        ChatTemplate("t", source).render(Conversation(chat))
+        samples_of(ChatTemplate("t", source), Conversation(chat))
 
 
 SHAREGPT = {
@@ -305,7 +313,7 @@ BAD = [
     ),
     ({"messages": [{"role": "assistant", "content": "a\0"}]}, "a message holds a zero character"),
     (
-        {"messages": [{"role": "assistant", "content": "a", "tool_calls": {"\0\2": 1}}]},
+        {"messages": [{"role": "assistant", "content": "a", "x": {"\0\2": 1}}]},
         "a message holds a zero character",
     ),
     (
@@ -366,4 +374,4 @@ def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
     chat = Conversation([{"role": "assistant", "content": "a"}])
     for source in ("{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}"):
         with pytest.raises(InputError, match=r"t refuses the messages: .SecurityError"):
-            ChatTemplate("t", source).render(chat)
+            samples_of(ChatTemplate("t", source), chat)

@@ -13,6 +13,8 @@ CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 CARRIED = "huggingface"
 """Folder of a checkpoint or a run that holds them."""
+TEMPLATES = "additional_chat_templates"
+"""Folder of chat templates that have names."""
 NAMES = (
     CONFIG,
     GENERATION_CONFIG,
@@ -47,6 +49,10 @@ def copy_small_files(source: Path, target: Path) -> None:
         if (source / name).is_file():
             with writing(target / name):
                 shutil.copyfile(source / name, target / name)
+    for template in (source / TEMPLATES).glob("*.jinja"):
+        with writing(target / TEMPLATES):
+            (target / TEMPLATES).mkdir(exist_ok=True)
+            shutil.copyfile(template, target / TEMPLATES / template.name)
 
 
 def read_object(path: Path) -> dict[str, Any]:
