@@ -13,7 +13,8 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.config import DataConfig, LongSamples
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, reader_of, used_tokens
+from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
+from dynapipe_hpc.data.dataset.long_samples import UsedTokens, reader_of, used_tokens
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.load import to_toml
 
@@ -26,12 +27,15 @@ SAMPLES = [
 LIMIT = 6
 WHOLE = ([1, 2, 3], [4, EOS])
 USED: dict[LongSamples, dict[int, tuple[list[int], list[int]]]] = {
+    "cut_input": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS])},
     "cut_input_end": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS])},
     "cut_input_start": {0: WHOLE, 1: ([4, 5, 6, 7], [8, EOS])},
     "cut_targets": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS]), 2: ([], [3, 4, 5, 6, 7, 8])},
     "drop": {0: WHOLE},
 }
 LINES: dict[LongSamples, str] = {
+    "cut_input": "1 lose the end of their input, 1 are left out because their target alone "
+    "is longer (data.long_samples = 'cut_input'); 14 of 25 tokens are not used",
     "cut_input_end": "1 lose the end of their input, 1 are left out because their target alone "
     "is longer (data.long_samples = 'cut_input_end'); 14 of 25 tokens are not used",
     "cut_input_start": "1 lose the start of their input, 1 are left out because their target alone "
