@@ -10,7 +10,7 @@ import jinja2
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.conversation import Conversation
-from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Fields
+from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Fields, Parts
 from dynapipe_hpc.data.text.record_fields import texts_in
 from dynapipe_hpc.data.text.template_environment import BEGIN, END, compiled
 from dynapipe_hpc.data.text.template_forms import forms_of
@@ -133,16 +133,16 @@ class ChatTemplate:
         messages = conversation.messages
         if "developer" not in source:
             messages = [_as_system(message) for message in messages]
-        refusals: list[RefusalError] = []
+        refusal = RefusalError()
         for form in forms_of(messages):
             chat = ChatText(self.name, source, values, form)
             try:
                 chat.whole()
             except RefusalError as error:
-                refusals.append(error)
+                refusal = error
             else:
                 return chat
-        raise refusals[-1]
+        raise _refused_parts_error(messages) or refusal
 
     def asking(self, text: str) -> str:
         """What stands before the assistant's answer to a message of the user.
@@ -176,6 +176,15 @@ class ChatTemplate:
                     f"{self.name} does not show the field '{names[0]}'; name a template that does "
                     "(--template FILE), or remove the field"
                 )
+
+
+def _refused_parts_error(messages: list[Fields]) -> InputError | None:
+    """The error that a template takes text only; None if all content is text."""
+    for k, message in enumerate(messages):
+        if isinstance(content := message.get("content"), Parts) and content.other_types:
+            kind = quoted(content.other_types[0])
+            return InputError(f"messages[{k}] has content of type {kind}, but only text is trained")
+    return None
 
 
 def _as_system(message: Fields) -> Fields:

@@ -110,9 +110,12 @@ def check_known_fields(fields: Mapping[str, Any], place: Place, prefix: str = ""
 
 def table_of_known_fields() -> str:
     """The table as Markdown, for the documentation."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for known in KNOWN_FIELDS:
+        use = f"refused: {known.use}" if known.is_refused else known.use
+        names.setdefault((known.place, known.origin, use), []).append(f"`{known.name}`")
     rows = [
-        f"| {known.place} | `{known.name}` | {known.origin} | "
-        f"{'refused: ' if known.is_refused else ''}{known.use} |"
-        for known in KNOWN_FIELDS
+        f"| {place} | {', '.join(fields)} | {origin} | {use} |"
+        for (place, origin, use), fields in names.items()
     ]
     return "\n".join(["| in the | field | of | what becomes of it |", "|---|---|---|---|", *rows])

@@ -44,6 +44,11 @@ class Parts(list[Any]):
         """Refuses to be printed."""
         raise PrintedError("content in parts is not text")
 
+    @property
+    def other_types(self) -> list[str]:
+        """Types of the parts that are no text."""
+        return [part["type"] for part in self if part["type"] != "text"]
+
 
 class Arguments(dict[str, Any]):
     """Arguments of a call, which a template must write as JSON.

@@ -20,7 +20,7 @@ def forms_of(messages: list[Fields]) -> list[list[Fields]]:
 
 def _with_joined_parts(message: Fields) -> Fields:
     content = message.get("content")
-    if not isinstance(content, Parts) or any(part["type"] != "text" for part in content):
+    if not isinstance(content, Parts) or content.other_types:
         return message
     return {**message, "content": "".join(part["text"] for part in content)}
 

@@ -88,6 +88,8 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             texts.append(_text_of(number, _parse(line), recipe))
         except InputError as error:
             leave_out(number, error)
+        except RecursionError:
+            leave_out(number, InputError("values are nested too deeply"))
     samples: list[tuple[Sequence[int], Sequence[int], str]] = []
     spans: list[list[Span]] = []
     notes: Counter[str] = Counter()
