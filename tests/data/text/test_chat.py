@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.examples.chat_tokenizer import WORDS, folder_of
+from tests.examples.chats import CHATML
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
@@ -215,6 +216,26 @@ def test_rows_of_a_table_are_conversations(
     assert found == verify_dataset(tmp_path / "in.jsonl.h5")
 
 
+def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: make reference")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    records = []
+    for name in "xy":
+        call = {"function": {"name": "f", "arguments": {name: 1}}}
+        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+        tool = {"name": "f", "parameters": {"properties": {name: {"type": "string"}}}}
+        chat = [{"role": "user", "content": "q"}, answer]
+        records.append({"messages": chat, "tools": [tool]})
+    parquet.write_table(arrow.Table.from_pylist(records), tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "t.jinja").write_text(CHATML)
+    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+    for name in ("in.parquet", "in.jsonl"):
+        preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, PreprocessOptions())
+    hashes = {verify_dataset(tmp_path / f"{name}.h5") for name in ("in.parquet", "in.jsonl")}
+    assert len(hashes) == 1
+
+
 def line_of(record: object) -> Lines:
     return Lines(TextPart(Path("in.jsonl")), 7, [json.dumps(record).encode()])
 
@@ -313,6 +334,11 @@ def test_a_turn_without_tokens_is_left_out() -> None:
     assert (made.inputs, made.targets, made.spans) == ([*b"abcd"], [*b"ef"], [(1, 3), (4, 6)])
     made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0)], tokenizer)
     assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 3)])
+
+
+def test_a_token_of_two_turns_is_of_both() -> None:
+    made = chat_sample(list(b"abcdef"), [(1, 3), (2, 5)], ByteTokenizer())
+    assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 5)])
 
 
 def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path) -> None:

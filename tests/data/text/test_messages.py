@@ -188,6 +188,7 @@ def test_a_turn_may_say_that_it_is_not_trained(flag: Record) -> None:
     )
     marked = marked.replace("endgeneration %}", "endgeneration %}{%- endif %}")
     assert shown(record, marked) == [expected.replace("</>]", "]</>")]
+    assert shown({**record, "system": "s"}) == [f"{SYSTEM}{expected}"]
     record["messages"][3] |= flag
     assert "field 'messages' says that no turn is trained: nothing to learn" in refusal(record)
 

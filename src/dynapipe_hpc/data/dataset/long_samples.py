@@ -104,7 +104,7 @@ def inputs_after_turns(room: Tokens, input_lengths: Integers, spans: Spans) -> T
     """
     owners = np.repeat(np.arange(len(room)), spans.lengths)
     after_turn = input_lengths[owners] - spans.ends  # negative after the last, which is the target
-    fits = (after_turn > 0) & (after_turn <= room[owners])
+    fits = after_turn <= room[owners]
     kept: Tokens = np.zeros_like(room)
     np.maximum.at(kept, owners[fits], after_turn[fits])
     return kept

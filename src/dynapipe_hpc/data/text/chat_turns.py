@@ -29,7 +29,7 @@ class TurnSamples(NamedTuple):
     """Samples of one conversation, and what is to be said of them.
 
     Attributes:
-        samples: Their texts, each with a trained span at least.
+        samples: Texts of the samples, each with a trained span at least.
         notes: What the user should know, in the same words for every conversation.
     """
 
@@ -75,8 +75,7 @@ def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
         spans = [] if k in conversation.untrained else _trained(chat, answer, start.position)
         _add(samples, Rendered(answer.text, spans))
     whole = chat.whole()
-    if stays(samples[-1].text, whole.text):  # whatever follows the last turn
-        _add(samples, Rendered(whole.text, []))
+    _add(samples, Rendered(whole.text, []))  # with what follows the last turn, if that stays
     if refusal:
         if not any(sample.spans for sample in samples):
             raise refusal

@@ -15,8 +15,8 @@ class KnownField:
     """A field that has a meaning for whoever wrote it.
 
     Attributes:
-        place: Where it stands: in the record, or in a message of it.
-        name: Its name.
+        place: Part that it is a field of: the record, or a message of it.
+        name: Name of the field.
         origin: The formats that have it.
         use: What becomes of it; of a refused one, why.
         is_refused: Whether a record that has it is refused.

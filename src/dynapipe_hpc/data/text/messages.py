@@ -71,7 +71,7 @@ class Message(NamedTuple):
     """A message as a template takes it.
 
     Attributes:
-        fields: Its fields.
+        fields: Fields of the message.
         is_trained: Whether a turn of the assistant is trained.
         is_call: Whether a role of its own said that it is a call; several in a row are one message.
         has_known_role: Whether its role is known, as one of ShareGPT must be; a template would
