@@ -12,7 +12,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import format_of_sources, recipe_of
-from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, RecordFormat
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, RecordFormat, sample_of
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 
 HEAD = "<user>a</><assistant>"
@@ -290,6 +290,8 @@ def test_messages_of_a_prompt_are_read_and_those_of_a_completion_trained(tmp_pat
     (tmp_path / "in.jsonl").write_text(json.dumps(record))
     for fields in (PAIR_FIELDS, PairFields("prompt", "completion")):
         assert format_of_sources([tmp_path / "in.jsonl"], fields) is RecordFormat.MESSAGES
+    with pytest.raises(InputError, match="'x' and 'targets' are not two lists of messages; leave"):
+        sample_of(chat("a", "b"), RecordFormat.MESSAGES, PairFields("x"))
 
 
 def test_a_template_named_for_tools_is_for_records_with_tools() -> None:

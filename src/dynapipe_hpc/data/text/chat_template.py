@@ -145,7 +145,7 @@ class ChatTemplate:
         raise _refused_parts_error(messages) or refusal
 
     def asking(self, text: str) -> str:
-        """What stands before the assistant's answer to a message of the user.
+        """The text before the assistant's answer to a message of the user.
 
         Raises:
             InputError: The template refuses the message.

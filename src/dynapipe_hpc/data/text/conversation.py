@@ -80,7 +80,7 @@ def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -
 
 
 def context_of(record: Mapping[str, Any]) -> Conversation:
-    """What fields beside the messages, or beside a pair, say: what is before them, tools, values.
+    """Fields beside the messages, or beside a pair: what is before them, tools, values.
 
     Raises:
         InputError: A field is wrong.
@@ -151,7 +151,7 @@ def _check_turns(messages: list[Message], name: str) -> None:
 
 
 def _without_system(context: Conversation, system: Fields) -> Conversation:
-    """What is before the messages, whose own message of the system comes first."""
+    """Fields beside messages that begin with a message of the system, which stays the first."""
     before = context.messages
     if before[0]["role"] == SYSTEM:
         if before[0]["content"] != system.get("content"):

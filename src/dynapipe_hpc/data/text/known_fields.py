@@ -84,6 +84,8 @@ KNOWN_FIELDS = (
 """All of them; a field of another name is ignored in a record, and given to the template in a
 message."""
 
+_REFUSED = {(known.place, known.name): known for known in KNOWN_FIELDS if known.is_refused}
+
 
 def check_known_fields(fields: Mapping[str, Any], place: Place, prefix: str = "") -> None:
     """Refuses a record or message with a field that training cannot honour.
@@ -96,15 +98,15 @@ def check_known_fields(fields: Mapping[str, Any], place: Place, prefix: str = ""
     Raises:
         InputError: It has such a field, and the field is not empty.
     """
-    for known in KNOWN_FIELDS:
-        value = fields.get(known.name)
-        if known.place != place or not known.is_refused or is_empty(value):
+    for name, value in fields.items():
+        known = _REFUSED.get((place, name))
+        if known is None or is_empty(value):
             continue
-        if known.name == "label" and not isinstance(value, bool):  # a class, not a preference
+        if name == "label" and not isinstance(value, bool):  # a class, not a preference
             continue
         raise InputError(
-            f"field '{prefix}{known.name}' is not used ({known.use}); leave the record out, or "
-            "remove or rename the field"
+            f"field '{prefix}{name}' is not used ({known.use}); leave the record out, or remove or "
+            "rename the field"
         )
 
 

@@ -12,7 +12,7 @@ _PROBE = "\ue000"
 
 
 class TurnStart(NamedTuple):
-    """Where a turn begins in the text up to it.
+    """Start of a turn in the text up to it.
 
     Attributes:
         position: Position of its first character.
@@ -37,7 +37,7 @@ def stays(text: str, longer: str) -> bool:
 
 
 def start_of_turn(chat: ChatText, k: int) -> TurnStart:
-    """Where turn `k` begins in the text of the messages up to it.
+    """The start of turn `k` in the text of the messages up to it.
 
     It is after the generation prompt. A template may ask with more than it writes before an answer,
     such as the begin of reasoning that the answer lacks: then after what it writes before any.
@@ -61,7 +61,7 @@ def start_of_turn(chat: ChatText, k: int) -> TurnStart:
 
 
 def locate_in_whole(chat: ChatText, k: int) -> Span:
-    """Where turn `k` stands in the text of all messages.
+    """The place of turn `k` in the text of all messages.
 
     A turn that is written otherwise there begins and ends where the text differs from one with
     another answer; the end of a turn belongs to it, if the template writes it as after the last.

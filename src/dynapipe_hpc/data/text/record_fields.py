@@ -53,7 +53,7 @@ def is_empty(value: object) -> bool:
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, in words."""
+    """The kind of a JSON value, in words."""
     match value:
         case None:
             return "null"

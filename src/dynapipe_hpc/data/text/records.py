@@ -98,7 +98,7 @@ def prompt_fields(record: Mapping[str, Any], fields: PairFields) -> PairFields |
 def sample_of(
     record: Mapping[str, Any], record_format: RecordFormat, fields: PairFields
 ) -> Pair | Conversation:
-    """What training takes of a record.
+    """The pair or conversation in a record.
 
     Raises:
         InputError: A field is missing, wrong, or cannot be honoured; names the field.
@@ -115,7 +115,12 @@ def sample_of(
             inputs = f"{instruction}\n\n{given}" if given else instruction
             return _pair(inputs, text_of(record, "output"), "output", context_of(record))
         case RecordFormat.MESSAGES:
-            prompt = prompt_fields(record, fields) or fields
+            prompt = prompt_fields(record, fields) or PAIR_FIELDS
+            if fields not in (PAIR_FIELDS, prompt):
+                raise InputError(
+                    f"fields '{fields.inputs}' and '{fields.targets}' are not two lists of "
+                    "messages; leave out --inputs-field and --targets-field"
+                )
             return conversation_from(record, prompt.inputs, prompt.targets)
 
 
