@@ -139,7 +139,7 @@ DATA = (
     Mutant("data/text/messages.py", '"content": None, "tool_calls": _calls_in',
            '"tool_calls": _calls_in',
            "calls are written twice, as text and as calls", MESSAGES),
-    Mutant("data/text/messages.py", "if isinstance(value, dict) else call", "if False else call",
+    Mutant("data/text/messages.py", "            value = json.loads(arguments)", "            pass",
            "arguments are a string in a string", MESSAGES),
     Mutant("data/text/conversation.py", "message._replace(is_trained=False)", "message",
            "turns of a prompt are trained", MESSAGES),

@@ -134,8 +134,12 @@ def test_calls_and_results_of_sharegpt_are_those_of_tools() -> None:
     assert shown(record) == [f"{HEAD}[{CALL_TEXT}</>]<tool>r</><assistant>[b</>]"]
     together = sharegpt(("human", "a"), ("function_call", f"[{call}, {call}]"))
     one_by_one = sharegpt(("human", "a"), ("function_call", call), ("function_call", call))
-    expected = [f"{HEAD}[{CALL_TEXT}{CALL_TEXT}</>]"]
+    one_by_one["conversations"].append({"from": "gpt", "value": "b"})
+    together["conversations"].append({"from": "gpt", "value": "b"})
+    expected = [f"{HEAD}[{CALL_TEXT}{CALL_TEXT}</>]<assistant>[b</>]"]
     assert shown(together) == shown(one_by_one) == expected
+    one_by_one["conversations"][2]["weight"] = 0
+    assert shown(one_by_one) == [f"{HEAD}{CALL_TEXT}{CALL_TEXT}</><assistant>[b</>]"]
 
 
 def test_roles_of_ms_swift_are_those_of_tools() -> None:

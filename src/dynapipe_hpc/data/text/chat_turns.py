@@ -68,7 +68,7 @@ def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
         try:
             answer, start = chat.until(k + 1), start_of_turn(chat, k)
         except RefusalError as error:  # no model is ever asked for this turn
-            refusal = error
+            refusal = refusal if k in conversation.untrained else error
             continue
         if start.unasked:
             notes.add(f"the model is asked with {quoted(start.unasked)}, but trained without it")

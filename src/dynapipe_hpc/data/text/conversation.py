@@ -127,6 +127,8 @@ def _messages(record: Mapping[str, Any], name: str) -> list[Message]:
         message = message_from(value, f"{name}[{k}]")
         if messages and messages[-1].is_call and message.is_call:  # several calls at a time
             messages[-1].fields["tool_calls"] += message.fields["tool_calls"]
+            is_trained = messages[-1].is_trained and message.is_trained
+            messages[-1] = messages[-1]._replace(is_trained=is_trained)
         else:
             messages.append(message)
     return messages

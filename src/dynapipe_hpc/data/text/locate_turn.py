@@ -55,9 +55,11 @@ def start_of_turn(chat: ChatText, k: int) -> TurnStart:
         return TurnStart(len(prompt), "")
     start = min(n_shared(prompt, text), n_shared(text, chat.answering(k, _PROBE).until(k + 1).text))
     before = chat.until(k).text if k else ""
-    if start < len(before.rstrip()) and not chat.has_marks:
-        raise unlocated_error(chat, k)
-    return TurnStart(start, prompt[start:])
+    if start >= len(before.rstrip()):
+        return TurnStart(start, prompt[start:])
+    if chat.has_marks:  # which say themselves what is trained
+        return TurnStart(start, "")
+    raise unlocated_error(chat, k)
 
 
 def locate_in_whole(chat: ChatText, k: int) -> Span:

@@ -191,10 +191,13 @@ def _with_arguments(call: Fields) -> Fields:
     """A call whose arguments are an object, where JSON in a string holds one."""
     if isinstance(function := call.get("function"), dict):
         return {**call, "function": _with_arguments(function)}
-    arguments = call.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    arguments = value = call.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return call
+    if not isinstance(value, dict):
         return call
-    return {**call, "arguments": Arguments(value, text)} if isinstance(value, dict) else call
+    text = arguments if isinstance(arguments, str) else json.dumps(value, ensure_ascii=False)
+    return {**call, "arguments": Arguments(value, text)}
