@@ -43,16 +43,15 @@ def copy_small_files(source: Path, target: Path) -> None:
         InputError: One cannot be read.
         RunError: The file system refuses.
     """
+    templates = [f"{TEMPLATES}/{path.name}" for path in (source / TEMPLATES).glob("*.jinja")]
     with writing(target):
         target.mkdir(exist_ok=True)
-    for name in NAMES:
+        if templates:
+            (target / TEMPLATES).mkdir(exist_ok=True)
+    for name in (*NAMES, *templates):
         if (source / name).is_file():
             with writing(target / name):
                 shutil.copyfile(source / name, target / name)
-    for template in (source / TEMPLATES).glob("*.jinja"):
-        with writing(target / TEMPLATES):
-            (target / TEMPLATES).mkdir(exist_ok=True)
-            shutil.copyfile(template, target / TEMPLATES / template.name)
 
 
 def read_object(path: Path) -> dict[str, Any]:
