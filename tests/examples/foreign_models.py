@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.jobs.tuning_files import N_IDS
+from tests.jobs.tuning_files import N_IDS as N_IDS  # as other tests import it from here
 from torch import Tensor, nn
 
 transformers = pytest.importorskip(

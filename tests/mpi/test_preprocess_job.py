@@ -146,6 +146,25 @@ def test_ranks_render_conversations_plain_and_compressed(folder: Path, part_byte
         assert dataset.spans.of_sample(dataset.n_samples - 1) == [(0, 3), (3, 4)]
 
 
+def test_ranks_make_several_samples_of_a_conversation(folder: Path, part_bytes: int) -> None:
+    end = "{{ '!' if loop.last and m.role == 'assistant' }}"
+    source = f"{{% for m in messages %}}{{{{ m.content }}}}{end}{{% endfor %}}"
+    recipe = Recipe(ByteTokenizer(), RecordFormat.MESSAGES, template=ChatTemplate("t", source))
+    roles = ("assistant", "user", "assistant")
+    chat = {"messages": [{"role": role, "content": "ab"} for role in roles]}
+    if RANK == 0:
+        (folder / "a.jsonl").write_text(f"{json.dumps(chat)}\n" * (2 * part_bytes // 130))
+    WORLD.Barrier()
+    sources = [folder / "a.jsonl"]
+    made = together(sources, folder / "x.h5", recipe=recipe)
+    totals, samples = alone(sources, folder / "alone.h5", recipe)
+    assert made.n_shards > 1
+    assert verify_dataset(folder / "x.h5") == samples
+    assert totals.n_samples == 2 * totals.n_records
+    if RANK == 0:
+        assert made.totals == totals
+
+
 def test_a_source_named_twice_is_there_twice_and_made_once(folder: Path) -> None:
     source = write_lines(folder / "a.jsonl", 7)
     assert together([source, source], folder / "x.h5").n_shards == 1

@@ -155,8 +155,8 @@ HUGGINGFACE = (
     ),
     Mutant(
         "data/text/chat_template.py",
-        "self._text(asked, 1, add_generation_prompt=True)",
-        "self._text(asked, 1)",
+        "until(1, asks=True)",
+        "until(1)",
         "the assistant is not asked to answer",
         GENERATE,
     ),

@@ -69,6 +69,17 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
             "conversations the tokenizer folder's own, of pairs none"
         ),
     )
+    parser.add_argument(
+        "--turns",
+        choices=("each", "last", "whole"),
+        default="each",
+        help=(
+            "of conversations with turns that the template writes otherwise when others follow, "
+            "as without their reasoning: each such turn is a sample, as the model sees it when it "
+            "answers; or one sample of the whole text, of which the last turn is trained, or all "
+            "turns are as they stand there; default: each"
+        ),
+    )
     parser.add_argument("--eos", metavar="TOKEN", help="the token that ends a target")
     parser.add_argument(
         "--start",
@@ -153,6 +164,7 @@ def _run_together(arguments: argparse.Namespace) -> int:
 
 
 def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
+    from dynapipe_hpc.data.text.chat_turns import Turns
     from dynapipe_hpc.data.text.recipe import format_of_sources, recipe_of
     from dynapipe_hpc.data.text.records import PairFields, RecordFormat
     from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
@@ -164,7 +176,7 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
         record_format = RecordFormat(arguments.format)
     else:
         record_format = format_of_sources(arguments.sources, fields)
-    if fields != PairFields() and record_format is not RecordFormat.PAIRS:
+    if fields != PairFields() and record_format not in (RecordFormat.PAIRS, RecordFormat.MESSAGES):
         raise InputError(f"--inputs-field and --targets-field: {record_format} has its own fields")
     files = read_tokenizer(arguments.tokenizer)
     tokenizer = load_tokenizer(
@@ -180,6 +192,7 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
         record_format,
         fields,
         arguments.template,
+        turns=Turns(arguments.turns),
         names_start=arguments.start is not None,
     )
 
@@ -191,6 +204,13 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
         f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
     )
     print(escaped(told))
+    if totals.n_samples > totals.n_records:
+        print(
+            f"{totals.n_samples:,} samples of {totals.n_records:,} conversations: a turn that the "
+            "template writes otherwise when others follow is a sample of its own (--turns each)"
+        )
+    for note, n_records in totals.notes.items():
+        print(f"{n_records:,} conversations: {escaped(note)}")
     if totals.n_skipped:
         first = printable(totals.first_skipped)
         print(f"skipped {totals.n_skipped:,} bad lines, the first: {first}")

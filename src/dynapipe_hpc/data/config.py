@@ -8,7 +8,9 @@ from pydantic import Field, model_validator
 from dynapipe_hpc.data.config_table import ConfigTable
 
 LossOn = Literal["marked", "targets", "all"]
-LongSamples = Literal["cut_input_end", "cut_input_start", "cut_targets", "drop", "refuse"]
+LongSamples = Literal[
+    "cut_input", "cut_input_end", "cut_input_start", "cut_targets", "drop", "refuse"
+]
 
 
 class MixedDataset(ConfigTable):
@@ -61,8 +63,10 @@ class DataConfig(ConfigTable):
         mixture_temperature: Temperature of rates that follow from sizes, by default 1: rates are
             proportional to size ** (1 / temperature), so that a high one makes them alike.
         max_tokens: Longest sample, input and target together.
-        long_samples: Treatment of longer samples. cut_input_end and cut_input_start: the input
-            loses its end or its start until the sample fits; samples whose target alone is longer
+        long_samples: Treatment of longer samples. cut_input: a conversation loses its first turns
+            until the rest fits (and the start of its last question, if that is too long), any other
+            sample the end of its input. cut_input_end and cut_input_start: the input loses its end
+            or its start. Of these three, samples whose target alone is longer
             are left out. cut_targets: the input loses its end, then the target does, including its
             end-of-sequence token. drop: they are left out. refuse: the run does not start.
         loss_on: Tokens whose prediction counts in the loss. marked: those that the dataset marks,
@@ -81,7 +85,7 @@ class DataConfig(ConfigTable):
     mixture_cap: int | None = Field(default=None, ge=1)
     mixture_temperature: float | None = Field(default=None, ge=1, le=1e6)
     max_tokens: int = Field(ge=1, le=2**24)
-    long_samples: LongSamples = "cut_input_end"
+    long_samples: LongSamples = "cut_input"
     loss_on: LossOn = "marked"
     tokens_per_batch: int = Field(ge=1, le=2**40)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dynapipe_hpc.data.dataset.long_samples import describe_long
+from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.experiment.experiment import Experiment

@@ -13,8 +13,16 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.config import DataConfig, LongSamples
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, reader_of, used_tokens
+from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
+from dynapipe_hpc.data.dataset.long_samples import (
+    UsedTokens,
+    reader_of,
+    trained_tokens_of,
+    used_of,
+    used_tokens,
+)
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.load import to_toml
 
 EOS = 9
@@ -26,12 +34,15 @@ SAMPLES = [
 LIMIT = 6
 WHOLE = ([1, 2, 3], [4, EOS])
 USED: dict[LongSamples, dict[int, tuple[list[int], list[int]]]] = {
+    "cut_input": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS])},
     "cut_input_end": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS])},
     "cut_input_start": {0: WHOLE, 1: ([4, 5, 6, 7], [8, EOS])},
     "cut_targets": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS]), 2: ([], [3, 4, 5, 6, 7, 8])},
     "drop": {0: WHOLE},
 }
 LINES: dict[LongSamples, str] = {
+    "cut_input": "1 lose the end of their input, 1 are left out because their target alone "
+    "is longer (data.long_samples = 'cut_input'); 14 of 25 tokens are not used",
     "cut_input_end": "1 lose the end of their input, 1 are left out because their target alone "
     "is longer (data.long_samples = 'cut_input_end'); 14 of 25 tokens are not used",
     "cut_input_start": "1 lose the start of their input, 1 are left out because their target alone "
@@ -85,6 +96,57 @@ def test_samples_beyond_the_limit_are_counted(dataset: Path, choice: LongSamples
         (line,) = describe_long(opened, config_of(choice))
         assert line == f"2 of 3 samples are longer than data.max_tokens (6): {LINES[choice]}"
         assert not list(describe_long(opened, config_of(choice, max_tokens=11)))
+
+
+CHATS = [([1, 2, 3, 4, 5, 6, 7, 8], [8, EOS], "chat"), ([1, 2, 3, 4, 5, 6, 7], [8, EOS], "pair")]
+WHOLE_CHAT = ([1, 2, 3], [EOS], "chat")
+TURNS = [[(1, 3), (4, 5), (8, 10)], []]
+"""Turns of the first: 2 3, and 5, and the target 8 9."""
+CUT_TURNS = {
+    8: ([4, 5, 6, 7, 8], "lose their first turns"),
+    7: ([4, 5, 6, 7, 8], "lose their first turns"),
+    6: ([6, 7, 8], "lose their first turns"),
+    5: ([6, 7, 8], "lose their first turns"),
+    4: ([7, 8], "lose the start of their input"),
+}
+"""Inputs of the conversation, by the longest sample."""
+
+
+@pytest.mark.parametrize("max_tokens", CUT_TURNS)
+@pytest.mark.parametrize("has_start", [True, False])
+def test_a_long_conversation_loses_its_first_turns(
+    tmp_path: Path, max_tokens: int, has_start: bool
+) -> None:
+    inputs, words = CUT_TURNS[max_tokens]
+    config = config_of("cut_input", max_tokens)
+    path = write_samples(tmp_path / "x.h5", CHATS, spans=TURNS, has_start=has_start)
+    with DatasetFile(path) as opened:
+        used = used_of(opened, config)
+        reader = reader_of(opened, config)
+        counts = [(int(used.inputs[i]), int(used.targets[i])) for i in range(2)]
+        read = [[side.tolist() for side in reader.read(i, *counts[i])] for i in range(2)]
+        assert read[0] == [inputs, [8, EOS]]
+        pair = CHATS[1][0][not has_start :]
+        assert read[1] == [list(pair[: max_tokens - 2]), [8, EOS]]
+        trained = trained_tokens_of(opened, config, predicts_inputs=True)
+        mask = trained.mask(Sample(0, *counts[0]))
+        expected = [token in (2, 3, 5) for token in inputs] + [True, True]
+        assert mask.tolist() == expected
+        (line,) = describe_long(opened, config)
+        assert f": 1 {words}" in line
+        assert "(data.long_samples = 'cut_input')" in line
+
+
+def test_a_conversation_that_fits_loses_nothing(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "x.h5", [*CHATS, WHOLE_CHAT], spans=[*TURNS, [(1, 2), (3, 4)]])
+    with DatasetFile(path) as opened:
+        assert used_of(opened, config_of("cut_input", 6)).inputs[2] == 3
+
+
+def test_turns_without_a_question_between_keep_the_start_of_the_last(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "x.h5", CHATS[:1], spans=[[(1, 8), (8, 10)]])
+    with DatasetFile(path) as opened:
+        assert used_of(opened, config_of("cut_input", 6)).inputs.tolist() == [4]
 
 
 def test_long_samples_can_be_refused() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.batches import EpochBatches
 from dynapipe_hpc.data.dataset import sampler as sampler_file
+from dynapipe_hpc.data.dataset.batches import EpochBatches
 from dynapipe_hpc.data.dataset.long_samples import used_tokens
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError

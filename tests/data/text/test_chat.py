@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
+from tests.examples.chat_tokenizer import WORDS, folder_of
+from tests.examples.chats import CHATML
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
-from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
+from dynapipe_hpc.data.text.chat_turns import Turns, turn_samples
+from dynapipe_hpc.data.text.conversation import Conversation
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
-from dynapipe_hpc.data.text.records import Conversation, RecordFormat
+from dynapipe_hpc.data.text.records import RecordFormat
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import chat_sample
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
@@ -77,48 +77,6 @@ TEMPLATES = {
 {%- endfor %}
 """,
 }
-SPECIAL = [
-    *("<s>", "</s>", "<|im_start|>", "<|im_end|>"),
-    *("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-]
-WORDS = [
-    "Hello",
-    " world",
-    "\n",
-    "\n\n",
-    "  ",
-    "é",
-    "日本",
-    "🙂",
-    "x" * 9,
-    ".",
-    " [INST]",
-    "{{ a }}",
-]
-
-
-def folder_of(folder: Path, template: str) -> Path:
-    """A tokenizer as people get it: a byte-level BPE with special tokens and a template."""
-    folder.mkdir()
-    model = tokenizers.Tokenizer(BPE())
-    model.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    trainer = BpeTrainer(
-        vocab_size=400,
-        special_tokens=SPECIAL,
-        initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    model.train_from_iterator([*WORDS, "user assistant system Hello world"] * 9, trainer)
-    model.save(str(folder / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": "<s>",
-        "eos_token": {"__type": "AddedToken", "content": "</s>", "special": True},
-        "chat_template": template,
-        "clean_up_tokenization_spaces": False,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
 
 
 def conversations(n: int) -> list[list[Message]]:
@@ -142,6 +100,12 @@ def conversations(n: int) -> list[list[Message]]:
 def recipe_in(folder: Path) -> Recipe:
     files = read_tokenizer([folder])
     return recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
+
+
+def samples_of(
+    template: ChatTemplate, conversation: Conversation, turns: Turns = Turns.EACH
+) -> list[Rendered]:
+    return turn_samples(conversation, template.apply(conversation), turns).samples
 
 
 def marks(length: int, spans: Sequence[Span]) -> list[int]:
@@ -192,8 +156,8 @@ def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> 
     )
     for messages in conversations(50):
         conversation = Conversation(messages)
-        expected = marked.render(conversation)
-        assert plain.render(conversation) == expected
+        expected = samples_of(marked, conversation)
+        assert samples_of(plain, conversation) == expected
 
 
 def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
@@ -204,17 +168,17 @@ def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
     chat = [{"role": r, "content": c} for r, c in zip("uaua", "abcd", strict=True)]
     names = {"u": "user", "a": "assistant"}
     chat = [{**message, "role": names[message["role"]]} for message in chat]
-    text, spans = ChatTemplate("t", source).render(Conversation(chat))
+    [(text, spans)] = samples_of(ChatTemplate("t", source), Conversation(chat))
     assert [text[start:end] for start, end in spans] == ["b</>|", "d</>|"]
 
 
-def test_a_template_that_changes_earlier_turns_is_refused_with_the_way_out() -> None:
+def test_a_template_that_changes_what_it_asks_about_is_refused_with_the_way_out() -> None:
     source = "{% for m in messages %}{{ m.content if loop.last else '-' }};{% endfor %}"
     chat = [{"role": role, "content": "abc"} for role in ("user", "assistant") * 2]
     with pytest.raises(
         InputError, match=r"t renders messages before and after messages\[1\] other"
     ):
-        ChatTemplate("t", source).render(Conversation(chat))
+        samples_of(ChatTemplate("t", source), Conversation(chat))
 
 
 SHAREGPT = {
@@ -250,6 +214,26 @@ def test_rows_of_a_table_are_conversations(
         preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, options)
     found = verify_dataset(tmp_path / "in.parquet.h5")
     assert found == verify_dataset(tmp_path / "in.jsonl.h5")
+
+
+def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: make reference")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    records = []
+    for name in "xy":
+        call = {"function": {"name": "f", "arguments": {name: 1}}}
+        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+        tool = {"name": "f", "parameters": {"properties": {name: {"type": "string"}}}}
+        chat = [{"role": "user", "content": "q"}, answer]
+        records.append({"messages": chat, "tools": [tool]})
+    parquet.write_table(arrow.Table.from_pylist(records), tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "t.jinja").write_text(CHATML)
+    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+    for name in ("in.parquet", "in.jsonl"):
+        preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, PreprocessOptions())
+    hashes = {verify_dataset(tmp_path / f"{name}.h5") for name in ("in.parquet", "in.jsonl")}
+    assert len(hashes) == 1
 
 
 def line_of(record: object) -> Lines:
@@ -305,7 +289,7 @@ BAD = [
     ),
     ({"messages": [{"role": "assistant", "content": "a\0"}]}, "a message holds a zero character"),
     (
-        {"messages": [{"role": "assistant", "content": "a", "tool_calls": {"\0\2": 1}}]},
+        {"messages": [{"role": "assistant", "content": "a", "x": {"\0\2": 1}}]},
         "a message holds a zero character",
     ),
     (
@@ -352,6 +336,11 @@ def test_a_turn_without_tokens_is_left_out() -> None:
     assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 3)])
 
 
+def test_a_token_of_two_turns_is_of_both() -> None:
+    made = chat_sample(list(b"abcdef"), [(1, 3), (2, 5)], ByteTokenizer())
+    assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 5)])
+
+
 def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"need a chat template: --tokenizer FOLDER .* --template"):
         recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES)
@@ -366,4 +355,4 @@ def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
     chat = Conversation([{"role": "assistant", "content": "a"}])
     for source in ("{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}"):
         with pytest.raises(InputError, match=r"t refuses the messages: .SecurityError"):
-            ChatTemplate("t", source).render(chat)
+            samples_of(ChatTemplate("t", source), chat)

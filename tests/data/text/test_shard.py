@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.records import PairFields, RecordFormat
 from dynapipe_hpc.data.text.shard import (
@@ -71,6 +72,9 @@ def test_a_shard_of_anything_else_has_another_name(tmp_path: Path) -> None:
     found += names(a, recipe=Recipe(ByteTokenizer(input_end_id=1)))
     for template in (ChatTemplate("t", "a"), ChatTemplate("t", "b"), ChatTemplate("t", "b", TOKEN)):
         found += names(a, recipe=Recipe(ByteTokenizer(), template=template))
+    template = ChatTemplate("t", "a", named=(("tool_use", "b"),))
+    found += names(a, recipe=Recipe(ByteTokenizer(), template=template))
+    found += names(a, recipe=Recipe(ByteTokenizer(), template=template, turns=Turns.LAST))
     os.utime(a, (1, 1))
     found += names(a)
     os.truncate(a, 11)

@@ -129,11 +129,16 @@ def test_a_template_may_be_in_a_file_or_in_the_configuration(tmp_path: Path) -> 
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
         files = read_tokenizer([tmp_path])
         assert files is not None
-        assert files.template == "one"
+        assert files.templates["default"] == "one"
     (tmp_path / "chat_template.jinja").write_text("two")
     files = read_tokenizer([tmp_path])
     assert files is not None
-    assert files.template == "two"
+    assert files.templates == {"default": "two"}
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("three")
+    files = read_tokenizer([tmp_path])
+    assert files is not None
+    assert files.templates == {"default": "two", "tool_use": "three"}
 
 
 def test_a_start_token_that_is_not_there_is_named(tmp_path: Path) -> None:

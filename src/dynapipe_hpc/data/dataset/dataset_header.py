@@ -34,6 +34,8 @@ class DatasetHeader:
             files older than checksums.
         special_tokens: Whether text could become special tokens; None in files older than this
             attribute.
+        turns: How turns of conversations became samples, see `--turns`; empty if no chat template
+            was used, and in files older than this attribute.
     """
 
     tokenizer_name: str
@@ -45,6 +47,7 @@ class DatasetHeader:
     created: str = ""
     content_sha256: str = ""
     special_tokens: bool | None = False
+    turns: str = ""
 
 
 def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) -> None:
@@ -58,6 +61,8 @@ def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) ->
     attributes["start_id"] = NO_START if header.start_id is None else header.start_id
     if header.special_tokens is not None:
         attributes["special_tokens"] = int(header.special_tokens)
+    if header.turns:
+        attributes["turns"] = np.bytes_(header.turns.encode())
     attributes["sources"] = fixed_length(header.sources)
     created = header.created or datetime.now(UTC).isoformat(timespec="seconds")
     attributes["created"] = np.bytes_(created.encode())
@@ -86,6 +91,7 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         sources=_texts(attributes, "sources"),
         created=_text(attributes, "created"),
         special_tokens=_flag(attributes, "special_tokens"),
+        turns=_text({"turns": "", **attributes}, "turns"),
         content_sha256=_text({"content_sha256": "", **attributes}, "content_sha256"),
     )
     if not 0 <= header.eos_id < header.vocab_size:

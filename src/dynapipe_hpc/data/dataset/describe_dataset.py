@@ -43,6 +43,8 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     yield f"tokenizer  {tokenizer}, sha256 {sha256}{special}"
     start = "no start token" if header.start_id is None else f"start {header.start_id}"
     yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}, {start}"
+    if header.turns:
+        yield f"turns      {escaped(header.turns, keep='')} (preprocess --turns)"
     yield f"sources    {', '.join(escaped(source, keep='') for source in header.sources)}"
     if (n_files := len(dataset.parts)) > 1:
         yield f"shards     {n_files:,} in {dataset.parts[0].path.parent}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,11 +9,11 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenArray
 from dynapipe_hpc.data.trained_tokens import TARGETS, AllTokens, MarkedTokens, TrainedTokens
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
-    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
 Integers = npt.NDArray[np.integer]
@@ -48,7 +47,8 @@ def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
     """
     kept, inputs, targets, n_before = [], [], [], 0
     for file, path in zip(dataset.files, config.paths, strict=True):
-        used = used_tokens(file.input_lengths, file.target_lengths, config.alone(path))
+        lengths = file.input_lengths, file.target_lengths
+        used = used_tokens(*lengths, config.alone(path), file.predicted_spans)
         kept.append(used.kept + n_before)
         inputs.append(used.inputs)
         targets.append(used.targets)
@@ -57,9 +57,18 @@ def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
 
 
 def used_tokens(
-    input_lengths: Integers, target_lengths: Integers, config: DataConfig
+    input_lengths: Integers,
+    target_lengths: Integers,
+    config: DataConfig,
+    spans: Spans | None = None,
 ) -> UsedTokens:
     """The tokens used of all samples; see `DataConfig.long_samples`.
+
+    Args:
+        input_lengths: Number of input tokens of every sample, shape (n_samples,).
+        target_lengths: Number of target tokens of every sample, shape (n_samples,).
+        config: The longest sample, and the treatment of longer ones.
+        spans: Spans of trained tokens, the turns of conversations; None if there are none.
 
     Raises:
         InputError: There are no samples, none is short enough, or a long one is refused.
@@ -67,6 +76,9 @@ def used_tokens(
     _check(input_lengths + target_lengths, config)
     targets: Tokens = np.minimum(target_lengths, config.max_tokens).astype(np.int64)
     inputs: Tokens = np.minimum(input_lengths, config.max_tokens - targets).astype(np.int64)
+    if config.long_samples == "cut_input" and spans is not None:
+        n_kept = inputs_after_turns(inputs, input_lengths, spans)
+        inputs = np.where((inputs < input_lengths) & (n_kept > 0), n_kept, inputs)
     match config.long_samples:
         case "drop":
             fits = input_lengths + target_lengths <= config.max_tokens
@@ -80,6 +92,22 @@ def used_tokens(
             f"'{config.dataset}' are longer; raise it, or change data.long_samples"
         )
     return UsedTokens(np.flatnonzero(fits), inputs, targets)
+
+
+def inputs_after_turns(room: Tokens, input_lengths: Integers, spans: Spans) -> Tokens:
+    """Most input tokens of every sample that begin right after a turn; 0 where none do.
+
+    Args:
+        room: Most input tokens that fit, shape (n_samples,).
+        input_lengths: Number of input tokens of every sample, shape (n_samples,).
+        spans: Spans of trained tokens: the turns.
+    """
+    owners = np.repeat(np.arange(len(room)), spans.lengths)
+    after_turn = input_lengths[owners] - spans.ends  # negative after the last, which is the target
+    fits = after_turn <= room[owners]
+    kept: Tokens = np.zeros_like(room)
+    np.maximum.at(kept, owners[fits], after_turn[fits])
+    return kept
 
 
 def _check(lengths: Integers, config: DataConfig) -> None:
@@ -103,56 +131,21 @@ def are_long(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool_]:
     return is_long
 
 
-def describe_long(dataset: Dataset, config: DataConfig) -> Iterator[str]:
-    """Yields a line about the samples above data.max_tokens of each dataset that has some.
-
-    Raises:
-        InputError: As for `used_tokens`.
-    """
-    names = [f"{entry.name}: " for entry in config.mixture or ()] or [""]
-    for name, file, path in zip(names, dataset.files, config.paths, strict=True):
-        yield from (name + line for line in _describe_long(file, config.alone(path)))
-
-
-def _describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
-    inputs, targets = dataset.input_lengths, dataset.target_lengths
-    used = used_tokens(inputs, targets, config)
-    is_long = are_long(dataset, config)
-    if not is_long.any():
-        return
-    kept = np.zeros(len(inputs), np.bool_)
-    kept[used.kept] = True
-    end = "start" if config.long_samples == "cut_input_start" else "end"
-    left_out = "are left out"
-    if config.long_samples != "drop":
-        left_out += " because their target alone is longer"
-    counts = {
-        f"lose the {end} of their input": kept & (used.inputs < inputs),
-        "lose the end of their target": kept & (used.targets < targets),
-        left_out: ~kept,
-    }
-    shown = ", ".join(f"{n.sum():,} {what}" for what, n in counts.items() if n.any())
-    n_used = (used.inputs + used.targets)[used.kept].sum()
-    yield (
-        f"{is_long.sum():,} of {len(inputs):,} samples are longer than data.max_tokens "
-        f"({config.max_tokens:,}): {shown} (data.long_samples = '{config.long_samples}'); "
-        f"{(inputs + targets).sum() - n_used:,} of {(inputs + targets).sum():,} tokens are not used"
-    )
-
-
 class InputEnds:
-    """A reader of the last tokens of inputs, where a dataset reads the first."""
+    """A reader of the last tokens of some inputs, where a dataset reads the first."""
 
-    def __init__(self, dataset: Dataset) -> None:
-        """Reads from `dataset`."""
-        self._dataset = dataset
+    def __init__(self, dataset: Dataset, keeps_end: npt.NDArray[np.bool_]) -> None:
+        """Reads from `dataset`, the end of the inputs that `keeps_end` says."""
+        self._dataset, self._keeps_end = dataset, keeps_end
         self._lengths = dataset.input_lengths
 
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
     ) -> tuple[TokenArray, TokenArray]:
-        """Reads tokens as `DatasetFile.read`, but the last ones of the input."""
-        length = int(self._lengths[sample_id]) if input_tokens else 0
+        """Reads tokens as `DatasetFile.read`, but perhaps the last ones of the input."""
+        if not input_tokens or not self._keeps_end[sample_id]:
+            return self._dataset.read(sample_id, input_tokens, target_tokens)
+        length = int(self._lengths[sample_id])
         inputs, targets = self._dataset.read(sample_id, length, target_tokens)
         return inputs[length - input_tokens :], targets
 
@@ -175,13 +168,26 @@ def trained_tokens_of(
         case "all" if predicts_inputs:
             return AllTokens()
         case "marked" if len(dataset.spans.starts):
-            keeps_end = config.long_samples == "cut_input_start"
+            keeps_end = config.long_samples in ("cut_input", "cut_input_start")
             spans = dataset.predicted_spans
             return MarkedTokens(spans, dataset.input_lengths, keeps_end, predicts_inputs)
         case _:
             return TARGETS
 
 
+def keeps_input_end(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool_]:
+    """Whether the input of each sample loses its start rather than its end, shape (n_samples,)."""
+    is_conversation: npt.NDArray[np.bool_] = dataset.spans.lengths > 0
+    match config.long_samples:
+        case "cut_input":
+            return is_conversation
+        case "cut_input_start":
+            return np.ones_like(is_conversation)
+        case _:
+            return np.zeros_like(is_conversation)
+
+
 def reader_of(dataset: Dataset, config: DataConfig) -> Dataset | InputEnds:
     """The reader of the tokens that training uses."""
-    return InputEnds(dataset) if config.long_samples == "cut_input_start" else dataset
+    keeps_end = keeps_input_end(dataset, config)
+    return InputEnds(dataset, keeps_end) if keeps_end.any() else dataset

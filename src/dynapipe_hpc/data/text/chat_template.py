@@ -1,26 +1,93 @@
-"""Chat templates: from a conversation to text, and to the parts of it that the assistant wrote."""
+"""Chat templates: from a conversation to text, and to the parts of it that are marked."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 import jinja2
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.spans import Span
-from dynapipe_hpc.data.text.records import Conversation, texts_in
+from dynapipe_hpc.data.text.conversation import Conversation
+from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Fields, Parts
+from dynapipe_hpc.data.text.record_fields import texts_in
 from dynapipe_hpc.data.text.template_environment import BEGIN, END, compiled
+from dynapipe_hpc.data.text.template_forms import forms_of
 
+DEFAULT, TOOL_USE = "default", "tool_use"
+"""Names of templates, of which a tokenizer may have several."""
+_SHOWN = (("tools",), ("tool_calls",), ("parallel_tool_calls",), REASONING)
+"""Names of each field that a template must know if a conversation has it."""
 _HAS_GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 _MARKS = re.compile(f"({BEGIN}|{END})")
 
 
+class RefusalError(InputError):
+    """A template refuses messages."""
+
+
 class Rendered(NamedTuple):
-    """A conversation as text, and the spans of characters that the assistant wrote."""
+    """A conversation as text, and spans of characters that the assistant wrote."""
 
     text: str
     spans: list[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatText:
+    """A conversation in the form that a template takes.
+
+    Attributes:
+        name: Name of the template.
+        source: The template.
+        values: What it is given beside the messages.
+        messages: The messages.
+        rendered: Texts so far, by number of messages and whether the generation prompt is there.
+    """
+
+    name: str
+    source: str
+    values: Mapping[str, Any]
+    messages: list[Fields]
+    rendered: dict[tuple[int, bool], Rendered] = field(default_factory=dict, init=False)
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether the template marks what the assistant writes."""
+        return _HAS_GENERATION.search(self.source) is not None
+
+    def until(self, n_messages: int, *, asks: bool = False) -> Rendered:
+        """Text of the first messages, with the spans that the template marks.
+
+        Args:
+            n_messages: Number of messages.
+            asks: Whether the generation prompt comes after them.
+
+        Raises:
+            RefusalError: The template refuses them.
+        """
+        if (n_messages, asks) not in self.rendered:
+            self.rendered[n_messages, asks] = self._render(n_messages, asks)
+        return self.rendered[n_messages, asks]
+
+    def _render(self, n_messages: int, asks: bool) -> Rendered:
+        messages = self.messages[:n_messages]
+        values = {**self.values, "messages": messages, "add_generation_prompt": asks}
+        try:
+            return _without_marks(compiled(self.source).render(values))
+        except Exception as error:  # whatever a template does with values that it does not expect
+            what = f"{type(error).__name__}: {error}"
+            raise RefusalError(f"{self.name} refuses the messages: {quoted(what)}") from None
+
+    def whole(self) -> Rendered:
+        """Text of all messages."""
+        return self.until(len(self.messages))
+
+    def answering(self, k: int, content: str) -> Self:
+        """The same with another message of the assistant in place of message `k`."""
+        answer = {"role": ASSISTANT, "content": content}
+        return replace(self, messages=[*self.messages[:k], answer, *self.messages[k + 1 :]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +96,15 @@ class ChatTemplate:
 
     Attributes:
         name: Name of the file that it is from.
-        source: The template.
+        source: The template; empty if there are only others of a name.
         tokens: Special tokens that it may name, such as `bos_token`.
+        named: Templates of a name beside it, of which `tool_use` is for conversations with tools.
     """
 
     name: str
     source: str
     tokens: tuple[tuple[str, str], ...] = ()
+    named: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
         """Refuses a template that cannot be compiled.
@@ -43,80 +112,88 @@ class ChatTemplate:
         Raises:
             InputError: It is not a template.
         """
-        try:
-            compiled(self.source)
-        except jinja2.TemplateError as error:
-            raise InputError(f"{self.name}: not a chat template: {error}") from None
+        for source in (self.source, dict(self.named).get(TOOL_USE, "")):
+            try:
+                compiled(source)
+            except jinja2.TemplateError as error:
+                raise InputError(f"{self.name}: not a chat template: {error}") from None
 
-    def render(self, conversation: Conversation) -> Rendered:
-        """Renders a conversation.
-
-        What the assistant wrote is in the `{% generation %}` blocks of the template. In one without
-        such blocks, it is what a turn of the assistant adds to the text of the messages before it
-        with the generation prompt.
+    def apply(self, conversation: Conversation) -> ChatText:
+        """A conversation in the first form that the template takes.
 
         Raises:
-            InputError: The template refuses the conversation, shows no text of the assistant, or
-                renders earlier turns otherwise when later ones follow.
+            InputError: The template refuses the conversation, or does not show a field of it.
         """
-        for text in texts_in([conversation.messages, conversation.tools]):
-            if "\0" in text:
-                raise InputError("a message holds a zero character")
-        if not _HAS_GENERATION.search(self.source):
-            return self._by_prefixes(conversation)
-        text, spans = _without_marks(self._text(conversation, len(conversation.messages)))
-        if not spans:
-            raise InputError(f"{self.name} generates no text of the assistant")
-        return Rendered(text, spans)
+        if any("\0" in text for text in texts_in(conversation.all_values)):
+            raise InputError("a message holds a zero character")
+        source = self._source_for(conversation)
+        self._check_shown(conversation, source)
+        values = {"documents": None, **dict(self.tokens), **conversation.values}
+        values["tools"] = conversation.tools
+        messages = conversation.messages
+        if "developer" not in source:
+            messages = [_as_system(message) for message in messages]
+        refusal = RefusalError()
+        for form in forms_of(messages):
+            chat = ChatText(self.name, source, values, form)
+            try:
+                chat.whole()
+            except RefusalError as error:
+                refusal = error
+            else:
+                return chat
+        raise _refused_parts_error(messages) or refusal
 
     def asking(self, text: str) -> str:
-        """What stands before the assistant's answer to a message of the user.
+        """The text before the assistant's answer to a message of the user.
 
         Raises:
             InputError: The template refuses the message.
         """
-        asked = Conversation([{"role": "user", "content": text}])
-        return _without_marks(self._text(asked, 1, add_generation_prompt=True)).text
+        question = Conversation([{"role": "user", "content": text}])
+        return self.apply(question).until(1, asks=True).text
 
-    def _by_prefixes(self, conversation: Conversation) -> Rendered:
-        messages = conversation.messages
-        whole = self._text(conversation, len(messages))
-        spans: list[Span] = []
-        for k, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            before = self._text(conversation, k, add_generation_prompt=True)
-            until = self._text(conversation, k + 1) if k + 1 < len(messages) else whole
-            if not (until.startswith(before) and whole.startswith(until)):
-                raise InputError(
-                    f"{self.name} renders messages before and after messages[{k}] otherwise when "
-                    "it follows, so that what the assistant wrote cannot be found; mark it with "
-                    "{% generation %} in a copy of the template: --template FILE"
-                )
-            if len(before) < len(until):
-                spans.append((len(before), len(until)))
-        if not spans:
-            raise InputError(f"{self.name} shows no text of the assistant")
-        return Rendered(whole, spans)
+    def _source_for(self, conversation: Conversation) -> str:
+        named = dict(self.named)
+        if conversation.tools and TOOL_USE in named:
+            return named[TOOL_USE]
+        if not self.source:
+            raise InputError(
+                f"{self.name} has templates of the names {', '.join(sorted(named))}, but none is "
+                f"named {DEFAULT}; name a file: --template FILE"
+            )
+        return self.source
 
-    def _text(
-        self, conversation: Conversation, n_messages: int, *, add_generation_prompt: bool = False
-    ) -> str:
-        values: Mapping[str, Any] = {
-            **dict(self.tokens),
-            "messages": conversation.messages[:n_messages],
-            "tools": conversation.tools,
-            "documents": None,
-            "add_generation_prompt": add_generation_prompt,
+    def _check_shown(self, conversation: Conversation, source: str) -> None:
+        """Refuses fields whose names the template does not know: they would vanish."""
+        given = {
+            name for message in conversation.messages for name, value in message.items() if value
         }
-        try:
-            return compiled(self.source).render(values)
-        except Exception as error:  # whatever a template does with values that it does not expect
-            what = f"{type(error).__name__}: {error}"
-            raise InputError(f"{self.name} refuses the messages: {quoted(what)}") from None
+        given |= conversation.values.keys() | ({"tools"} if conversation.tools else set())
+        for names in _SHOWN:
+            if not given.isdisjoint(names) and not any(name in source for name in names):
+                raise InputError(
+                    f"{self.name} does not show the field '{names[0]}'; name a template that does "
+                    "(--template FILE), or remove the field"
+                )
+
+
+def _refused_parts_error(messages: list[Fields]) -> InputError | None:
+    """The error that a template takes text only; None if all content is text."""
+    for k, message in enumerate(messages):
+        if isinstance(content := message.get("content"), Parts) and content.other_types:
+            kind = quoted(content.other_types[0])
+            return InputError(f"messages[{k}] has content of type {kind}, but only text is trained")
+    return None
+
+
+def _as_system(message: Fields) -> Fields:
+    """A developer's message as one of the system, as it was called before."""
+    return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
 def _without_marks(marked: str) -> Rendered:
+    """A text without the marks around what the assistant writes; inner ones do not count."""
     parts: list[str] = []
     starts: list[int] = []
     spans: list[Span] = []

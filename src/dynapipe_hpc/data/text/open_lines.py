@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Protocol
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
+from dynapipe_hpc.data.text.padded_rows import without_padding
 
 STDIN = Path("-")
 """What stands for standard input."""
@@ -141,7 +142,9 @@ class _Rows:
         """The next row, whatever the limit: it is in memory anyway."""
         del limit
         row = next(self._rows, None)
-        return b"" if row is None else json.dumps(row, default=_no_text).encode() + b"\n"
+        if row is None:
+            return b""
+        return json.dumps(without_padding(row), default=_no_text).encode() + b"\n"
 
 
 def _no_text(value: object) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
@@ -46,34 +47,42 @@ class PreprocessTotals:
 
     Attributes:
         n_bytes: Bytes of text read.
-        n_samples: Samples written.
+        n_records: Records of which samples were written.
+        n_samples: Samples written, of which a conversation may make several.
         n_tokens: Input and target tokens written.
         n_skipped: Bad lines left out.
         first_skipped: File, line number and reason of the first bad line; empty if none is bad.
+        notes: Number of records of which each note is true.
     """
 
     n_bytes: int = 0
+    n_records: int = 0
     n_samples: int = 0
     n_tokens: int = 0
     n_skipped: int = 0
     first_skipped: str = ""
+    notes: Counter[str] = field(default_factory=Counter)
 
     def add(self, tokenized: TokenizedLines) -> None:
         """Adds the counts of some more lines."""
         self.n_bytes += tokenized.n_bytes
+        self.n_records += tokenized.n_records
         self.n_samples += len(tokenized.block.tasks)
         self.n_tokens += tokenized.block.n_tokens
         if tokenized.bad and not self.n_skipped:
             self.first_skipped = tokenized.bad[0].describe()
         self.n_skipped += len(tokenized.bad)
+        self.notes.update(tokenized.notes)
 
     def add_totals(self, later: "PreprocessTotals") -> None:
         """Adds the counts of text that comes later in the sources."""
         self.n_bytes += later.n_bytes
+        self.n_records += later.n_records
         self.n_samples += later.n_samples
         self.n_tokens += later.n_tokens
         self.first_skipped = self.first_skipped or later.first_skipped
         self.n_skipped += later.n_skipped
+        self.notes.update(later.notes)
 
 
 OnProgress = Callable[[PreprocessTotals], None]
@@ -160,6 +169,7 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
         tokenizer.start_id,
         tuple(str(source) for source in sources),
         special_tokens=tokenizer.special_tokens,
+        turns=recipe.turns if recipe.template else "",
     )
 
 

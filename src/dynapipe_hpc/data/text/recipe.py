@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.chat_template import DEFAULT, ChatTemplate
+from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.default_ends import token_text
 from dynapipe_hpc.data.text.open_lines import STDIN, first_line
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, RecordFormat, formats_of_record
@@ -24,12 +25,14 @@ class Recipe:
         format: Shape of the records.
         fields: Names of the fields of pairs.
         template: Chat template of conversations; None for pairs that are tokenized as they are.
+        turns: Samples of conversations whose turns are written otherwise when others follow.
     """
 
     tokenizer: Tokenizer
     format: RecordFormat = RecordFormat.PAIRS
     fields: PairFields = PAIR_FIELDS
     template: ChatTemplate | None = None
+    turns: Turns = Turns.EACH
 
     @property
     def settings(self) -> list[object]:
@@ -44,7 +47,8 @@ class Recipe:
             self.format,
             self.fields.inputs,
             self.fields.targets,
-            self.template and (self.template.source, self.template.tokens),
+            self.template and (self.template.source, self.template.tokens, self.template.named),
+            self.turns,
         ]
 
 
@@ -55,6 +59,7 @@ def recipe_of(
     fields: PairFields = PAIR_FIELDS,
     template: Path | None = None,
     *,
+    turns: Turns = Turns.EACH,
     names_start: bool = False,
 ) -> Recipe:
     """The recipe for records of a format.
@@ -70,6 +75,7 @@ def recipe_of(
         record_format: Shape of the records.
         fields: Names of the fields of pairs.
         template: File of a chat template.
+        turns: Samples of conversations whose turns are written otherwise when others follow.
         names_start: Whether the start token was named rather than derived.
 
     Raises:
@@ -79,6 +85,8 @@ def recipe_of(
     if record_format is RecordFormat.TEXT and template is not None:
         raise InputError(f"--template {template}: plain text has no messages; leave it out")
     if record_format is not RecordFormat.MESSAGES and template is None:
+        if turns is not Turns.EACH:
+            raise InputError(f"--turns {turns}: only a chat template writes turns; leave it out")
         return Recipe(tokenizer, record_format, fields)
     if chat is None:
         raise InputError(
@@ -88,7 +96,7 @@ def recipe_of(
     chat.check()
     if not names_start and tokenizer.input_end_id is None:
         tokenizer = tokenizer.without_start()
-    return Recipe(tokenizer, record_format, fields, chat)
+    return Recipe(tokenizer, record_format, fields, chat, turns)
 
 
 def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
@@ -97,8 +105,11 @@ def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate |
     tokens = tuple(sorted((name, text) for name, text in texts.items() if text is not None))
     if path is not None:
         return ChatTemplate(str(path), read_text(path), tokens)
-    if files and files.template:
-        return ChatTemplate(f"the chat template of {files.name}", files.template, tokens)
+    if files and files.templates:
+        named = {name: text for name, text in files.templates.items() if name != DEFAULT}
+        source = files.templates.get(DEFAULT, "")
+        what = f"the chat template of {files.name}"
+        return ChatTemplate(what, source, tokens, tuple(sorted(named.items())))
     return None
 
 

@@ -48,7 +48,7 @@ def check_first_line(line: bytes, expected: RecordFormat, fields: PairFields) ->
             f"the file holds {_NAMES[found[0]]}, not {_NAMES[expected]}; say so: --format "
             f"{found[0]}"
         )
-    if not found and isinstance(record, dict) and "prompt" in record:
+    if not found and isinstance(record, dict) and {"prompt", "completion"} <= record.keys():
         raise FormatError(
             "the file holds prompts and completions ('prompt'); name the fields: --inputs-field "
             "prompt --targets-field completion"

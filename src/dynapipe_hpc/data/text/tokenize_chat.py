@@ -1,37 +1,41 @@
-"""Samples of conversations: tokens of the text, cut where the last turn of the assistant begins."""
+"""Samples of conversations: tokens of the text, cut where the last trained turn begins."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
-from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
-from dynapipe_hpc.data.text.records import Conversation, texts_in
+from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.chat_turns import Turns, TurnSamples, turn_samples
+from dynapipe_hpc.data.text.conversation import Conversation
+from dynapipe_hpc.data.text.record_fields import texts_in
 from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 
 class ChatSample(NamedTuple):
-    """Tokens of a conversation; the target begins with the last turn of the assistant."""
+    """Tokens of a conversation; the target begins with the last trained turn."""
 
     inputs: Sequence[int]
     targets: Sequence[int]
     spans: list[Span]
 
 
-def render(conversation: Conversation, template: ChatTemplate, tokenizer: Tokenizer) -> Rendered:
-    """Text of a conversation.
+def render(
+    conversation: Conversation, template: ChatTemplate, turns: Turns, tokenizer: Tokenizer
+) -> TurnSamples:
+    """Texts of the samples of a conversation.
 
     Raises:
         InputError: The template refuses it, or a message spells a special token, which would be
             that token, but `--special-tokens` is not set.
     """
     if not tokenizer.special_tokens:
-        for text in texts_in([conversation.messages, conversation.tools]):
-            if (found := tokenizer.special_in(text)) is not None:
+        for text in texts_in(conversation.all_values):
+            if (token := tokenizer.special_in(text)) is not None:
                 raise InputError(
-                    f"a message spells the special token {found}; --special-tokens accepts it"
+                    f"a message spells the special token {token}; --special-tokens accepts it"
                 )
-    return template.render(conversation)
+    return turn_samples(conversation, template.apply(conversation), turns)
 
 
 def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer) -> ChatSample:

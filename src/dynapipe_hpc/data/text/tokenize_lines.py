@@ -1,19 +1,22 @@
 """Tokenizing of JSON lines into a block of samples; runs in worker processes."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
-from dynapipe_hpc.data.text.chat_template import Rendered
+from dynapipe_hpc.data.text.chat_turns import TurnSamples
+from dynapipe_hpc.data.text.conversation import check_no_context
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.records import Conversation, Pair, kind_of, sample_of, task_of
+from dynapipe_hpc.data.text.record_fields import kind_of
+from dynapipe_hpc.data.text.records import Pair, RecordFormat, sample_of, task_of
 from dynapipe_hpc.data.text.text_format import FormatError, check_first_line
 from dynapipe_hpc.data.text.text_part import LONGEST_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render
-from dynapipe_hpc.data.text.tokenizers import Tokenizer
+from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
 from dynapipe_hpc.data.token_block import TokenBlock
 
 
@@ -49,25 +52,29 @@ class TokenizedLines:
     Attributes:
         block: Samples of the good lines.
         n_bytes: Size in bytes of all lines in the file.
+        n_records: Number of the good lines; a conversation may make several samples.
         bad: The bad lines.
+        notes: Number of records of which each note is true.
     """
 
     block: TokenBlock
     n_bytes: int
+    n_records: int
     bad: tuple[BadLine, ...]
+    notes: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What is tokenized of a line: a pair as it is, or the text that a template made."""
+    """What is tokenized of a line: a pair as it is, or texts that a template made."""
 
     number: int
     task: str
-    content: Pair | Rendered | Conversation
+    content: Pair | TurnSamples
 
 
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
-    """Makes a sample of every line; targets of pairs end with the end-of-sequence token."""
+    """Makes samples of every line; targets of pairs end with the end-of-sequence token."""
     texts: list[_Text] = []
     bad: list[BadLine] = []
 
@@ -81,30 +88,41 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             texts.append(_text_of(number, _parse(line), recipe))
         except InputError as error:
             leave_out(number, error)
+        except RecursionError:
+            leave_out(number, InputError("values are nested too deeply"))
     samples: list[tuple[Sequence[int], Sequence[int], str]] = []
     spans: list[list[Span]] = []
-    for text, sample in zip(texts, _tokenized(texts, recipe), strict=True):
-        if isinstance(sample, InputError):
-            leave_out(text.number, sample)
+    notes: Counter[str] = Counter()
+    n_records = 0
+    for text, made in zip(texts, _tokenized(texts, recipe), strict=True):
+        if isinstance(made, InputError):
+            leave_out(text.number, made)
             continue
-        samples.append((sample.inputs, sample.targets, text.task))
-        spans.append(sample.spans)
+        n_records += 1
+        samples += [(sample.inputs, sample.targets, text.task) for sample in made]
+        spans += [sample.spans for sample in made]
+        if isinstance(text.content, TurnSamples):
+            notes.update(text.content.notes)
     bad.sort(key=lambda line: line.number)
     block = TokenBlock.of(samples, recipe.tokenizer.vocab_size, spans)
-    return TokenizedLines(block, lines.n_bytes, tuple(bad))
+    return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
 
 
 def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
     sample, task = sample_of(record, recipe.format, recipe.fields), task_of(record)
-    if recipe.template is None:
-        return _Text(number, task, sample)
-    if isinstance(sample, Pair):
-        sample = sample.as_conversation()
-    return _Text(number, task, render(sample, recipe.template, recipe.tokenizer))
+    if recipe.template is not None:
+        chat = sample.as_conversation() if isinstance(sample, Pair) else sample
+        samples = render(chat, recipe.template, recipe.turns, recipe.tokenizer)
+        return _Text(number, task, samples)
+    if not isinstance(sample, Pair):
+        raise InputError("a conversation needs a chat template: --template FILE")
+    if recipe.format is not RecordFormat.TEXT:
+        check_no_context(record)
+    return _Text(number, task, sample)
 
 
-def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> list[ChatSample | InputError]:
-    """Samples of all texts, in order; of one that is no sample, the reason."""
+def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> list[list[ChatSample] | InputError]:
+    """Samples of all texts, in order; of one that has a bad sample, the reason."""
     tokenizer = recipe.tokenizer
     if recipe.template is None:
         pairs = [text.content for text in texts if isinstance(text.content, Pair)]
@@ -112,19 +130,18 @@ def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> list[ChatSample | Inpu
         inputs = tokenizer.encode([pair.inputs for pair in pairs])
         targets = tokenizer.encode([pair.targets for pair in pairs])
         return [
-            ChatSample([*ids, *input_end], [*answer, tokenizer.eos_id], [])
+            [ChatSample([*ids, *input_end], [*answer, tokenizer.eos_id], [])]
             for ids, answer in zip(inputs, targets, strict=True)
         ]
-    rendered = [text.content for text in texts if isinstance(text.content, Rendered)]
-    marked = tokenizer.encode_marked([r.text for r in rendered], [r.spans for r in rendered])
-    return [_chat_sample(ids, spans, tokenizer) for ids, spans in marked]
+    rendered = [text.content.samples for text in texts if isinstance(text.content, TurnSamples)]
+    every = [sample for samples in rendered for sample in samples]
+    marked = iter(tokenizer.encode_marked([r.text for r in every], [r.spans for r in every]))
+    return [_chat_samples([next(marked) for _ in samples], tokenizer) for samples in rendered]
 
 
-def _chat_sample(
-    ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer
-) -> ChatSample | InputError:
+def _chat_samples(marked: Sequence[Marked], tokenizer: Tokenizer) -> list[ChatSample] | InputError:
     try:
-        return chat_sample(ids, spans, tokenizer)
+        return [chat_sample(ids, spans, tokenizer) for ids, spans in marked]
     except InputError as error:
         return error
 

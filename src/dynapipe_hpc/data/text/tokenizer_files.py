@@ -20,6 +20,7 @@ MODEL_FILE, CONFIG_FILE, TEMPLATE_FILE = (
     "tokenizer_config.json",
     "chat_template.jinja",
 )
+TEMPLATE_FOLDER = "additional_chat_templates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,14 @@ class TokenizerFiles:
         sha256: SHA-256 of the bytes of the files that determine token ids.
         model: Tokenizer of the library, which neither truncates nor pads.
         config: Content of `tokenizer_config.json`; empty without one.
-        template: The folder's chat template; empty if it has none.
+        templates: The folder's chat templates by name, of which "default" is the usual one.
     """
 
     name: str
     sha256: str
     model: tokenizers.Tokenizer
     config: Mapping[str, Any] = field(default_factory=dict)
-    template: str = ""
+    templates: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
@@ -91,20 +92,34 @@ def _read_folder(folder: Path) -> TokenizerFiles:
         config = _read_json(folder / CONFIG_FILE)
         if not isinstance(config, dict):
             raise InputError(f"{folder / CONFIG_FILE}: not a JSON object")
-    template = _template_of(config)
-    if (folder / TEMPLATE_FILE).exists():
-        template = read_text(folder / TEMPLATE_FILE)
+    templates = _template_files(folder) or _templates_in(config)
     name = folder.resolve().name
-    return TokenizerFiles(name, _sha256([path]), _load_single_file(path), config, template)
+    return TokenizerFiles(name, _sha256([path]), _load_single_file(path), config, templates)
 
 
-def _template_of(config: Mapping[str, Any]) -> str:
-    """The chat template in `tokenizer_config.json`; of several, the one named `default`."""
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else ""
+def _template_files(folder: Path) -> dict[str, str]:
+    """Chat templates in files of their own, by name."""
+    files = {path.stem: path for path in sorted((folder / TEMPLATE_FOLDER).glob("*.jinja"))}
+    if (folder / TEMPLATE_FILE).exists():
+        files["default"] = folder / TEMPLATE_FILE
+    return {name: read_text(path) for name, path in files.items()}
+
+
+def _templates_in(config: Mapping[str, Any]) -> dict[str, str]:
+    """Chat templates in `tokenizer_config.json`, by name: one without a name, or several."""
+    templates = config.get("chat_template")
+    if isinstance(templates, str):
+        return {"default": templates} if templates else {}
+    named = (
+        [each for each in templates if isinstance(each, dict)]
+        if isinstance(templates, list)
+        else []
+    )
+    return {
+        each["name"]: each["template"]
+        for each in named
+        if isinstance(each.get("name"), str) and isinstance(each.get("template"), str)
+    }
 
 
 def _sha256(paths: Sequence[Path]) -> str:

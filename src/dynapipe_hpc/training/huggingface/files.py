@@ -13,6 +13,8 @@ CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 CARRIED = "huggingface"
 """Folder of a checkpoint or a run that holds them."""
+TEMPLATES = "additional_chat_templates"
+"""Folder of chat templates that have names."""
 NAMES = (
     CONFIG,
     GENERATION_CONFIG,
@@ -41,9 +43,12 @@ def copy_small_files(source: Path, target: Path) -> None:
         InputError: One cannot be read.
         RunError: The file system refuses.
     """
+    templates = [f"{TEMPLATES}/{path.name}" for path in (source / TEMPLATES).glob("*.jinja")]
     with writing(target):
         target.mkdir(exist_ok=True)
-    for name in NAMES:
+        if templates:
+            (target / TEMPLATES).mkdir(exist_ok=True)
+    for name in (*NAMES, *templates):
         if (source / name).is_file():
             with writing(target / name):
                 shutil.copyfile(source / name, target / name)

@@ -1,0 +1,119 @@
+"""Turns of a conversation: the samples that they make, and what is trained in each."""
+
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+from typing import NamedTuple
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.spans import Span
+from dynapipe_hpc.data.text.chat_template import ChatText, RefusalError, Rendered
+from dynapipe_hpc.data.text.conversation import Conversation
+from dynapipe_hpc.data.text.locate_turn import locate_in_whole, n_shared, start_of_turn, stays
+
+
+class Turns(StrEnum):
+    """Samples of a conversation whose turns are written otherwise when others follow.
+
+    Attributes:
+        EACH: One for each such turn, with the text up to it, as the model sees it when it answers.
+        LAST: One of the whole text, of which the last turn is trained.
+        WHOLE: One of the whole text, of which all turns are trained as they stand there.
+    """
+
+    EACH = "each"
+    LAST = "last"
+    WHOLE = "whole"
+
+
+class TurnSamples(NamedTuple):
+    """Samples of one conversation, and what is to be said of them.
+
+    Attributes:
+        samples: Texts of the samples, each with a trained span at least.
+        notes: What the user should know, in the same words for every conversation.
+    """
+
+    samples: list[Rendered]
+    notes: AbstractSet[str]
+
+
+def turn_samples(conversation: Conversation, chat: ChatText, turns: Turns) -> TurnSamples:
+    """Samples of a conversation.
+
+    What the assistant wrote is in the `{% generation %}` blocks of the template. In one without
+    such blocks, it is what a turn adds to the text of the messages before it with the generation
+    prompt.
+
+    Args:
+        conversation: The conversation.
+        chat: The same as a template takes it.
+        turns: What becomes of turns that change.
+
+    Raises:
+        InputError: There is no text of the assistant, or it cannot be located.
+    """
+    made = _each(conversation, chat) if turns is Turns.EACH else _one(conversation, chat, turns)
+    samples = [sample for sample in made.samples if sample.spans]
+    if not samples:
+        raise InputError(f"{chat.name} shows no text of the assistant that is trained")
+    return TurnSamples(samples, made.notes)
+
+
+def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
+    """A sample for each turn that changes; turns that stay as they are share one."""
+    samples = [Rendered("", [])]
+    notes: set[str] = set()
+    refusal: RefusalError | None = None
+    for k in conversation.turns:
+        try:
+            answer, start = chat.until(k + 1), start_of_turn(chat, k)
+        except RefusalError as error:  # no model is ever asked for this turn
+            refusal = refusal if k in conversation.untrained else error
+            continue
+        if start.unasked:
+            notes.add(f"the model is asked with {quoted(start.unasked)}, but trained without it")
+        spans = [] if k in conversation.untrained else _trained(chat, answer, start.position)
+        _add(samples, Rendered(answer.text, spans))
+    whole = chat.whole()
+    _add(samples, Rendered(whole.text, []))  # with what follows the last turn, if that stays
+    if refusal:
+        if not any(sample.spans for sample in samples):
+            raise refusal
+        notes.add("a turn is only read, because the template refuses the messages before it alone")
+    elif chat.has_marks and len(samples) == 1 and not conversation.untrained:
+        return TurnSamples([whole], notes)  # the marks of other messages, too
+    return TurnSamples(samples, notes)
+
+
+def _add(samples: list[Rendered], longer: Rendered) -> None:
+    """Adds a text to the last sample, if that stays as it is in it, or else as another sample."""
+    last = samples[-1]
+    if not stays(last.text, longer.text):
+        samples.append(longer)
+        return
+    end = n_shared(last.text, longer.text)
+    kept = [(start, min(until, end)) for start, until in last.spans if start < end]
+    samples[-1] = Rendered(longer.text, [*kept, *longer.spans])
+
+
+def _trained(chat: ChatText, answer: Rendered, start: int) -> list[Span]:
+    """The trained spans of the turn that a text ends with."""
+    if chat.has_marks:
+        return [span for span in answer.spans if span[1] > start]
+    return [(start, len(answer.text))] if start < len(answer.text) else []
+
+
+def _one(conversation: Conversation, chat: ChatText, turns: Turns) -> TurnSamples:
+    """One sample of the whole text."""
+    trained = [k for k in conversation.turns if k not in conversation.untrained]
+    whole = chat.whole()
+    if chat.has_marks and turns is Turns.WHOLE and not conversation.untrained:
+        return TurnSamples([whole], set())
+    places = [locate_in_whole(chat, k) for k in (trained[-1:] if turns is Turns.LAST else trained)]
+    if chat.has_marks:
+        places = [
+            (start, end)
+            for start, end in whole.spans
+            if any(start < until and first < end for first, until in places)
+        ]
+    return TurnSamples([Rendered(whole.text, [p for p in places if p[0] < p[1]])], set())

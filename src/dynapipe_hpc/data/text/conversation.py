@@ -1,0 +1,197 @@
+"""Conversations: what a record of messages holds, whatever format it is written in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, Message, message_from
+from dynapipe_hpc.data.text.record_fields import (
+    check_texts,
+    is_empty,
+    json_of,
+    kind_of,
+    listed,
+    text_of,
+)
+
+CONVERSATIONS, SYSTEM = "conversations", "system"
+CONTEXT = (
+    *("system", "history", "tools", "functions"),
+    *("chat_template_kwargs", "parallel_tool_calls"),
+)
+"""Fields beside the messages, or beside a pair."""
+RESERVED = ("messages", "tools", "add_generation_prompt")
+"""Values of a template that no other may hide."""
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages as a chat template takes them, and what else it is given.
+
+    Attributes:
+        messages: The messages.
+        tools: Tools that they may call; None without any.
+        values: Other values for the template, by name.
+        untrained: Indices of the turns of the assistant that are only read.
+    """
+
+    messages: list[Fields]
+    tools: list[Any] | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    untrained: frozenset[int] = frozenset()
+
+    @property
+    def turns(self) -> list[int]:
+        """Indices of the messages of the assistant."""
+        return [k for k, message in enumerate(self.messages) if message["role"] == ASSISTANT]
+
+    @property
+    def all_values(self) -> list[Any]:
+        """Everything that a template may write."""
+        return [self.messages, self.tools, dict(self.values)]
+
+
+def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -> Conversation:
+    """The conversation in a record.
+
+    Args:
+        record: The record.
+        prompt: Name of the field of messages that are only read, in records without `messages`.
+        completion: Name of the field of the messages after them.
+
+    Raises:
+        InputError: A field is missing, wrong, or cannot be honoured.
+    """
+    name = CONVERSATIONS if CONVERSATIONS in record else "messages"
+    if name in record:
+        messages = _messages(record, name)
+    elif isinstance(record.get(prompt), list):
+        read_only = [message._replace(is_trained=False) for message in _messages(record, prompt)]
+        messages, name = [*read_only, *_messages(record, completion)], completion
+    else:
+        raise InputError(f"field 'messages' is missing (found {listed(record)})")
+    _check_turns(messages, name)
+    context = context_of(record)
+    if messages[0].fields["role"] == SYSTEM and context.messages[:1]:
+        context = _without_system(context, messages.pop(0).fields)
+    return _joined(context, messages)
+
+
+def context_of(record: Mapping[str, Any]) -> Conversation:
+    """Fields beside the messages, or beside a pair: what is before them, tools, values.
+
+    Raises:
+        InputError: A field is wrong.
+    """
+    messages: list[Fields] = []
+    if system := text_of(record, SYSTEM, ""):
+        messages.append({"role": SYSTEM, "content": system})
+    for k, turn in enumerate(json_of(record.get("history"), "history", list) or []):
+        if not (
+            isinstance(turn, list) and len(turn) == 2 and all(isinstance(t, str) for t in turn)
+        ):
+            raise InputError(f"field 'history[{k}]' is not a list of a question and an answer")
+        check_texts(f"history[{k}]", turn)
+        messages += question_and_answer(*turn)
+    return Conversation(messages, _tools_of(record), _values_of(record))
+
+
+def check_no_context(record: Mapping[str, Any]) -> None:
+    """Refuses fields that only a chat template can show.
+
+    Raises:
+        InputError: The record has such a field.
+    """
+    for name in CONTEXT:
+        if not is_empty(record.get(name)):
+            raise InputError(
+                f"field '{name}' is shown by a chat template, but there is none; name it: "
+                "--template FILE"
+            )
+
+
+def question_and_answer(question: str, answer: str) -> list[Fields]:
+    """Messages of the user, unless there is no question, and of the assistant."""
+    asking = [{"role": "user", "content": question}] if question else []
+    return [*asking, {"role": ASSISTANT, "content": answer}]
+
+
+def _messages(record: Mapping[str, Any], name: str) -> list[Message]:
+    values = record.get(name)
+    if not isinstance(values, list) or not values:
+        raise InputError(f"field '{name}' is {kind_of(values)}, not a list of messages")
+    messages: list[Message] = []
+    for k, value in enumerate(values):
+        message = message_from(value, f"{name}[{k}]")
+        if messages and messages[-1].is_call and message.is_call:  # several calls at a time
+            messages[-1].fields["tool_calls"] += message.fields["tool_calls"]
+            is_trained = messages[-1].is_trained and message.is_trained
+            messages[-1] = messages[-1]._replace(is_trained=is_trained)
+        else:
+            messages.append(message)
+    return messages
+
+
+def _check_turns(messages: list[Message], name: str) -> None:
+    turns = [message for message in messages if message.fields["role"] == ASSISTANT]
+    if not turns:
+        roles = dict.fromkeys(message.fields["role"] for message in messages)
+        raise InputError(
+            f"field '{name}' has no message of the assistant: nothing to learn (found the roles "
+            f"{listed(roles)})"
+        )
+    if not any(message.is_trained for message in turns):
+        raise InputError(f"field '{name}' says that no turn is trained: nothing to learn")
+    for message in messages:
+        if not message.has_known_role:
+            raise InputError(
+                f"field '{name}' has a message from {quoted(message.fields['role'])}, which is no "
+                f"role that is known: {', '.join(sorted(KNOWN_ROLES))}"
+            )
+
+
+def _without_system(context: Conversation, system: Fields) -> Conversation:
+    """Fields beside messages that begin with a message of the system, which stays the first."""
+    before = context.messages
+    if before[0]["role"] == SYSTEM:
+        if before[0]["content"] != system.get("content"):
+            raise InputError("field 'system' and a message of the system differ; keep one of them")
+        before = before[1:]
+    return replace(context, messages=[system, *before])
+
+
+def _joined(context: Conversation, messages: list[Message]) -> Conversation:
+    n_before = len(context.messages)
+    untrained = (
+        n_before + k
+        for k, message in enumerate(messages)
+        if message.fields["role"] == ASSISTANT and not message.is_trained
+    )
+    return replace(
+        context,
+        messages=[*context.messages, *(message.fields for message in messages)],
+        untrained=frozenset(untrained),
+    )
+
+
+def _tools_of(record: Mapping[str, Any]) -> list[Any] | None:
+    tools: list[Any] | None = json_of(record.get("tools"), "tools", list)
+    if functions := json_of(record.get("functions"), "functions", list):
+        if tools:
+            raise InputError("fields 'tools' and 'functions' are both there; keep tools")
+        tools = [{"type": "function", "function": function} for function in functions]
+    check_texts("tools", tools)
+    return tools or None
+
+
+def _values_of(record: Mapping[str, Any]) -> Fields:
+    name = "chat_template_kwargs"
+    values: Fields = json_of(record.get(name), name, dict) or {}
+    for reserved in RESERVED:
+        if reserved in values:
+            raise InputError(f"field '{name}' holds '{reserved}', which would hide what it is")
+    check_texts(name, values)
+    parallel = record.get("parallel_tool_calls")
+    return values if parallel is None else {**values, "parallel_tool_calls": parallel}

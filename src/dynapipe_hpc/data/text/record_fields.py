@@ -1,0 +1,111 @@
+"""Values in the fields of records: checked texts, and words for what they are."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError, quoted
+
+MAX_NAMES = 8
+"""Names of fields or roles that a message lists."""
+
+
+def text_of(record: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """The text in a field.
+
+    Raises:
+        InputError: The field is missing, and there is no default, or it is not text.
+    """
+    if name not in record and default is None:
+        raise InputError(f"field '{name}' is missing (found {listed(record)})")
+    value = record.get(name, default)
+    if value is None and default is not None:  # as tables write a missing value
+        value = default
+    if not isinstance(value, str):
+        raise InputError(f"field '{name}' is {kind_of(value)}, not a string")
+    check_text(name, value)
+    return value
+
+
+def json_of(value: object, name: str, kind: type) -> Any:
+    """A list or an object, which may be written as JSON in a string; an empty string is None.
+
+    Raises:
+        InputError: It is of another kind.
+    """
+    expected = kind_of(kind())
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise InputError(f"field '{name}' is a string that does not hold JSON") from None
+    if not isinstance(value, kind):
+        raise InputError(f"field '{name}' is {kind_of(value)}, not {expected}")
+    return value
+
+
+def is_empty(value: object) -> bool:
+    """Whether a field says nothing: null, or an empty text, list or object."""
+    return value is None or (isinstance(value, str | list | dict) and not value)
+
+
+def kind_of(value: object) -> str:
+    """The kind of a JSON value, in words."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """All texts in a JSON value, however deep; names of fields, too, which a template may write."""
+    left = [value]
+    while left:
+        match left.pop():
+            case str() as text:
+                yield text
+            case list() as values:
+                left += reversed(values)
+            case dict() as fields:
+                left += reversed([each for field in fields.items() for each in field])
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuses a text that cannot be written.
+
+    Raises:
+        InputError: It holds half of a surrogate pair.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"field '{name}' holds half of a surrogate pair, not text") from None
+
+
+def check_texts(name: str, value: object) -> None:
+    """Refuses texts that cannot be written, however deep in a value.
+
+    Raises:
+        InputError: As for `check_text`.
+    """
+    for text in texts_in(value):
+        check_text(name, text)
+
+
+def listed(names: Collection[str]) -> str:
+    """Names for a message, of which there may be many."""
+    shown = ", ".join(map(quoted, islice(names, MAX_NAMES)))
+    more = len(names) - MAX_NAMES
+    return f"{shown}, {more} more" if more > 0 else shown or "no fields"

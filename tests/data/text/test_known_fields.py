@@ -1,0 +1,107 @@
+"""Every known field changes the samples of a record, or the record is refused by its name."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples.chats import CHATML, Record, chat, refusal, shown, tokenized
+
+from dynapipe_hpc.data.text.known_fields import KNOWN_FIELDS, KnownField, table_of_known_fields
+from dynapipe_hpc.data.text.records import RecordFormat
+
+README = Path(__file__).parents[3] / "data" / "README.md"
+CALL = {"name": "f", "arguments": {}}
+VALUES: dict[str, Any] = {
+    "history": [["q", "r"]],
+    "tools": [{"name": "f"}],
+    "functions": [{"name": "f"}],
+    "chat_template_kwargs": {"mood": "glad"},
+    "label": False,
+    "parallel_tool_calls": False,
+    "tool_calls": [{"function": CALL}],
+    "function_call": CALL,
+    "weight": 0,
+    "train": False,
+    "loss": False,
+}
+"""Values of the fields that are no text."""
+SOURCE = CHATML.replace(
+    "{{- m.content }}", "{{- m.content }}{{- m.name }}{{- m.tool_call_id }}"
+) + ("{{- mood }}{{- parallel_tool_calls }}")
+"""A template that shows all of them."""
+SHAPES: list[tuple[set[str], Record, RecordFormat]] = [
+    ({"messages", "role", "content"}, chat("a", "b"), RecordFormat.MESSAGES),
+    (
+        {"conversations", "from", "value"},
+        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
+        RecordFormat.MESSAGES,
+    ),
+    (
+        {"prompt", "completion"},
+        {"prompt": chat("a")["messages"], "completion": chat("a", "b")["messages"][1:]},
+        RecordFormat.MESSAGES,
+    ),
+    (
+        {"instruction", "input", "output"},
+        {"instruction": "a", "input": "", "output": "b"},
+        RecordFormat.ALPACA,
+    ),
+]
+"""Records that say the same, by the fields that say it."""
+
+
+def with_field(field: KnownField) -> Record:
+    record = chat("a", "b", "c", "d")
+    place = record if field.place == "record" else record["messages"][1]
+    place[field.name] = VALUES.get(field.name, "v")
+    return record
+
+
+def test_every_field_has_one_meaning() -> None:
+    places = [(field.place, field.name) for field in KNOWN_FIELDS]
+    assert len(places) == len(set(places))
+
+
+@pytest.mark.parametrize("field", KNOWN_FIELDS, ids=lambda field: f"{field.place}-{field.name}")
+def test_a_known_field_never_vanishes(field: KnownField) -> None:
+    for names, record, record_format in SHAPES:
+        if field.name in names:
+            assert shown(record, SOURCE, record_format=record_format) == shown(
+                chat("a", "b"), SOURCE
+            )
+            assert field.name in record or any(
+                field.name in message for message in next(iter(record.values()))
+            )
+            return
+    record = with_field(field)
+    if field.is_refused:
+        assert re.search(rf"field '[\w\[\].]*{field.name}' is not used", refusal(record, SOURCE))
+    else:
+        assert shown(record, SOURCE) != shown(chat("a", "b", "c", "d"), SOURCE)
+
+
+@pytest.mark.parametrize("value", [None, "", [], {}])
+def test_a_known_field_that_is_empty_is_as_if_it_were_not_there(value: object) -> None:
+    for field in KNOWN_FIELDS:
+        record = with_field(field)
+        place = record if field.place == "record" else record["messages"][1]
+        if field.is_refused:
+            place[field.name] = value
+            assert shown(record, SOURCE) == shown(chat("a", "b", "c", "d"), SOURCE)
+
+
+def test_a_field_that_nobody_knows_is_ignored() -> None:
+    assert shown(chat("a", "b", source="x", label=3), SOURCE) == shown(chat("a", "b"), SOURCE)
+
+
+def test_pairs_are_refused_by_the_same_names_and_text_by_none() -> None:
+    pair = {"inputs": "a", "targets": "b"}
+    words = "field 'chosen' is not used (preferences are not trained"
+    assert words in refusal({**pair, "chosen": "b"}, record_format=RecordFormat.PAIRS)
+    made = tokenized([{"text": "a", "images": ["x"]}], record_format=RecordFormat.TEXT)
+    assert made.n_records == 1
+
+
+def test_the_documentation_has_the_table() -> None:
+    assert table_of_known_fields() in README.read_text()

@@ -1,0 +1,91 @@
+"""Samples of chat records as text, [what is trained] in brackets."""
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.chat_turns import Turns
+from dynapipe_hpc.data.text.recipe import Recipe
+from dynapipe_hpc.data.text.records import RecordFormat
+from dynapipe_hpc.data.text.text_part import Lines, TextPart
+from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+
+Record = dict[str, Any]
+
+CHATML = """\
+{%- if tools %}{{- '<tools>' + tools | tojson + '</>' }}{%- endif %}
+{%- for m in messages %}
+    {{- '<' + m.role + '>' }}
+    {%- if m.reasoning_content %}{{- '<think>' + m.reasoning_content + '</think>' }}{%- endif %}
+    {{- m.content }}
+    {%- for c in m.tool_calls or [] %}{{- '<call>' + c.function | tojson }}{%- endfor %}
+    {{- '</>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<assistant>' }}{%- endif %}
+"""
+"""A template that shows everything."""
+
+
+def tokenized(
+    records: Sequence[Record],
+    template: ChatTemplate | str = CHATML,
+    turns: Turns = Turns.EACH,
+    record_format: RecordFormat = RecordFormat.MESSAGES,
+) -> TokenizedLines:
+    """Samples of records, as bytes."""
+    if isinstance(template, str):
+        template = ChatTemplate("t", template)
+    recipe = Recipe(ByteTokenizer(start_id=None), record_format, template=template, turns=turns)
+    lines = [json.dumps(record).encode() for record in records]
+    return tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, lines), recipe)
+
+
+def shown(
+    record: Record,
+    template: ChatTemplate | str = CHATML,
+    turns: Turns = Turns.EACH,
+    record_format: RecordFormat = RecordFormat.MESSAGES,
+) -> list[str]:
+    """Samples of a record, which must be a good one; ASCII only."""
+    made = tokenized([record], template, turns, record_format)
+    assert [bad.reason for bad in made.bad] == []
+    inputs, targets = (
+        [bytes(side.tokens[a:b].tolist()) for a, b in pairwise([0, *side.lengths.cumsum()])]
+        for side in (made.block.inputs, made.block.targets)
+    )
+    return [
+        _marked((inputs[i] + targets[i]).decode(), made.block.spans.of_sample(i))
+        for i in range(len(inputs))
+    ]
+
+
+def refusal(
+    record: Record,
+    template: ChatTemplate | str = CHATML,
+    turns: Turns = Turns.EACH,
+    record_format: RecordFormat = RecordFormat.MESSAGES,
+) -> str:
+    """Why a record is refused."""
+    made = tokenized([record], template, turns, record_format)
+    assert not made.block.tasks
+    [bad] = made.bad
+    return bad.describe()
+
+
+def chat(*contents: str, **fields: Any) -> Record:
+    """A conversation of the user and the assistant in turn."""
+    roles = ("user", "assistant") * len(contents)
+    messages = [
+        {"role": role, "content": text} for role, text in zip(roles, contents, strict=False)
+    ]
+    return {"messages": messages, **fields}
+
+
+def _marked(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    for start, end in reversed(spans):
+        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
+    return text
