@@ -51,6 +51,45 @@ def test_jobs_on_gpus_have_enough_queues_and_hear_of_failures(
     assert done.stdout.startswith(f"{passed}: dynapipe-hpc "), done.stderr
 
 
+VARIANTS = """\
+# seeds
+
+a.toml --set planner.cost.recompute=["none", "full"]  --set training.seed=2\r
+  b.toml\t
+c.toml --set 'planner.batch={rule = "dynamic"}' --set=training.seed=3"""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (1, None),
+        (2, None),
+        (3, "a.toml|--set|planner.cost.recompute=['none', 'full']|--set|training.seed=2"),
+        (4, "b.toml"),
+        (5, "c.toml|--set|planner.batch={rule = 'dynamic'}|--set|training.seed=3"),
+        (6, None),
+    ],
+)
+def test_variants_are_read_as_people_write_them(
+    tmp_path: Path, line: int, words: str | None
+) -> None:
+    program(tmp_path / "launch", "#!/bin/sh\nprintf '%s|' \"$@\"\n")
+    (tmp_path / "v.txt").write_text(VARIANTS, newline="")
+    path = SCRIPTS / "grid_search.sbatch"
+    done = run(tmp_path, path, "v.txt", "x", LAUNCHER="launch", SLURM_ARRAY_TASK_ID=str(line))
+    assert done.returncode == 0, done.stderr
+    if words is None:
+        assert done.stdout == f"v.txt, line {line}: nothing to run\n"
+    else:
+        assert done.stdout.replace('"', "'") == f"dynapipe-hpc|run|{words}|-o|x/{line}|"
+
+
+def test_a_list_of_variants_that_is_missing_ends_the_job(tmp_path: Path) -> None:
+    done = run(tmp_path, SCRIPTS / "grid_search.sbatch", "v.txt", "x", SLURM_ARRAY_TASK_ID="1")
+    assert done.returncode != 0
+    assert "v.txt" in done.stderr
+
+
 CHAIN = (
     SCRIPTS / "chain.sh",
     "c.toml",

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.did_you_mean import did_you_mean
 
 
 class Lora(ConfigTable):
@@ -56,6 +57,7 @@ class Lora(ConfigTable):
                 raise ValueError(
                     f"model.lora.targets names {target!r}, but the linear layers of this family "
                     f"are {', '.join(known)}; name some of these, or leave targets out for all"
+                    f"{did_you_mean(target, known)}"
                 )
         if len(set(targets)) < len(targets):
             raise ValueError(f"model.lora.targets names a layer twice: {', '.join(targets)}")

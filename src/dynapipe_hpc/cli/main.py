@@ -3,6 +3,7 @@
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -31,6 +32,7 @@ from dynapipe_hpc.cli import (
     watch,
 )
 from dynapipe_hpc.cli.help_text import HelpFormatter, examples
+from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError, RunError, printable
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.job.say import say
@@ -93,8 +95,20 @@ class _Parser(argparse.ArgumentParser):
         """Makes a parser whose help leaves examples as they are."""
         super().__init__(formatter_class=HelpFormatter, **options)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses arguments; a verb names those that it does not know, and the nearest option."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [each for action in self._actions for each in action.option_strings]
+            hint = next(filter(None, (did_you_mean(word, options) for word in unknown)), "")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return parsed, unknown
+
     def error(self, message: str) -> NoReturn:
         """Prints the usage and an escaped error message, and exits with code 2."""
+        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
+            known = [each.strip("'") for each in choice[2].split(", ")]
+            message += did_you_mean(choice[1], known)
         super().error(printable(message))
 
 

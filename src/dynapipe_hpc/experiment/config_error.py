@@ -7,9 +7,10 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import quoted
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.value_kind import ValueKind, did_you_mean
+from dynapipe_hpc.experiment.value_kind import ValueKind
 
 Tables = dict[str, Any]
 

@@ -1,6 +1,5 @@
 """Kinds of values that a configuration key may have, in words."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -96,15 +95,6 @@ class ValueKind:
         if Ellipsis not in others:
             return f"a list of {1 + len(others)} entries, each {each}"
         return f"a list{f' of at least {least[0]} entry' if least else ''}, each entry {each}"
-
-
-def did_you_mean(value: object, known: Sequence[object]) -> str:
-    """The nearest known value, as the end of a message; empty if none is near."""
-    if not isinstance(value, str):
-        return ""
-    words = [each for each in known if isinstance(each, str)]
-    close = difflib.get_close_matches(value, words, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def one_of(values: Sequence[object]) -> str:

@@ -15,8 +15,8 @@ from dynapipe_hpc.data.sample import Sample
 Integers = npt.NDArray[np.integer]
 
 MAX_COUNTED_SAMPLES = 1 << 24
-"""Samples, with repetitions, whose batches are counted one by one. Beyond them, the number of batches
-follows from their rate, which takes seconds in place of hours."""
+"""Samples, with repetitions, whose batches are counted one by one. Beyond them, the number of
+batches follows from their rate, which takes seconds in place of hours."""
 
 
 class TokenBudgetSampler:

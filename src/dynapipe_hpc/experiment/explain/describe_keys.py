@@ -3,9 +3,9 @@
 import textwrap
 from collections.abc import Iterator
 
+from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config_keys import REQUIRED, ConfigKey, KeyTable, key_tables
-from dynapipe_hpc.experiment.value_kind import did_you_mean
 
 _WIDTH = 100
 
