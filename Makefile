@@ -17,7 +17,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune reproduce test test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format docs docs-reference clean
+.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune reproduce test test-reference test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format docs docs-reference clean
 
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
@@ -25,6 +25,7 @@ help:
 	@echo "make demo-finetune train a small model, tune it on conversations, and ask it a question"
 	@echo "make reproduce simulate the paper's experiments, and write figures, a page, and docs/claims.md"
 	@echo "make test     tests of C++, Python, and MPI on 1, 2 and 4 ranks, except the slow ones"
+	@echo "make test-reference tests that compare with transformers, peft and others, which it installs"
 	@echo "make test-slow the slow tests: complete jobs, and make mutants"
 	@echo "make mutants  apply a list of mistakes one by one: does a test notice each of them?"
 	@echo "make slurm-test jobs under a real Slurm with four nodes, which it installs if it has the rights"
@@ -161,6 +162,12 @@ test: test-cpp test-python test-mpi test-mpich
 
 test-python: setup $(MPICH)/.ready
 	$(BIN)/python -m pytest $(IN_TWO)
+
+# Tests that compare with reference packages and are skipped without them; slow ones are in test-slow.
+WITH_REFERENCE := foreign_models|peft_models|transformers_models|planned_trainer
+WITH_REFERENCE := $(WITH_REFERENCE)|importorskip\("(transformers|peft|pyarrow|zstandard|shtab)
+test-reference: reference
+	$(BIN)/python -m pytest $(IN_TWO) $$(grep -rlE '$(WITH_REFERENCE)' tests --include='test_*.py')
 
 # Jobs of several ranks run alone, the other tests in two processes.
 SLOW := "slow and not mpi and not gpu and not slurm"

@@ -259,6 +259,23 @@ def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
         assert stack.memory(large).stored_bytes == 2 * stored_bytes
 
 
+def test_a_fault_of_the_device_is_no_lack_of_memory() -> None:
+    fault = "CUDA error: an illegal memory access was encountered"
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(fault)
+
+    handle = register_module_full_backward_hook(fail)
+    try:
+        with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
+            stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
+            with pytest.raises(RuntimeError, match=fault) as raised:
+                stack.memory(MicroBatch(((0,),), 16))
+    finally:
+        handle.remove()
+    assert not isinstance(raised.value, OutOfMemoryError)
+
+
 def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
     small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
     with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
