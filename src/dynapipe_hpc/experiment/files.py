@@ -18,12 +18,14 @@ from dynapipe_hpc.data.dataset.mixture_batches import MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
+from dynapipe_hpc.experiment.check_tokenizer import check_tokenizer
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.evaluation_samples import (
     EvaluationSamples,
     evaluation_samples,
     without_held_out,
 )
+from dynapipe_hpc.experiment.sizes_of_origin import more_rows
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, CostConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, read_costs
@@ -64,8 +66,7 @@ class ExperimentFiles:
             dataset: Dataset = DatasetFile(Path(data.paths[0]))
         else:
             dataset = JoinedDatasets({e.name: DatasetFile(Path(e.dataset)) for e in data.mixture})
-        check_vocabulary(self.config, dataset)
-        check_start(self.config, dataset)
+        check_dataset(self.config, dataset)
         return dataset
 
     @cached_property
@@ -200,6 +201,18 @@ def _given(training: TrainingConfig) -> str:
     return f"training.{name} = {value:,}"
 
 
+def check_dataset(config: ExperimentConfig, dataset: Dataset) -> None:
+    """Refuses datasets that the model cannot be trained on.
+
+    Raises:
+        InputError: They have another tokenizer, more tokens than the model, or no start token.
+    """
+    # The tokenizer first: with another one, other numbers of tokens are not the fault.
+    check_tokenizer(config, dataset)
+    check_vocabulary(config, dataset)
+    check_start(config, dataset)
+
+
 def check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:
     """Refuses a dataset with tokens outside the model's vocabulary.
 
@@ -207,10 +220,17 @@ def check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:
         InputError: The vocabulary of the dataset is larger than that of the model.
     """
     if dataset.vocab_size > config.model.vocab_size:
+        n_tokens, n_rows = dataset.vocab_size, config.model.vocab_size
+        its_tokenizer = f"{config.data.paths[0]}: its tokenizer has {n_tokens} tokens"
+        if config.model.init_from is None:
+            raise InputError(
+                f"{its_tokenizer}, but model.vocab_size is {n_rows}; raise it to at least "
+                f"{n_tokens}"
+            )
         raise InputError(
-            f"{config.data.paths[0]}: its tokenizer has {dataset.vocab_size} "
-            f"tokens, but model.vocab_size is {config.model.vocab_size}; raise it to at least "
-            f"{dataset.vocab_size}"
+            f"{its_tokenizer}, but the embedding of model.init_from = '{config.model.init_from}' "
+            f"has {n_rows} rows; {more_rows(n_tokens)}; or preprocess with tokens that the model "
+            "has"
         )
 
 

@@ -34,6 +34,8 @@ class DatasetHeader:
             files older than checksums.
         special_tokens: Whether text could become special tokens; None in files older than this
             attribute.
+        vocabulary_sha256: SHA-256 of the tokenizer's tokens and their ids, in hexadecimal; empty in
+            files older than this attribute.
     """
 
     tokenizer_name: str
@@ -45,6 +47,7 @@ class DatasetHeader:
     created: str = ""
     content_sha256: str = ""
     special_tokens: bool | None = False
+    vocabulary_sha256: str = ""
 
 
 def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) -> None:
@@ -58,6 +61,8 @@ def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) ->
     attributes["start_id"] = NO_START if header.start_id is None else header.start_id
     if header.special_tokens is not None:
         attributes["special_tokens"] = int(header.special_tokens)
+    if header.vocabulary_sha256:
+        attributes["vocabulary_sha256"] = np.bytes_(header.vocabulary_sha256.encode())
     attributes["sources"] = fixed_length(header.sources)
     created = header.created or datetime.now(UTC).isoformat(timespec="seconds")
     attributes["created"] = np.bytes_(created.encode())
@@ -87,6 +92,7 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         created=_text(attributes, "created"),
         special_tokens=_flag(attributes, "special_tokens"),
         content_sha256=_text({"content_sha256": "", **attributes}, "content_sha256"),
+        vocabulary_sha256=_text({"vocabulary_sha256": "", **attributes}, "vocabulary_sha256"),
     )
     if not 0 <= header.eos_id < header.vocab_size:
         raise InputError(f"eos_id is {header.eos_id}, but vocab_size {header.vocab_size}")

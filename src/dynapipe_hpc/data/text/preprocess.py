@@ -160,6 +160,7 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
         tokenizer.start_id,
         tuple(str(source) for source in sources),
         special_tokens=tokenizer.special_tokens,
+        vocabulary_sha256=tokenizer.vocabulary_sha256,
     )
 
 

@@ -9,6 +9,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.page import Page
 from dynapipe_hpc.training.huggingface.stored import StoredTensor, read_headers
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
+from dynapipe_hpc.training.huggingface.wrapped_names import check_names
 
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Types of numbers that are read, as safetensors and torch call them."""
@@ -35,9 +36,12 @@ def open_tensors(folder: Path, page: Page, shape: ModelShape) -> ModelTensors:
     """Compares the tensors of a folder with the weights of a model.
 
     Raises:
-        InputError: Tensors are missing, superfluous or misshapen; names all of them.
+        InputError: Tensors are missing, superfluous or misshapen, which names all of them; or they
+            were saved from something else than the model alone.
     """
-    tensors = _with_prefix(read_headers(folder), page)
+    stored = read_headers(folder)
+    check_names(folder, stored)
+    tensors = _with_prefix(stored, page)
     maps = {each.name: each for each in page.tensors(shape)}
     wanted = {n: size for each in maps.values() for n, size in each.stored_shapes.items()}
     copies = {copy: name for copy, name in page.copies(shape).items() if copy in tensors}

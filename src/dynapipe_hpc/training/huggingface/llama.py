@@ -106,7 +106,7 @@ def _page(name: str, *, qkv_bias: bool = False, qk_norm: bool = False) -> Page:
         fits=fits,
         tensors=_tensors,
         copies=_copies,
-        ignored=re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),
+        ignored=re.compile(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"),
         longest=longest_seen,
     )
 
