@@ -58,7 +58,7 @@ def llama_tensors(n_kv_heads: int = 1, *, tied: bool = False) -> dict[str, Tenso
 
 def t5_tensors(*, gated: bool = True, head: bool = True) -> dict[str, Tensor]:
     """The tensors of a T5 with one layer on either side."""
-    shapes = {"shared.weight": (N_IDS, WIDTH)}
+    shapes: dict[str, tuple[int, ...]] = {"shared.weight": (N_IDS, WIDTH)}
     for side, attentions in (("encoder", ["SelfAttention"]), ("decoder", _OF_DECODER)):
         layers = f"{side}.block.0.layer"
         for i, attention in enumerate(attentions):

@@ -11,6 +11,7 @@ from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.find_checkpoint import CHECKPOINTS, find_checkpoint
+from dynapipe_hpc.training.huggingface.dtypes import configured_dtype
 from dynapipe_hpc.training.huggingface.files import (
     ADAPTER_CONFIG,
     ADAPTER_MODEL,
@@ -88,6 +89,7 @@ def find_origin(path: Path) -> Origin:
         )
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
     page = page_of(settings)
+    configured_dtype(settings)  # an export, after training, would be late to refuse it
     return Origin(path, None, path, page, settings, _shape(path / CONFIG, page.model(settings)))
 
 

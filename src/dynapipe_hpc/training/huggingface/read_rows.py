@@ -10,7 +10,8 @@ from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.parts import Part
-from dynapipe_hpc.training.huggingface.folder import DTYPES, ModelTensors
+from dynapipe_hpc.training.huggingface.dtypes import DTYPES
+from dynapipe_hpc.training.huggingface.folder import ModelTensors
 from dynapipe_hpc.training.huggingface.stored import StoredTensor
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
 

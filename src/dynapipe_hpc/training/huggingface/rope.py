@@ -29,8 +29,11 @@ def rope_values(settings: Settings) -> Values:
                 name: _number(own, name)
                 for name in ("factor", "low_freq_factor", "high_freq_factor")
             }
-            longest = own.integer("original_max_position_embeddings")
-            scaling = {"kind": _LLAMA3, **factors, "original_max_tokens": longest}
+            scaling = {
+                "kind": _LLAMA3,
+                **factors,
+                "original_max_tokens": _original_max_tokens(settings, own),
+            }
             return {**theta, "rope_scaling": scaling}
     return theta
 
@@ -46,6 +49,14 @@ def rope_config(shape: ModelShape) -> Values:
             scaling["original_max_position_embeddings"] = longest
         values["rope_scaling"] = {"rope_type": model.rope_scaling.kind, **scaling}
     return values
+
+
+def _original_max_tokens(settings: Settings, own: Settings) -> int:
+    """Rows of the pretraining, where `transformers` looks for them, one place after the other."""
+    name = "original_max_position_embeddings"
+    if settings.get(name) is not None:
+        return settings.integer(name)
+    return own.integer(name, settings.integer("max_position_embeddings"))
 
 
 def longest_seen(settings: Settings) -> int:

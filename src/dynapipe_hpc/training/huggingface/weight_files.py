@@ -1,12 +1,16 @@
 """Choice of the files in a folder that hold its weights."""
 
+import json
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.training.huggingface.files import read_object
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+MAX_HEADER_BYTES = 10**8
+"""Size of the longest header that the format allows."""
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -31,6 +35,30 @@ def weight_files(folder: Path) -> list[Path]:
         )
     # The index is left of an earlier save, whose other files are gone.
     return [single]
+
+
+def tensor_names(folder: Path) -> frozenset[str]:
+    """Names of the tensors in a folder, read without a library; none if its weights are not there.
+
+    Files that are damaged have no names here; to read their tensors says why.
+
+    Raises:
+        InputError: There are two sets of weights, or the index is damaged.
+    """
+    if not any((folder / name).exists() for name in (SINGLE, INDEX)):
+        return frozenset()
+    return frozenset(name for file in weight_files(folder) for name in _names(file))
+
+
+def _names(file: Path) -> list[str]:
+    """The names in the header of a safetensors file: its size in 8 bytes, then JSON."""
+    try:
+        with open_input(file) as opened:
+            n_bytes = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(n_bytes)) if n_bytes <= MAX_HEADER_BYTES else {}
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else []
 
 
 def _shards(index: Path) -> list[Path]:
