@@ -89,6 +89,14 @@ def test_a_token_more_makes_another_vocabulary(model: Path) -> None:
         opens(config_for(model, dataset))
 
 
+def test_as_many_other_tokens_make_another_vocabulary(model: Path) -> None:
+    dataset = preprocessed(model.parent, "--tokenizer", str(model))
+    path = model / "tokenizer.json"
+    path.write_text(path.read_text().replace("word", "ward"))
+    with pytest.raises(InputError, match=r"of the tokenizer model \(3 tokens\), not of that of"):
+        opens(config_for(model, dataset))
+
+
 def test_a_model_without_files_of_a_tokenizer_is_not_compared(model: Path) -> None:
     dataset = preprocessed(model.parent)
     (model / "tokenizer.json").unlink()
