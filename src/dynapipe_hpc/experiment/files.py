@@ -27,10 +27,11 @@ from dynapipe_hpc.experiment.evaluation_samples import (
 )
 from dynapipe_hpc.experiment.sizes_of_origin import more_rows
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
-from dynapipe_hpc.planner.cost.config import AnalyticConfig, CostConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, read_costs
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MOST_ITERATIONS, N_AVERAGES, TrainingConfig
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
@@ -162,14 +163,15 @@ class ExperimentFiles:
         return read_costs(self._cost_config, self.config.model)
 
     @property
-    def _cost_config(self) -> CostConfig:
-        """The [planner.cost] table, with the state of the optimizer that trains."""
-        cost = self.config.planner.cost
-        if not isinstance(cost, AnalyticConfig) or cost.state_factor is not None:
+    def _cost_config(self) -> AnalyticConfig | ProfiledConfig:
+        """The [planner.cost] table, with the type of numbers and the optimizer that train."""
+        cost, training = self.config.planner.cost, self.config.training
+        if isinstance(cost, ProfiledConfig):
             return cost
-        n_averages = N_AVERAGES[self.config.training.optimizer]
-        factor = state_factor(cost.element_bytes, n_averages)
-        return cost.model_copy(update={"state_factor": factor})
+        element_bytes = ITEM_BYTES[training.dtype]
+        factor = cost.state_factor or state_factor(element_bytes, N_AVERAGES[training.optimizer])
+        rates = cost.model_dump() | {"state_factor": factor, "element_bytes": element_bytes}
+        return AnalyticConfig.model_validate(rates)
 
     def planner(self, placement: Placement) -> Planner:
         """Planner of the iterations, for layers that are placed in this way."""
