@@ -157,6 +157,8 @@ MODELS = (
     Mutant("architecture/t5.py",
            "self.tied_head and self.sizes.scale_decoder_outputs is not False", "self.tied_head",
            "every tied head is scaled", T5),
+    Mutant("models/deferred_weights.py", "if weight.requires_grad and values", "if values",
+           "a frozen weight defers", DEFERRED),
     Mutant("models/relative_bias.py", "math.log(max_distance / n_single)",
            "math.log(128 / n_single)", "the configured distance is ignored", BIAS),
     Mutant("models/relative_bias.py", "(distances > 0, -math.inf)", "(distances > 1, -math.inf)",
