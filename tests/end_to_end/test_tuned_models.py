@@ -28,7 +28,7 @@ TRAINING = {
     "clip_norm": 0.0,
     "weight_decay": 0.1,
 }
-TUNED = ("gpt2", "t5", "t5-1.1", "llama", "mistral", "qwen2", "qwen3")
+TUNED = ("gpt2", "t5", "t5-1.1", "t5-1.1-v5-tied", "mt5", "llama", "mistral", "qwen2", "qwen3")
 PROMPT = [5, 17, 3, 29]
 RUN_ALL = """
 import sys

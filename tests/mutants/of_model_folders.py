@@ -115,6 +115,13 @@ MODEL_FOLDERS = (
         TOKENIZER,
     ),
     Mutant(
+        "experiment/files.py",
+        "ITEM_BYTES[training.dtype]",
+        "4",
+        "all numbers are planned as float32",
+        ("tests/experiment/test_held_weights.py",),
+    ),
+    Mutant(
         "data/text/vocabulary.py",
         'found |= _ids({each.get("content"): each.get("id")})',
         "pass",
