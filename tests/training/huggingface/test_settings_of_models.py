@@ -157,6 +157,12 @@ def test_the_rows_of_the_pretraining_are_found(
     assert scaling.model_dump()["original_max_tokens"] == expected
 
 
+@pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
+def test_scaling_that_is_no_object_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"'{name}' is 'linear', not a JSON object"):
+        shape_of(tmp_path, {**LLAMA, name: "linear"})
+
+
 CLASSES: Mapping[str, Mapping[str, int]] = {
     "llama": {"n_kv_heads": 32, "head_size": 128, "ffn_size": 11008, "vocab_size": 32000},
     "mistral": {"n_kv_heads": 8, "max_tokens": 4096, "ffn_size": 14336},

@@ -4,6 +4,7 @@ from typing import Any
 
 from dynapipe_hpc.architecture.llama import Llama
 from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
+from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.page import LONGEST, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
@@ -15,7 +16,10 @@ def rope_values(settings: Settings) -> Values:
     """Values of the [model] table: base and scaling of rotary positions."""
     given: dict[str, Any] = {"rope_theta": settings.get("rope_theta")}
     for name in ("rope_scaling", "rope_parameters"):  # in files of version 4, and 5
-        given |= settings.get(name, {})
+        scaling = settings.get(name, {})
+        if not isinstance(scaling, dict):
+            raise InputError(f"{settings.path}: '{name}' is {quoted(scaling)}, not a JSON object")
+        given |= scaling
     own = Settings(settings.path, {"rope_type": given.get("type"), **given})
     own.require("rope_type", _PLAIN, _LINEAR, _LLAMA3)
     own.require("partial_rotary_factor", 1.0)
