@@ -32,6 +32,7 @@ def of_model(**changes: Any) -> Change:
 FILES: dict[str, tuple[Change, str]] = {
     **NO_FILES,
     "empty": (be(""), "not a tokenizer file, which is JSON"),
+    "a pointer": (be("version https://git-lfs.github.com/spec/v1\noid x\n"), "git lfs pull"),
     "terabytes": (be_huge, "larger than"),
     "no JSON": (be("nonsense"), "not a tokenizer file, which is JSON"),
     "cut": (be(json.dumps(TOKENIZER)[:60]), "not a tokenizer file, which is JSON"),

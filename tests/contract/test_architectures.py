@@ -144,7 +144,7 @@ class T5Head(nn.Module):
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
         self.encoder_norm, self.norm = norm_of(shape), norm_of(shape)
-        self.head = Head(shape, shards, tied_divisor=2.0)
+        self.head = Head(shape, shards, divisor=2.0 if shape.architecture.tied_head else 1.0)
         is_tied = shape.architecture.tied_head
         width = shape.hidden_size
         self.embedding = TokenEmbedding(shape.vocab_size, width, shards) if is_tied else None

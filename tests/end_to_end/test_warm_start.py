@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, a run that began with it, and one that began with that run."""
     path = tmp_path_factory.mktemp("job")
     saved_model("gpt2", path / "theirs", torch.bfloat16)
-    (path / "theirs/tokenizer.json").write_text("{}")
+    (path / "theirs/tokenizer_config.json").write_text("{}")
     write_tuning_files(path)
     call(path, None, "import", "theirs", "-o", "imported")
     run(path, "first", "cluster.n_shards=2", "cluster.n_stages=1", "cluster.zero_stage=1")
@@ -39,7 +39,7 @@ def test_shards_and_replicas_begin_with_their_parts(folder: Path) -> None:
     call(folder, None, "export", "first", "-o", "back")
     files = [folder / name / "model.safetensors" for name in ("back", "theirs")]
     assert not different(*map(load_file, files))
-    assert (folder / "back/tokenizer.json").read_text() == "{}"
+    assert (folder / "back/tokenizer_config.json").read_text() == "{}"
 
 
 def test_an_import_begins_a_run_as_its_folder_does(folder: Path) -> None:

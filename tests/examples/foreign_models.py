@@ -35,8 +35,8 @@ def _gpt2(**settings: Any) -> Any:
     return transformers.GPT2LMHeadModel(config)
 
 
-def _t5(**settings: Any) -> Any:
-    config = transformers.T5Config(
+def _t5(name: str = "T5", **settings: Any) -> Any:
+    config = getattr(transformers, f"{name}Config")(
         vocab_size=N_IDS,
         d_model=16,
         d_kv=6,
@@ -48,11 +48,13 @@ def _t5(**settings: Any) -> Any:
         eos_token_id=1,
         **settings,
     )
-    return transformers.T5ForConditionalGeneration(config)
+    return getattr(transformers, f"{name}ForConditionalGeneration")(config)
 
 
-def _t5_1_1() -> Any:
+def _t5_1_1(name: str = "T5", *, has_head: bool = True, tied: bool = True) -> Any:
+    """A model like T5 1.1: version 5 calls all of them tied, as `tied` tells, 4 those that are."""
     model = _t5(
+        name,
         num_layers=2,
         num_decoder_layers=3,
         feed_forward_proj="gated-gelu",
@@ -61,8 +63,9 @@ def _t5_1_1() -> Any:
         relative_attention_max_distance=12,
     )
     # Newer versions tie the head even so, unless a file holds another one.
-    model.lm_head.weight = nn.Parameter(torch.empty(N_IDS, 16))
-    model.config.tie_word_embeddings = False
+    if has_head:
+        model.lm_head.weight = nn.Parameter(torch.empty(N_IDS, 16))
+    model.config.tie_word_embeddings = tied
     return model
 
 
@@ -96,7 +99,11 @@ MODELS: Mapping[str, Callable[[], Any]] = {
     "gpt2": _gpt2,
     "gpt2-untied": lambda: _gpt2(tie_word_embeddings=False),
     "t5": lambda: _t5(num_layers=2),
-    "t5-1.1": _t5_1_1,
+    "t5-1.1": lambda: _t5_1_1(tied=False),
+    "t5-1.1-v5": _t5_1_1,
+    "t5-1.1-v5-tied": lambda: _t5_1_1(has_head=False),
+    "mt5": lambda: _t5_1_1("MT5", tied=False),
+    "mt5-v5-tied": lambda: _t5_1_1("MT5", has_head=False),
     "llama": lambda: _llama("Llama", rope_parameters=LLAMA3),
     "llama-linear": lambda: _llama("Llama", rope_parameters=LINEAR, tie_word_embeddings=True),
     "mistral": lambda: _llama("Mistral", head_dim=6, sliding_window=LONGEST),

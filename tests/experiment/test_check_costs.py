@@ -10,12 +10,13 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.experiment.profile.begun_table import measured_with
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
-from dynapipe_hpc.planner.cost.from_config import CostSource, read_costs
+from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 CPU = tiny_experiment(n_stages=2)
@@ -33,7 +34,7 @@ def experiment(folder: Path, **changes: str) -> ExperimentConfig:
 
 
 def costs_of(config: ExperimentConfig) -> CostSource:
-    return read_costs(config.planner.cost, config.model)
+    return ExperimentFiles(config).costs
 
 
 def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None:

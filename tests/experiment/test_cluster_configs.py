@@ -18,6 +18,7 @@ from dynapipe_hpc.experiment.doctor.finding import Level
 from dynapipe_hpc.experiment.doctor.look_at_config import look_at_config
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.planner.cost.config import AnalyticTable
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 CLUSTERS = sorted((CONFIGS / "clusters").glob("*_?x?.toml"))
@@ -100,6 +101,21 @@ def test_a_cluster_has_the_ranks_of_its_name_and_leaves_a_tenth_of_memory(
     assert (config.cluster.n_replicas, config.cluster.n_stages) == (nodes, n_gpus)
     assert 0.85 < config.cluster.device_memory_bytes / DEVICES[gpu] <= 0.9
     assert config.training.dtype == "bfloat16"
+
+
+@each_cluster
+def test_sums_over_replicas_travel_over_the_links_of_the_cluster(
+    path: Path, tmp_path: Path
+) -> None:
+    config = load_config(experiment_on(path, tmp_path))
+    _, n_nodes, n_gpus = parts(path)
+    n_ranks, cost = (n_gpus if n_nodes == 1 else n_nodes), config.planner.cost
+    assert isinstance(cost, AnalyticTable)
+    # Each rank of a ring sends float32 gradients of bfloat16 weights twice, but for its own part.
+    carried_bytes = 2 * 2 * (n_ranks - 1) / n_ranks * cost.reduction_bytes_per_ms
+    network = 25e6 if "a100" in path.stem else 50e6
+    rate = config.cluster.link.bytes_per_ms if n_nodes == 1 else network
+    assert 0.7 < carried_bytes / rate < 1.02
 
 
 def parts(path: Path) -> tuple[str, int, int]:

@@ -79,6 +79,17 @@ def _rounding_bytes(config: ExperimentConfig) -> float:
     return n_numbers * dtype.itemsize * state_factor(dtype.itemsize)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_estimates_are_of_numbers_of_the_type_that_trains(dtype: str) -> None:
+    tables = tiny_experiment(n_stages=1).model_dump()
+    tables["training"]["dtype"] = dtype
+    config = ExperimentConfig.model_validate(tables)
+    costs = ExperimentFiles(config).costs
+    assert isinstance(costs, AnalyticConfig)
+    assert costs.element_bytes == dtype_of(config).itemsize
+    assert costs.state_factor == state_factor(costs.element_bytes)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "set_to", "factor"), [("adamw", None, 4), ("adafactor", None, 2), ("adamw", 7, 7)]
 )

@@ -11,7 +11,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for
 from dynapipe_hpc.experiment.split_passes import describe_halves, kinds_with_halves
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, LayerProfile, ProfileTable
@@ -75,9 +75,7 @@ def test_packed_rows_matter_where_plans_may_pack() -> None:
 
 
 def test_estimates_say_so() -> None:
-    cost = SPLIT.planner.cost
-    assert not isinstance(cost, ProfiledConfig)
-    assert describe_halves(cost, SPLIT).startswith("estimated by FLOPs, as all costs;")
+    assert describe_halves(AnalyticConfig(), SPLIT).startswith("estimated by FLOPs, as all costs;")
 
 
 @pytest.mark.parametrize("is_measured", [False, True])

@@ -86,6 +86,19 @@ def test_only_what_runs_inside_is_deferred_and_nothing_that_is_recomputed() -> N
     assert all(weight.grad is not None for weight in (inner, again, after))
 
 
+def test_a_frozen_weight_has_nothing_to_defer() -> None:
+    frozen, trained = (drawn(4, 4, seed=i) for i in (1, 2))
+    frozen.requires_grad_(False)
+    queue, values = DeferredWeights(), drawn(2, 4, seed=9)
+    with deferring(queue):
+        output = linear(linear(values, frozen), trained)
+    torch.autograd.backward(output.sum())
+    assert values.grad is not None
+    assert [weight is trained for weight in queue.weights] == [True]
+    queue.accumulate()
+    assert frozen.grad is None
+
+
 def test_the_first_half_frees_all_but_the_factors_and_the_second_frees_them_one_by_one() -> None:
     first, second = (drawn(4, 4, seed=i) for i in (1, 2))
     first.grad, second.grad = torch.zeros_like(first), torch.zeros_like(second)

@@ -75,6 +75,7 @@ PADDED = MicroBatch(((1,), (2,), (3,)), 144, target_tokens=16)
 
 
 GATED = SHAPE.model_copy(update={"gated": True})
+UNSCALED = SHAPE.model_copy(update={"scale_decoder_outputs": False})
 OTHER_HEAD = SHAPE.model_copy(update={"tied_head": False})
 UNEQUAL = SHAPE.model_copy(update={"n_layers": 4, "n_decoder_layers": 2})
 OTHER_SIZES = SHAPE.model_copy(
@@ -82,7 +83,7 @@ OTHER_SIZES = SHAPE.model_copy(
 )
 
 
-@pytest.mark.parametrize("shape", [SHAPE, GATED, OTHER_HEAD, UNEQUAL, OTHER_SIZES])
+@pytest.mark.parametrize("shape", [SHAPE, GATED, UNSCALED, OTHER_HEAD, UNEQUAL, OTHER_SIZES])
 def test_the_loss_is_that_of_the_model_written_out(shape: ModelShape) -> None:
     layers = range(shape.n_all_layers)
     whole = T5Stage(shape, layers, first=True, last=True, seed=3, dtype=torch.float64)
@@ -105,6 +106,7 @@ def test_the_loss_is_that_of_the_model_written_out(shape: ModelShape) -> None:
             n_decoder_layers=shape.n_decoder_layers,
             epsilon=shape.norm_epsilon or 1e-6,
             max_distance=shape.max_distance or 128,
+            scaled=shape.scale_decoder_outputs is not False,
         )
         expected += TOKENS.weights[sample.sample_id] * sum(of_tokens)
     assert loss_of([whole], PADDED).item() == pytest.approx(expected, rel=1e-12)

@@ -57,8 +57,8 @@ HUGGINGFACE = (
     ),
     Mutant(
         "training/huggingface/llama.py",
-        '_page("Qwen2", qkv_bias=True)',
-        '_page("Qwen2")',
+        '_page("Qwen2", _QWEN_DEFAULTS, qkv_bias=True)',
+        '_page("Qwen2", _QWEN_DEFAULTS)',
         "biases of queries, keys and values are not read",
         (f"{LOGITS}[qwen2]",),
     ),

@@ -25,6 +25,7 @@ SPLIT_PASSES = ("tests/experiment/test_split_passes.py",)
 PROFILE_FILE = ("tests/planner/cost/table/test_profile_file.py",)
 
 LORA_FACTS = ("tests/experiment/run/test_facts_of_adapters.py",)
+MERGED = ("tests/training/huggingface/test_merged_blocks.py",)
 LORA_EXPORT = ("tests/training/huggingface/test_export_adapters.py",)
 
 TRAINING = (
@@ -99,6 +100,10 @@ TRAINING = (
            "gradients of small copies are lost", T5_PIPELINE),
     Mutant("training/tied_copies.py", "self._buffer[collectives.shard]", "self._buffer[0]",
            "shards share room", T5_PIPELINE),
+    Mutant("training/tied_copies.py",
+           "weights to all copies.\"\"\"\n        self._buffer.zero_()\n", "weights.\"\"\"\n",
+           "of tied copies the sum of gradients is spread with the weights",
+           ("tests/training/test_tied_copies.py",)),
     Mutant("training/early_sums.py", "lambda bucket: not bucket.missing", "lambda _: True",
            "sums start before gradients are there", SUMS),
     Mutant("training/early_sums.py", "if any(parameter is other for other in tied):", "if False:",
@@ -225,6 +230,8 @@ TRAINING = (
            ("tests/training/test_adafactor.py::test_every_layout_gives_the_unsplit_weights",)),
     Mutant("training/adafactor.py", ".clamp(min=1))\n", ")\n", "small updates grow",
            ("tests/training/test_adafactor.py::test_updates_are_those_of_transformers",)),
+    Mutant("training/adafactor.py", '.rms("weight").clamp(min=LEAST_SCALE)', '.rms("weight")',
+           "a weight of zeros stays what it is", ADAFACTOR),
     Mutant("training/adafactor.py", "torch.where(keeps, average, moved)", "moved",
            "a skipped update leaves averages that are no numbers", UPDATE_RULES),
     Mutant("training/checkpoint/state.py", "if self._is_first_replica else []", "",
@@ -240,6 +247,11 @@ TRAINING = (
            "models differ in their headers only", LORA_FACTS),
     Mutant("training/huggingface/adapters.py", "lora.scale * (rows @ a)", "(rows @ a)",
            "merged adapters are not scaled", LORA_EXPORT),
+    Mutant("training/huggingface/adapters.py", "+= lora.scale * (rows @ a)",
+           "+= (lora.scale if len(rows) == each.n_rows else 1.0) * (rows @ a)",
+           "alpha is lost where a merge goes block by block", MERGED),
+    Mutant("training/huggingface/adapters.py", "b[first - each.start : last - each.start]",
+           "b[: last - first]", "every block of a merge gets the first rows", MERGED),
     Mutant("training/huggingface/adapters.py", "                start += n_rows\n", "",
            "all adapters of a joined weight are merged into its first rows",
            ("tests/training/huggingface/test_export_adapters.py"

@@ -21,6 +21,7 @@ from tests.mutants.of_configuration import CONFIGURATION
 from tests.mutants.of_data import DATA
 from tests.mutants.of_evaluation import EVALUATION
 from tests.mutants.of_huggingface import HUGGINGFACE
+from tests.mutants.of_model_folders import MODEL_FOLDERS
 from tests.mutants.of_models import MODELS
 from tests.mutants.of_online import ONLINE
 from tests.mutants.of_plans import PLAN
@@ -32,7 +33,7 @@ from tests.mutants.run_tests import FORK, Outcome, run_tests
 
 MUTANTS = (
     *(*ARCHITECTURES, *MODELS, *DATA, *TRAINING, *EVALUATION, *ONLINE),
-    *(*PLAN, *STORE, *BASELINES, *REPORTS, *HUGGINGFACE),
+    *(*PLAN, *STORE, *BASELINES, *REPORTS, *HUGGINGFACE, *MODEL_FOLDERS),
     *(*STARTER_FILES, *CONFIGURATION),
 )
 PASSED, FAILED = 0, 1  # exit codes of pytest

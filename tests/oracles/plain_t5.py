@@ -30,6 +30,7 @@ def losses(
     n_decoder_layers: int | None = None,
     epsilon: float = 1e-6,
     max_distance: int = 128,
+    scaled: bool = True,
 ) -> list[float]:
     """The cross entropy of every target token of one sample, in float64."""
     settings = Settings(n_heads, epsilon, max_distance)
@@ -46,7 +47,8 @@ def losses(
         if "head.logits.weight" in weights:
             logits = weights["head.logits.weight"] @ hidden
         else:
-            logits = weights["embedding.weight"] @ hidden / math.sqrt(len(hidden))
+            logits = weights["embedding.weight"] @ hidden
+            logits = logits / math.sqrt(len(hidden)) if scaled else logits
         found.append(math.log(sum(math.exp(x) for x in logits)) - float(logits[target]))
     return found
 

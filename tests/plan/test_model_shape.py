@@ -17,6 +17,7 @@ SIZES = {
 VALUES = {
     "norm_epsilon": 1e-3,
     "tied_head": True,
+    "scale_decoder_outputs": False,
     "n_decoder_layers": 2,
     "gated": True,
     "n_buckets": 8,
@@ -55,6 +56,15 @@ def test_an_option_of_another_family_is_refused_with_the_families_that_take_it(
 def test_an_epsilon_that_is_left_out_is_the_familys_own(family: str, epsilon: float) -> None:
     shape = ModelShape.model_validate({**SIZES, "family": family})
     assert shape.architecture.norm_epsilon == epsilon
+
+
+def test_a_head_of_its_own_is_not_scaled() -> None:
+    own_head = {**SIZES, "family": "t5", "tied_head": False}
+    assert not ModelShape.model_validate(own_head).architecture.tied_head
+    with pytest.raises(
+        ValueError, match=r"scale_decoder_outputs is true, but tied_head false.*out"
+    ):
+        ModelShape.model_validate({**own_head, "scale_decoder_outputs": True})
 
 
 def test_distances_that_no_bucket_could_hold_are_refused() -> None:

@@ -124,6 +124,20 @@ def test_every_layout_gives_the_unsplit_weights(
     assert_equal(found, expected)
 
 
+def test_a_weight_of_zeros_moves_by_the_least_scale() -> None:
+    module = nn.Linear(1, 4).double()
+    optimizer = Optimizer(module, config(scale_parameter=True), SingleRankCollectives())
+    gradient = torch.tensor([3.0, -0.5, 2.0, -7.0], dtype=torch.float64)
+    with torch.no_grad():
+        module.bias.zero_()
+        assert module.bias.grad is not None
+        module.bias.grad.copy_(gradient)
+    optimizer.step().read()
+    # The first average is the square itself, so that the direction has numbers of one.
+    expected = -learning_rate(0, config()) * 1e-3 * gradient.sign()
+    torch.testing.assert_close(module.bias.data, expected, rtol=1e-9, atol=0)
+
+
 def test_relative_steps_have_a_learning_rate_of_their_own() -> None:
     relative = config(relative_step=True)
     assert [learning_rate(step, relative) for step in (0, 9_999, 39_999)] == [0.01, 0.01, 0.005]

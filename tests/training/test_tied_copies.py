@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from tests.examples.training_case import T5_SHAPE, make_rank
 from torch import Tensor
@@ -61,7 +62,8 @@ def test_biases_of_all_stages_are_one_sum_and_the_embedding_is_not() -> None:
         assert collectives.summed == [2 * 32 * 4]
 
 
-def test_copies_get_the_owners_bits() -> None:
+@pytest.mark.parametrize("gradient", [0.0, 3.0])
+def test_copies_get_the_owners_bits(gradient: float) -> None:
     world = LocalWorld(CLUSTER.n_ranks)
     sums = LocalSums(world, CLUSTER)
 
@@ -71,6 +73,9 @@ def test_copies_get_the_owners_bits() -> None:
         for name, parameter in own.module.named_parameters():
             if name in BIASES:
                 parameter.data.fill_(0.1 * (1 + rank))
+                assert parameter.grad is not None
+                parameter.grad.fill_(gradient)
+        own.optimizer.reduce_gradients()
         own.optimizer.step()
         return {name: weight for name, weight in own.weights().items() if name in BIASES}
 

@@ -80,6 +80,11 @@ class Sizes(Protocol):
         ...
 
     @property
+    def scale_decoder_outputs(self) -> bool | None:
+        """Whether what enters a tied head is divided; None if the table leaves it out."""
+        ...
+
+    @property
     def lora(self) -> Lora | None:
         """Adapters that are trained in place of the weights; None if weights are trained."""
         ...

@@ -51,6 +51,7 @@ class T5:
         "head_size",
         "gated",
         "tied_head",
+        "scale_decoder_outputs",
         "n_buckets",
         "max_distance",
         "norm_epsilon",
@@ -95,6 +96,11 @@ class T5:
         return self.sizes.tied_head is not False
 
     @property
+    def scale_decoder_outputs(self) -> bool:
+        """Whether what enters the head is divided by the root of the width; if it is tied, yes."""
+        return self.tied_head and self.sizes.scale_decoder_outputs is not False
+
+    @property
     def has_dropout(self) -> bool:
         """Whether layers take the time of dropout, at any rate."""
         return bool(self.sizes.dropout)
@@ -119,9 +125,14 @@ class T5:
         return self.sizes.max_distance or MAX_DISTANCE
 
     def check(self) -> None:
-        """Refuses a T5 without `head_size`, and distances that the buckets do not reach."""
+        """Refuses settings that are missing or contradict each other."""
         if self.sizes.head_size is None:
             raise ValueError("a t5 needs head_size, the width of one attention head; set it")
+        if self.sizes.scale_decoder_outputs and not self.tied_head:
+            raise ValueError(
+                "scale_decoder_outputs is true, but tied_head false: only what enters a tied head "
+                "is divided; leave scale_decoder_outputs out"
+            )
         n_single = self.n_buckets // 2
         if self.max_distance <= n_single:
             raise ValueError(

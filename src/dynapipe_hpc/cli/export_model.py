@@ -49,8 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.huggingface.export_model import export_model
 
     base = arguments.base
-    origin = export_model(arguments.source, arguments.output, arguments.dtype, base)
+    exported = export_model(arguments.source, arguments.output, arguments.dtype, base)
+    origin = exported.origin
     is_alone = origin.shape.lora is not None and base is None
     kind = "adapters for peft" if is_alone else f"as {origin.page.architecture}"
-    print(escaped(f"{arguments.output}: {origin}, {kind}"))
+    print(escaped(f"{arguments.output}: {origin}, {kind}, in {exported.dtype}"))
+    if exported.remark:
+        print(escaped(f"{arguments.output}: {exported.remark}"))
     return 0

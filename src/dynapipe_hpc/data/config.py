@@ -77,6 +77,8 @@ class DataConfig(ConfigTable):
         seed: Seed of the order in which an epoch visits the samples.
         verify: Whether a run reads all samples once, while it trains, and compares them with their
             checksums.
+        check_tokenizer: Whether datasets must have been made with the tokenizer of the model that
+            model.init_from names.
     """
 
     dataset: str | None = Field(default=None, min_length=1)
@@ -90,6 +92,7 @@ class DataConfig(ConfigTable):
     tokens_per_batch: int = Field(ge=1, le=2**40)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     verify: bool = True
+    check_tokenizer: bool = True
 
     @model_validator(mode="after")
     def _any_sample_fits_a_batch(self) -> Self:

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from dynapipe_hpc.data.errors import InputError
 
 MOST_BYTES = 1 << 28
+_GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -37,11 +38,17 @@ def open_input(path: Path) -> BinaryIO:
 def why_unreadable(path: Path) -> str:
     """Why a file cannot be read; empty if it can."""
     try:
-        open_input(path).close()
+        with open_input(path) as file:
+            begins = file.read(len(_GIT_LFS))
     except OSError as error:
         return _reason(error)
     except ValueError as error:  # a name with a zero byte
         return str(error)
+    if begins == _GIT_LFS:
+        return (
+            "is only a pointer of Git LFS, which stands for the file in a folder that was cloned "
+            "without it; fetch the file itself: git lfs pull"
+        )
     return ""
 
 

@@ -13,6 +13,10 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.value_kind import ValueKind
 
 Tables = dict[str, Any]
+_REMOVED = {
+    "planner.cost.element_bytes": "it follows from training.dtype; set that, and leave this out",
+}
+"""What to do without keys of older versions."""
 
 
 class Source(NamedTuple):
@@ -79,6 +83,8 @@ def _explain(path: Path, sources: Sequence[Source], detail: ErrorDetails) -> str
     key = ".".join(place.keys)
     source = next((each.name for each in reversed(sources) if each.says(place.keys)), f"{path}:")
     match detail["type"]:
+        case "extra_forbidden" if key in _REMOVED:
+            return f"{source} {key}: there is no such key any more: {_REMOVED[key]}"
         case "extra_forbidden":
             names = list(place.table.model_fields) if place.table else []
             hint = did_you_mean(place.keys[-1], names) or f"; known keys here: {', '.join(names)}"

@@ -18,17 +18,20 @@ from dynapipe_hpc.data.dataset.mixture_batches import MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
+from dynapipe_hpc.experiment.check_tokenizer import check_tokenizer
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.evaluation_samples import (
     EvaluationSamples,
     evaluation_samples,
     without_held_out,
 )
+from dynapipe_hpc.experiment.sizes_of_origin import more_rows
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
-from dynapipe_hpc.planner.cost.config import AnalyticConfig, CostConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, read_costs
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MOST_ITERATIONS, N_AVERAGES, TrainingConfig
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
@@ -64,8 +67,7 @@ class ExperimentFiles:
             dataset: Dataset = DatasetFile(Path(data.paths[0]))
         else:
             dataset = JoinedDatasets({e.name: DatasetFile(Path(e.dataset)) for e in data.mixture})
-        check_vocabulary(self.config, dataset)
-        check_start(self.config, dataset)
+        check_dataset(self.config, dataset)
         return dataset
 
     @cached_property
@@ -166,14 +168,15 @@ class ExperimentFiles:
         return read_costs(self._cost_config, self.config.model)
 
     @property
-    def _cost_config(self) -> CostConfig:
-        """The [planner.cost] table, with the state of the optimizer that trains."""
-        cost = self.config.planner.cost
-        if not isinstance(cost, AnalyticConfig) or cost.state_factor is not None:
+    def _cost_config(self) -> AnalyticConfig | ProfiledConfig:
+        """The [planner.cost] table, with the type of numbers and the optimizer that train."""
+        cost, training = self.config.planner.cost, self.config.training
+        if isinstance(cost, ProfiledConfig):
             return cost
-        n_averages = N_AVERAGES[self.config.training.optimizer]
-        factor = state_factor(cost.element_bytes, n_averages)
-        return cost.model_copy(update={"state_factor": factor})
+        element_bytes = ITEM_BYTES[training.dtype]
+        factor = cost.state_factor or state_factor(element_bytes, N_AVERAGES[training.optimizer])
+        rates = cost.model_dump() | {"state_factor": factor, "element_bytes": element_bytes}
+        return AnalyticConfig.model_validate(rates)
 
     def planner(self, placement: Placement) -> Planner:
         """Planner of the iterations, for layers that are placed in this way."""
@@ -205,6 +208,18 @@ def _given(training: TrainingConfig) -> str:
     return f"training.{name} = {value:,}"
 
 
+def check_dataset(config: ExperimentConfig, dataset: Dataset) -> None:
+    """Refuses datasets that the model cannot be trained on.
+
+    Raises:
+        InputError: They have another tokenizer, more tokens than the model, or no start token.
+    """
+    # The tokenizer first: with another one, other numbers of tokens are not the fault.
+    check_tokenizer(config, dataset)
+    check_vocabulary(config, dataset)
+    check_start(config, dataset)
+
+
 def check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:
     """Refuses a dataset with tokens outside the model's vocabulary.
 
@@ -212,10 +227,17 @@ def check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:
         InputError: The vocabulary of the dataset is larger than that of the model.
     """
     if dataset.vocab_size > config.model.vocab_size:
+        n_tokens, n_rows = dataset.vocab_size, config.model.vocab_size
+        its_tokenizer = f"{config.data.paths[0]}: its tokenizer has {n_tokens} tokens"
+        if config.model.init_from is None:
+            raise InputError(
+                f"{its_tokenizer}, but model.vocab_size is {n_rows}; raise it to at least "
+                f"{n_tokens}"
+            )
         raise InputError(
-            f"{config.data.paths[0]}: its tokenizer has {dataset.vocab_size} "
-            f"tokens, but model.vocab_size is {config.model.vocab_size}; raise it to at least "
-            f"{dataset.vocab_size}"
+            f"{its_tokenizer}, but the embedding of model.init_from = '{config.model.init_from}' "
+            f"has {n_rows} rows; {more_rows(n_tokens)}; or preprocess with tokens that the model "
+            "has"
         )
 
 

@@ -36,6 +36,15 @@ def sizes_of_origin(model: Any) -> Source | None:
     return Source(f"{origin.folder}:", {"model": origin.values})
 
 
+def more_rows(n_rows: int) -> str:
+    """The way to a model of Hugging Face whose embedding has more rows, for messages."""
+    return (
+        f"add rows with transformers: model.resize_token_embeddings({n_rows}), then "
+        "save_pretrained in a new folder, together with the tokenizer, and name that in "
+        "model.init_from"
+    )
+
+
 def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
     told = []
     for key in model.keys() & ModelShape.model_fields.keys() - {"lora", "dropout"}:
@@ -44,6 +53,8 @@ def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
             if isinstance(given, int) and given > origin.longest:
                 window = f"{origin.longest}, the window of its attention"
                 told.append(f"{key} may be at most {window}, not {given}")
+        elif key == "vocab_size" and isinstance(given, int) and given > found:
+            told.append(f"vocab_size is {found} there, not {given} ({more_rows(given)})")
         elif given != found:
             told.append(f"{key} is {quoted(found)} there, not {quoted(given)}")
     return sorted(told)

@@ -16,7 +16,7 @@ class Head(nn.Module):
         shape: The model; a tied head has no weights of its own.
         shards: The shards of the stage.
         norm: The final norm; None if what comes in is normalised.
-        tied_divisor: Number by which a tied head divides what comes in.
+        divisor: Number by which logits are divided.
     """
 
     def __init__(
@@ -24,14 +24,14 @@ class Head(nn.Module):
         shape: ModelShape,
         shards: Shards,
         norm: nn.Module | None = None,
-        tied_divisor: float = 1.0,
+        divisor: float = 1.0,
     ) -> None:
         super().__init__()
         width, is_tied = shape.hidden_size, shape.architecture.tied_head
         self.norm = norm
         self.logits = None if is_tied else ColumnLinear(width, shape.vocab_size, shards, bias=False)
         self._vocabulary = Vocabulary(shape.vocab_size, shards)
-        self._divisor = tied_divisor if is_tied else 1.0
+        self._divisor = divisor
 
     def forward(
         self,

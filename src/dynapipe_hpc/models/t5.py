@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS
+from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
@@ -47,9 +47,9 @@ class T5Stage(StageOfFamily):
         self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
         self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
         self.decoder_norm = norm_of(shape) if self.is_last else None
-        # Its logits are smaller by the root of the width: vectors start with numbers of about one.
-        divisor = math.sqrt(shape.hidden_size)
-        self.head = Head(shape, shards, tied_divisor=divisor) if self.is_last else None
+        # Vectors of the embedding start with numbers of about one, which would make logits large.
+        divisor = math.sqrt(shape.hidden_size) if T5(shape).scale_decoder_outputs else 1.0
+        self.head = Head(shape, shards, divisor=divisor) if self.is_last else None
         self.encoder_input, self.encoder_output = Dropout(), Dropout()
         self.decoder_input, self.decoder_output = Dropout(), Dropout()
 

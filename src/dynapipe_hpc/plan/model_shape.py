@@ -29,8 +29,10 @@ class ModelShape(ConfigTable):
         norm_epsilon: Number that norms add to a variance or mean square; None for the family's
             own: 1e-5 in a gpt and a llama, 1e-6 in a t5.
         tied_head: Whether logits have the embedding's weights, as in GPT-2; None for the family's
-            default: not in a gpt or a llama, but in a t5, which also divides such logits by the
-            root of the width.
+            default: not in a gpt or a llama, but in a t5.
+        scale_decoder_outputs: Whether a t5 with a tied head divides what its logits are computed
+            from by the root of the width, as T5 1.0 does; None for yes. No head of its own is
+            divided.
         n_buckets: Number of ranges of distances for which a t5 has a bias; None for 32.
         max_distance: Distance from which on all share a bias; None for 128.
         dropout: Share of the numbers that training sets to zero after embeddings and maps back to
@@ -59,6 +61,7 @@ class ModelShape(ConfigTable):
     max_tokens: int = Field(ge=1, le=2**24)
     norm_epsilon: float | None = Field(default=None, gt=0, le=1)
     tied_head: bool | None = None
+    scale_decoder_outputs: bool | None = None
     n_buckets: int | None = Field(default=None, ge=4, le=2**16)
     max_distance: int | None = Field(default=None, ge=1, le=2**24)
     dropout: float | None = Field(default=None, ge=0, le=0.9)

@@ -28,8 +28,8 @@ from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.config import PlannerConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.planner.cost.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 
 BATCHES = AuthorsBatches()
@@ -148,7 +148,6 @@ def test_a_configuration_asks_for_it() -> None:
         n_layers=2, hidden_size=8, n_heads=2, ffn_size=16, vocab_size=32, max_tokens=64
     )
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
-    costs = read_costs(config.cost, shape)
-    planner = Planner.of(config, costs, shape, equal_shares(shape, cluster), cluster, 64)
+    planner = Planner.of(config, AnalyticConfig(), shape, equal_shares(shape, cluster), cluster, 64)
     choice = planner.choose(samples_of([64, 8, 30]))
     assert [candidate.way for candidate in choice.candidates] == ["authors, limits 0.005 ms apart"]

@@ -36,6 +36,8 @@ class DatasetHeader:
             attribute.
         turns: How turns of conversations became samples, see `--turns`; empty if no chat template
             was used, and in files older than this attribute.
+        vocabulary_sha256: SHA-256 of the tokenizer's tokens and their ids, in hexadecimal; empty in
+            files older than this attribute.
     """
 
     tokenizer_name: str
@@ -48,6 +50,7 @@ class DatasetHeader:
     content_sha256: str = ""
     special_tokens: bool | None = False
     turns: str = ""
+    vocabulary_sha256: str = ""
 
 
 def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) -> None:
@@ -63,6 +66,8 @@ def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) ->
         attributes["special_tokens"] = int(header.special_tokens)
     if header.turns:
         attributes["turns"] = np.bytes_(header.turns.encode())
+    if header.vocabulary_sha256:
+        attributes["vocabulary_sha256"] = np.bytes_(header.vocabulary_sha256.encode())
     attributes["sources"] = fixed_length(header.sources)
     created = header.created or datetime.now(UTC).isoformat(timespec="seconds")
     attributes["created"] = np.bytes_(created.encode())
@@ -93,6 +98,7 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         special_tokens=_flag(attributes, "special_tokens"),
         turns=_text({"turns": "", **attributes}, "turns"),
         content_sha256=_text({"content_sha256": "", **attributes}, "content_sha256"),
+        vocabulary_sha256=_text({"vocabulary_sha256": "", **attributes}, "vocabulary_sha256"),
     )
     if not 0 <= header.eos_id < header.vocab_size:
         raise InputError(f"eos_id is {header.eos_id}, but vocab_size {header.vocab_size}")

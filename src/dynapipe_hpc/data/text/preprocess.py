@@ -170,6 +170,7 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
         tuple(str(source) for source in sources),
         special_tokens=tokenizer.special_tokens,
         turns=recipe.turns if recipe.template else "",
+        vocabulary_sha256=tokenizer.vocabulary_sha256,
     )
 
 

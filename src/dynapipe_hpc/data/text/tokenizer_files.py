@@ -13,6 +13,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.data.input_file import read_input, read_text
 
 MODEL_FILE, CONFIG_FILE, TEMPLATE_FILE = (
@@ -60,6 +61,8 @@ def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
             return None
         case [folder] if folder.is_dir():
             return _read_folder(folder)
+        case [path] if advice := download_advice(path):
+            raise InputError(f"{path}: there is no such file or folder{advice}")
         case [path]:
             return TokenizerFiles(path.name, _sha256(paths), _load_single_file(path))
         case [vocabulary, merges]:

@@ -1,6 +1,5 @@
 """Tokenizers: from text to token ids."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -11,6 +10,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.default_ends import default_ends, token_text
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, explained
+from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256, vocabulary_sha256
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
 """Well-known names of the end-of-sequence token, most likely first."""
@@ -31,6 +31,10 @@ class Tokenizer(Protocol):
     @property
     def sha256(self) -> str:
         """SHA-256 of everything that determines the token ids, in hexadecimal."""
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """SHA-256 of the tokens and their ids alone, in hexadecimal."""
 
     @property
     def vocab_size(self) -> int:
@@ -81,7 +85,8 @@ class ByteTokenizer:
     """A tokenizer without files: every UTF-8 byte is a token, and one more ends the sequence."""
 
     name: str = "bytes"
-    sha256: str = hashlib.sha256(b"bytes").hexdigest()
+    sha256: str = BYTES_SHA256
+    vocabulary_sha256: str = BYTES_SHA256
     vocab_size: int = 257
     eos_id: int = 256
     start_id: int | None = 256
@@ -121,6 +126,7 @@ class VocabularyTokenizer:
     Attributes:
         name: Names of the files.
         sha256: SHA-256 of the files' bytes, in the order in which they were named.
+        vocabulary_sha256: SHA-256 of the tokens and their ids.
         vocab_size: Largest token id + 1, added tokens included.
         eos_id: Id of the token that ends every target.
         start_id: Id of the token that models read before every sample; None for no such token.
@@ -132,6 +138,7 @@ class VocabularyTokenizer:
 
     name: str
     sha256: str
+    vocabulary_sha256: str
     vocab_size: int
     eos_id: int
     start_id: int | None
@@ -224,6 +231,7 @@ def load_tokenizer(
     return VocabularyTokenizer(
         name,
         files.sha256,
+        vocabulary_sha256(ids),
         n_ids,
         ids[end],
         start_id,

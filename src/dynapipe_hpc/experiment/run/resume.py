@@ -25,6 +25,7 @@ from dynapipe_hpc.training.huggingface.origin import find_origin
 
 T = TypeVar("T")
 FIXED_TRAINING = ("seed", "dtype", "loss_weighting", "optimizer")
+_FREE_DATA = {"dataset", "mixture", "verify", "check_tokenizer"}
 _BEFORE = {
     "data.long_samples": "cut_targets",
     "data.loss_on": "marked",
@@ -67,7 +68,7 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
     shards if they draw weights that are frozen.
     """
     training = config.training.model_dump(mode="json")
-    data = config.data.model_dump(mode="json", exclude={"dataset", "mixture", "verify"})
+    data = config.data.model_dump(mode="json", exclude=_FREE_DATA)
     for i, mixed in enumerate(config.data.mixture or ()):
         data |= {f"mixture.{i}.weight": mixed.weight, f"mixture.{i}.epochs": mixed.epochs}
     model = config.model.model_dump(mode="json", exclude={"layers_per_stage", "init_from"})

@@ -49,9 +49,9 @@ def warm_start(
     with job.agreeing():
         _check(job, origin, config, parts)
     with job.agreeing():
-        read_weights(origin, config.model, parts)
         if job.is_first and origin.small_files is not None:
             copy_small_files(origin.small_files, output / CARRIED)
+        read_weights(origin, config.model, parts)
     counters = state.counters
     if with_optimizer and origin.description is not None:
         counters = replace(counters, n_updates=origin.description.counters.n_updates)

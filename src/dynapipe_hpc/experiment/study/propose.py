@@ -12,10 +12,11 @@ from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError, escaped, quoted
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.files import ExperimentFiles, check_dataset
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.study.variants import divisions
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.huggingface.origin import find_origin
 
 _UNCUT = 0.999
 _TOKENS_PER_RANK = 8192
@@ -101,17 +102,25 @@ def propose(wish: Wish, output: Path) -> Cluster:
         The division.
 
     Raises:
-        InputError: The memory is no size, the dataset cannot be used, the file exists, or no
-            division has a plan.
+        InputError: The memory is no size, dataset or model cannot be used or do not go together,
+            the file exists, or no division has a plan.
     """
     if output.exists():
         raise InputError(f"{output}: already exists; name another file: -o FILE.toml")
+    if wish.model is not None:
+        find_origin(wish.model)
     reasons = []
     with DatasetFile(wish.dataset) as dataset, replacing(output) as new:
         for cluster in _divisions(wish):
             new.write_text(_text(wish, dataset, cluster, output), encoding="utf-8")
             try:
-                experiment = open_experiment(ExperimentFiles(load_config(new)))
+                files = ExperimentFiles(load_config(new))
+            except InputError as error:
+                reasons.append(str(error).replace(str(new), str(output)))
+                continue
+            check_dataset(files.config, dataset)  # no other division would help
+            try:
+                experiment = open_experiment(files)
                 experiment.planner.choose(experiment.sampler.iteration(0))
             except InputError as error:
                 reasons.append(str(error).replace(str(new), str(output)))

@@ -29,7 +29,7 @@ class AnyCostConfig(ConfigTable):
         return tuple(mode for mode in Recompute if mode.text in self.recompute)
 
 
-class AnalyticConfig(AnyCostConfig):
+class AnalyticTable(AnyCostConfig):
     """An estimate from peak rates, for machines that were not profiled.
 
     The defaults are of one CPU core that computes in float32 with AdamW.
@@ -39,7 +39,6 @@ class AnalyticConfig(AnyCostConfig):
         flops_per_ms: Peak rate of a rank, in floating-point operations per ms.
         memory_bytes_per_ms: Bandwidth of a rank's memory.
         launch_ms: Least time of one layer in one direction, however small the micro-batch.
-        element_bytes: Size of one number of an activation or weight.
         state_factor: Bytes of weights, gradients and optimizer state per byte of weights; by
             default those of the optimizer that trains, of AdamW where there is none.
         reduction_bytes_per_ms: Rate of all-reduces over replicas or shards.
@@ -49,9 +48,18 @@ class AnalyticConfig(AnyCostConfig):
     flops_per_ms: float = Field(default=5e7, ge=1)
     memory_bytes_per_ms: float = Field(default=1e7, ge=1)
     launch_ms: float = Field(default=0.1, gt=0, le=1e6)
-    element_bytes: Bytes = Field(default=4, ge=1, le=16)
     state_factor: float | None = Field(default=None, ge=1, le=1000)
     reduction_bytes_per_ms: float = Field(default=1e6, ge=1)
+
+
+class AnalyticConfig(AnalyticTable):
+    """An estimate from peak rates, for numbers of a type.
+
+    Attributes:
+        element_bytes: Size of one number of an activation or weight.
+    """
+
+    element_bytes: Bytes = Field(default=4, ge=1, le=16)
 
 
 class ProfiledConfig(AnyCostConfig):
@@ -73,4 +81,5 @@ class ProfiledConfig(AnyCostConfig):
     accounting: Literal["measured", "authors"] = "measured"
 
 
-CostConfig = Annotated[AnalyticConfig | ProfiledConfig, Field(discriminator="kind")]
+CostConfig = Annotated[AnalyticTable | ProfiledConfig, Field(discriminator="kind")]
+"""The [planner.cost] table; what it estimates are numbers of `training.dtype`."""

@@ -6,7 +6,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
-from dynapipe_hpc.planner.cost.config import AnalyticConfig, CostConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.load_table import load_table
@@ -30,11 +30,11 @@ CostSource = AnalyticConfig | MeasuredCosts
 """Where cost models come from, with nothing left to read."""
 
 
-def read_costs(config: CostConfig, shape: ModelShape) -> CostSource:
+def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:
     """Reads the cost table that a configuration names, if it names one.
 
     Args:
-        config: The [planner.cost] table.
+        config: Peak rates, or the name of a cost table.
         shape: The model that was measured.
 
     Raises:

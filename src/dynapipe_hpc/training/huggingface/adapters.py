@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.replacing import writing
+from dynapipe_hpc.training.huggingface.files import ADAPTER_CONFIG, ADAPTER_MODEL
 from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.write_tensors import ReadRows
 
-ADAPTER_CONFIG, ADAPTER_MODEL = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model"  # of what `peft` has wrapped
 _TASKS = {True: "SEQ_2_SEQ_LM", False: "CAUSAL_LM"}
 

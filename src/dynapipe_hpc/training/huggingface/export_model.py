@@ -4,30 +4,57 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.replacing import new_folder, writing
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import Part
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 from dynapipe_hpc.training.huggingface.adapters import merging, write_adapters
+from dynapipe_hpc.training.huggingface.dtypes import DTYPE_KEYS, configured_dtype
 from dynapipe_hpc.training.huggingface.files import CONFIG, copy_small_files
-from dynapipe_hpc.training.huggingface.folder import DTYPES, open_tensors
+from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.pages import page_for
 from dynapipe_hpc.training.huggingface.read_rows import read_part
 from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, write_tensors
 
-_DTYPE_KEYS = ("dtype", "torch_dtype")  # of newer and older versions of `transformers`
+
+class Exported(NamedTuple):
+    """Export of a model.
+
+    Attributes:
+        origin: The exported model.
+        dtype: Type of the weights that were written.
+    """
+
+    origin: Origin
+    dtype: str
+
+    @property
+    def remark(self) -> str:
+        """What keeps newer versions of `transformers` from loading the model; empty if nothing."""
+        page, shape = self.origin.page, self.origin.shape
+        if page.fits(shape):
+            return ""
+        other = page_for(shape)
+        return (
+            f"{page.architecture} of transformers refuses a hidden_size ({shape.hidden_size}) that "
+            f"is no multiple of its heads ({shape.n_heads}); {other.architecture} computes the "
+            f'same: set "model_type": "{other.model_type}", "architectures": '
+            f'["{other.architecture}"] and "sliding_window": null in config.json'
+        )
 
 
 def export_model(
     source: Path, output: Path, dtype: str | None = None, base: Path | None = None
-) -> Origin:
+) -> Exported:
     """Writes the weights of a checkpoint as a Hugging Face folder, one tensor at a time.
 
     Of a model with adapters, a checkpoint holds these only. They are written as `peft` does, or
@@ -38,9 +65,6 @@ def export_model(
         output: The folder, which must not exist.
         dtype: Type of the weights there; None for that in the model's `config.json`, or float32.
         base: Model with the weights that adapters are added to; None to write adapters alone.
-
-    Returns:
-        The exported model.
 
     Raises:
         InputError: The checkpoint cannot be used, or the output exists.
@@ -57,34 +81,33 @@ def export_model(
         checking = beside.submit(_check, origin.folder, origin.description)
         with new_folder(output) as partial:
             if origin.shape.lora is None:
-                write_model(partial, origin, read, dtype)
+                written = write_model(partial, origin, read, dtype)
             elif base is None:
-                write_adapters(partial, origin, origin.shape.lora, read, dtype or "float32")
+                written = dtype or "float32"
+                write_adapters(partial, origin, origin.shape.lora, read, written)
             else:
                 beside_adapters = _same_model(find_origin(base), origin)
                 read_base = _reader(beside_adapters)
                 merged = merging(origin, origin.shape.lora, read_base, read)
-                write_model(partial, beside_adapters, merged, dtype)
+                written = write_model(partial, beside_adapters, merged, dtype)
             checking.result()
-    return origin
+    return Exported(origin, written)
 
 
-def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None = None) -> None:
+def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None = None) -> str:
     """Writes a model with any weights into an existing folder.
 
     Args:
         folder: The folder.
         origin: The model, with the small files that travel along.
         read: Reader of its unsplit weights.
-        dtype: Type of the weights in the folder; None for that in the model's `config.json`.
+        dtype: Type of the weights in the folder; None for that in the model's `config.json`, or
+            float32.
+
+    Returns:
+        The type of the weights.
     """
-    stored = next((origin.settings.get(k) for k in _DTYPE_KEYS if origin.settings.get(k)), None)
-    dtype = dtype or stored or "float32"
-    if dtype not in DTYPES.values():
-        raise InputError(
-            f"{origin.settings.path}: the type of weights is {quoted(dtype)}, not "
-            f"{', '.join(DTYPES.values())}; name one with --dtype"
-        )
+    dtype = dtype or configured_dtype(origin.settings) or "float32"
     write_tensors(folder, origin.page.tensors(origin.shape), read, getattr(torch, dtype))
     if origin.small_files is not None:
         copy_small_files(origin.small_files, folder)
@@ -92,11 +115,12 @@ def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None 
         "architectures": [origin.page.architecture],
         **origin.settings.values,
         **origin.page.dropout(origin.shape),
-        _DTYPE_KEYS["torch_dtype" in origin.settings.values]: dtype,
+        DTYPE_KEYS["torch_dtype" in origin.settings.values]: dtype,
     }
     if values != origin.settings.values:
         with writing(folder / CONFIG):
             (folder / CONFIG).write_text(f"{json.dumps(values, indent=2)}\n")
+    return dtype
 
 
 def _reader(origin: Origin) -> ReadRows:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_text
+from dynapipe_hpc.data.input_file import read_text, why_unreadable
 from dynapipe_hpc.data.replacing import writing
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
+ADAPTER_CONFIG, ADAPTER_MODEL = "adapter_config.json", "adapter_model.safetensors"
 CARRIED = "huggingface"
 """Folder of a checkpoint or a run that holds them."""
 TEMPLATES = "additional_chat_templates"
@@ -50,6 +51,8 @@ def copy_small_files(source: Path, target: Path) -> None:
             (target / TEMPLATES).mkdir(exist_ok=True)
     for name in (*NAMES, *templates):
         if (source / name).is_file():
+            if reason := why_unreadable(source / name):
+                raise InputError(f"{source / name}: cannot be read: {reason}")
             with writing(target / name):
                 shutil.copyfile(source / name, target / name)
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.huggingface.dtypes import DTYPES
 from dynapipe_hpc.training.huggingface.page import Page
 from dynapipe_hpc.training.huggingface.stored import StoredTensor, read_headers
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
-
-DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-"""Types of numbers that are read, as safetensors and torch call them."""
+from dynapipe_hpc.training.huggingface.wrapped_names import check_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,12 @@ def open_tensors(folder: Path, page: Page, shape: ModelShape) -> ModelTensors:
     """Compares the tensors of a folder with the weights of a model.
 
     Raises:
-        InputError: Tensors are missing, superfluous or misshapen; names all of them.
+        InputError: Tensors are missing, superfluous or misshapen, which names all of them; or they
+            were saved from something else than the model alone.
     """
-    tensors = _with_prefix(read_headers(folder), page)
+    stored = read_headers(folder)
+    check_names(folder, stored)
+    tensors = _with_any_copy(_with_prefix(stored, page), page.copies(shape))
     maps = {each.name: each for each in page.tensors(shape)}
     wanted = {n: size for each in maps.values() for n, size in each.stored_shapes.items()}
     copies = {copy: name for copy, name in page.copies(shape).items() if copy in tensors}
@@ -60,6 +62,16 @@ def _with_prefix(tensors: Mapping[str, StoredTensor], page: Page) -> dict[str, S
     if any(name.startswith(page.prefix) for name in tensors):
         return dict(tensors)
     return {n if n.startswith("lm_head.") else page.prefix + n: t for n, t in tensors.items()}
+
+
+def _with_any_copy(
+    tensors: dict[str, StoredTensor], copies: Mapping[str, str]
+) -> dict[str, StoredTensor]:
+    """Tensors of which files may hold only a copy, also by the name of the original."""
+    for copy, name in copies.items():
+        if copy in tensors and name not in tensors:
+            tensors[name] = tensors.pop(copy)
+    return tensors
 
 
 def _listed(verb: str, names: set[str]) -> Iterator[str]:

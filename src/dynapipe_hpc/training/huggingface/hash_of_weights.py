@@ -6,6 +6,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.training.checkpoint.files import new_checksum
 from dynapipe_hpc.training.huggingface.origin import Origin
+from dynapipe_hpc.training.huggingface.weight_files import weight_files
 
 N_BLOCKS, BLOCK_BYTES = 64, 1 << 16
 FACT = "the hash of the weights of model.init_from"
@@ -26,7 +27,7 @@ def hash_of_weights(origin: Origin) -> str:
         for checksum in origin.description.part_checksums:
             found.update(checksum.encode())
         return found.hexdigest()
-    for path in sorted(origin.folder.glob("*.safetensors")):
+    for path in sorted(weight_files(origin.folder)):
         found.update(path.name.encode())
         for block in _blocks(path):
             found.update(block)

@@ -44,8 +44,8 @@ def import_model(source: Path, output: Path) -> Origin:
     facts = {f"{FACT}{k}": v for k, v in origin.shape.model_dump(mode="json").items()}
     with new_folder(output) as partial:
         _check_room(partial, tensors)
-        checksum = write_parts(partial, 0, _parts(tensors))
         copy_small_files(source, partial / CARRIED)
+        checksum = write_parts(partial, 0, _parts(tensors))
         Description(0, NOTHING_DONE, facts, (checksum,)).write(partial)
     return origin
 

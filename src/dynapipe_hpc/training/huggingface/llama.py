@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 from dynapipe_hpc.architecture.llama import Llama
 from dynapipe_hpc.plan.model_shape import ModelShape
@@ -10,6 +9,22 @@ from dynapipe_hpc.training.huggingface.page import Page, Values
 from dynapipe_hpc.training.huggingface.rope import longest_seen, rope_config, rope_values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
+
+_LLAMA_DEFAULTS: Values = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+}
+_QWEN_DEFAULTS: Values = {
+    "vocab_size": 151936,
+    "intermediate_size": 22016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32768,
+    "sliding_window": 4096,
+}
 
 
 def _model(settings: Settings, *, qkv_bias: bool, qk_norm: bool) -> Values:
@@ -49,6 +64,7 @@ def _config(shape: ModelShape) -> Values:
         "rms_norm_eps": shape.architecture.norm_epsilon,
         "tie_word_embeddings": shape.architecture.tied_head,
         "hidden_act": "silu",
+        "sliding_window": None,  # not that of a class that has one by default
         **rope_config(shape),
     }
 
@@ -90,26 +106,53 @@ def _copies(shape: ModelShape) -> Mapping[str, str]:
     return {"lm_head.weight": "model.embed_tokens.weight"} if shape.architecture.tied_head else {}
 
 
-def _page(name: str, *, qkv_bias: bool = False, qk_norm: bool = False) -> Page:
+def _page(
+    name: str,
+    defaults: Values,
+    *,
+    qkv_bias: bool = False,
+    qk_norm: bool = False,
+    takes_any_width: bool = True,
+) -> Page:
+    """Page of a class of `transformers`, and what it takes for settings that a file leaves out."""
+    all_defaults = {**_LLAMA_DEFAULTS, **defaults}
+
+    def model(settings: Settings) -> Values:
+        return _model(settings.with_defaults(all_defaults), qkv_bias=qkv_bias, qk_norm=qk_norm)
+
+    def longest(settings: Settings) -> int:
+        return longest_seen(settings.with_defaults(all_defaults))
+
     def fits(shape: ModelShape) -> bool:
-        model = Llama(shape)
-        return (model.qkv_bias, model.qk_norm) == (qkv_bias, qk_norm)
+        if (Llama(shape).qkv_bias, Llama(shape).qk_norm) != (qkv_bias, qk_norm):
+            return False
+        return takes_any_width or shape.hidden_size % shape.n_heads == 0
 
     return Page(
         model_type=name.lower(),
         architecture=f"{name}ForCausalLM",
         family="llama",
         prefix="model.",
-        model=partial(_model, qkv_bias=qkv_bias, qk_norm=qk_norm),
+        model=model,
         config=_config,
         dropout=lambda _: {},
         fits=fits,
         tensors=_tensors,
         copies=_copies,
-        ignored=re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),
-        longest=longest_seen,
+        ignored=re.compile(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"),
+        longest=longest,
     )
 
 
-LLAMA, MISTRAL = _page("Llama"), _page("Mistral")
-QWEN2, QWEN3 = _page("Qwen2", qkv_bias=True), _page("Qwen3", qk_norm=True)
+LLAMA = _page("Llama", {}, takes_any_width=False)
+MISTRAL = _page(
+    "Mistral",
+    {
+        "intermediate_size": 14336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    },
+)
+QWEN2 = _page("Qwen2", _QWEN_DEFAULTS, qkv_bias=True)
+QWEN3 = _page("Qwen3", {**_QWEN_DEFAULTS, "head_dim": 128}, qk_norm=True)

@@ -6,11 +6,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.find_checkpoint import CHECKPOINTS, find_checkpoint
+from dynapipe_hpc.training.huggingface.dtypes import configured_dtype
 from dynapipe_hpc.training.huggingface.files import (
+    ADAPTER_CONFIG,
+    ADAPTER_MODEL,
     CARRIED,
     CONFIG,
     GENERATION_CONFIG,
@@ -70,9 +74,14 @@ def find_origin(path: Path) -> Origin:
         InputError: The path is none of them, or the model is not supported.
     """
     if not path.is_dir():
-        raise InputError(f"{path}: is no folder; name one of a model, a checkpoint or a run")
+        raise InputError(
+            f"{path}: is no folder; name one of a model, a checkpoint or a run"
+            f"{download_advice(path)}"
+        )
     if (checkpoint := find_checkpoint(path)) is not None:
         return _of_checkpoint(checkpoint)
+    if (path / ADAPTER_CONFIG).exists():
+        raise _adapter_error(path)
     if not (path / CONFIG).exists():
         raise InputError(
             f"{path}: has neither {CONFIG} (a Hugging Face model) nor checkpoint.json (a "
@@ -80,7 +89,23 @@ def find_origin(path: Path) -> Origin:
         )
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
     page = page_of(settings)
+    configured_dtype(settings)  # an export, after training, would be late to refuse it
     return Origin(path, None, path, page, settings, _shape(path / CONFIG, page.model(settings)))
+
+
+def _adapter_error(folder: Path) -> InputError:
+    merging = "merge it with peft (merge_and_unload, then save_pretrained in a new folder)"
+    if (folder / CONFIG).exists():
+        return InputError(
+            f"{folder}: has an adapter of peft ({ADAPTER_CONFIG}) beside a model, which "
+            f"transformers adds to the weights; {merging}, or remove {ADAPTER_CONFIG} and "
+            f"{ADAPTER_MODEL}"
+        )
+    base = read_object(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
+    return InputError(
+        f"{folder}: is no model but an adapter of peft, for the model "
+        f"{quoted(base) if base else 'that it was trained beside'}; {merging}, or name that model"
+    )
 
 
 def shape_of(checkpoint: Path, facts: Facts) -> ModelShape:

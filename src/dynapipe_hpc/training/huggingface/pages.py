@@ -8,9 +8,9 @@ from dynapipe_hpc.training.huggingface.gpt2 import GPT2
 from dynapipe_hpc.training.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from dynapipe_hpc.training.huggingface.page import Page
 from dynapipe_hpc.training.huggingface.settings import Settings
-from dynapipe_hpc.training.huggingface.t5 import T5
+from dynapipe_hpc.training.huggingface.t5 import MT5, T5
 
-_ALL = (GPT2, T5, LLAMA, MISTRAL, QWEN2, QWEN3)
+_ALL = (GPT2, T5, MT5, LLAMA, MISTRAL, QWEN2, QWEN3)
 PAGES: Mapping[str, Page] = {page.model_type: page for page in _ALL}
 
 

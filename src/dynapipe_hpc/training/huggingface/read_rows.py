@@ -10,7 +10,8 @@ from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.parts import Part
-from dynapipe_hpc.training.huggingface.folder import DTYPES, ModelTensors
+from dynapipe_hpc.training.huggingface.dtypes import DTYPES
+from dynapipe_hpc.training.huggingface.folder import ModelTensors
 from dynapipe_hpc.training.huggingface.stored import StoredTensor
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
 
@@ -24,6 +25,9 @@ def read_part(tensors: ModelTensors, part: Part) -> None:
     Args:
         tensors: The tensors.
         part: The block, whose name is that of its weight.
+
+    Raises:
+        InputError: A number is NaN or infinite.
     """
     found = tensors.maps[part.name]
     (start, *others), (n_rows, *sizes) = part.offsets, part.values.shape
@@ -36,7 +40,11 @@ def read_part(tensors: ModelTensors, part: Part) -> None:
 
 
 def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor:
-    """Rows `start` to `stop` of an unsplit weight, in a type that holds those of its tensors."""
+    """Rows `start` to `stop` of an unsplit weight, in a type that holds those of its tensors.
+
+    Raises:
+        InputError: A number is NaN or infinite.
+    """
     found = tensors.maps[name]
     stored = {DTYPES[tensors.tensors[source].dtype] for source in found.sources}
     dtype = reduce(torch.promote_types, (getattr(torch, each) for each in stored))
@@ -86,4 +94,9 @@ def _read(tensor: StoredTensor, index: Sequence[slice]) -> Tensor:
     # Opened anew each time: what has been read of a mapped file counts as memory in use.
     with safe_open(str(tensor.file), framework="pt") as file:
         values: Tensor = file.get_slice(tensor.name)[tuple(index)]
+    if not torch.stack(values.aminmax()).isfinite().all():  # a NaN is both least and largest
+        raise InputError(
+            f"{tensor.file}: {tensor.name} has numbers that are NaN or infinite, so that no loss "
+            "would be a number; take the model as it was before its training diverged"
+        )
     return values

@@ -4,6 +4,7 @@ from typing import Any
 
 from dynapipe_hpc.architecture.llama import Llama
 from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
+from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.page import LONGEST, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
@@ -15,7 +16,10 @@ def rope_values(settings: Settings) -> Values:
     """Values of the [model] table: base and scaling of rotary positions."""
     given: dict[str, Any] = {"rope_theta": settings.get("rope_theta")}
     for name in ("rope_scaling", "rope_parameters"):  # in files of version 4, and 5
-        given |= settings.get(name, {})
+        scaling = settings.get(name, {})
+        if not isinstance(scaling, dict):
+            raise InputError(f"{settings.path}: '{name}' is {quoted(scaling)}, not a JSON object")
+        given |= scaling
     own = Settings(settings.path, {"rope_type": given.get("type"), **given})
     own.require("rope_type", _PLAIN, _LINEAR, _LLAMA3)
     own.require("partial_rotary_factor", 1.0)
@@ -29,8 +33,11 @@ def rope_values(settings: Settings) -> Values:
                 name: _number(own, name)
                 for name in ("factor", "low_freq_factor", "high_freq_factor")
             }
-            longest = own.integer("original_max_position_embeddings")
-            scaling = {"kind": _LLAMA3, **factors, "original_max_tokens": longest}
+            scaling = {
+                "kind": _LLAMA3,
+                **factors,
+                "original_max_tokens": _original_max_tokens(settings, own),
+            }
             return {**theta, "rope_scaling": scaling}
     return theta
 
@@ -46,6 +53,14 @@ def rope_config(shape: ModelShape) -> Values:
             scaling["original_max_position_embeddings"] = longest
         values["rope_scaling"] = {"rope_type": model.rope_scaling.kind, **scaling}
     return values
+
+
+def _original_max_tokens(settings: Settings, own: Settings) -> int:
+    """Rows of the pretraining, where `transformers` looks for them, one place after the other."""
+    name = "original_max_position_embeddings"
+    if settings.get(name) is not None:
+        return settings.integer(name)
+    return own.integer(name, settings.integer("max_position_embeddings"))
 
 
 def longest_seen(settings: Settings) -> int:

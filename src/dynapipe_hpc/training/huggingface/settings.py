@@ -1,9 +1,9 @@
 """Settings of a Hugging Face model: the values of its `config.json`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dynapipe_hpc.data.errors import InputError, quoted
 
@@ -26,6 +26,10 @@ class Settings:
         """Value of a setting; the default if it is absent."""
         value = self.values.get(name)
         return default if value is None else value
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
+        """The same settings, with values of those that the file leaves out; null is a value."""
+        return replace(self, values={**defaults, **self.values})
 
     def integer(self, name: str, default: int | None = None) -> int:
         """Number that must be a positive integer.

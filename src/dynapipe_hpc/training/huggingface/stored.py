@@ -5,12 +5,9 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import why_unreadable
-from dynapipe_hpc.training.huggingface.files import read_object
-
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
+from dynapipe_hpc.training.huggingface.weight_files import weight_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ def read_headers(folder: Path) -> dict[str, StoredTensor]:
         InputError: There are no safetensors files, or one cannot be used.
     """
     found: dict[str, StoredTensor] = {}
-    for file in _files(folder):
+    for file in weight_files(folder):
         if reason := why_unreadable(file):
             raise InputError(f"{file}: cannot be read: {reason}")
         try:
@@ -51,24 +48,3 @@ def read_headers(folder: Path) -> dict[str, StoredTensor]:
         except (SafetensorError, OSError) as error:
             raise InputError(f"{file}: is not a complete safetensors file: {error}") from None
     return found
-
-
-def _files(folder: Path) -> list[Path]:
-    index = folder / INDEX
-    if index.exists():
-        names = read_object(index).get("weight_map")
-        if not isinstance(names, dict) or not names:
-            raise InputError(f"{index}: has no 'weight_map' of tensors to files")
-        for name in names.values():
-            if not isinstance(name, str) or Path(name).name != name:
-                raise InputError(f"{index}: {quoted(name)} is not the name of a file beside it")
-        return [folder / name for name in dict.fromkeys(names.values())]
-    if (folder / SINGLE).exists():
-        return [folder / SINGLE]
-    if pickled := sorted([*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]):
-        raise InputError(
-            f"{folder}: has its weights in {pickled[0].name} only, a pickle file, which is not "
-            "read, as it may run any program; where you trust it, convert it with transformers: "
-            "AutoModel...from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
-        )
-    raise InputError(f"{folder}: has neither {SINGLE} nor {INDEX}; name a folder with weights")

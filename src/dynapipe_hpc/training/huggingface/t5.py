@@ -1,17 +1,39 @@
-"""T5 of Hugging Face: its settings and tensors."""
+"""T5 and mT5 of Hugging Face: their settings and tensors."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.page import LONGEST, Page, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
+from dynapipe_hpc.training.huggingface.weight_files import tensor_names
 
+_SHARED, _HEAD = "shared.weight", "lm_head.weight"
+_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+_EMBEDDINGS = (_SHARED, *_COPIES)
+_MT5_DEFAULTS: Values = {
+    "num_layers": 8,
+    "num_heads": 6,
+    "d_ff": 1024,
+    "vocab_size": 250112,
+    "feed_forward_proj": "gated-gelu",
+}
 MAX_TOKENS = 512  # with which T5 was pretrained; positions are relative
 
 
-def _model(settings: Settings) -> Values:
+def _t5_model(settings: Settings) -> Values:
+    # Version 4 of `transformers` has one setting for both, a tied head and scaled logits.
+    tied = settings.flag("tie_word_embeddings", default=True)
+    return _model(settings, scaled=settings.flag("scale_decoder_outputs", default=tied))
+
+
+def _mt5_model(settings: Settings) -> Values:
+    # Version 5 never scales its logits, whatever the file says.
+    return _model(settings.with_defaults(_MT5_DEFAULTS), scaled=False)
+
+
+def _model(settings: Settings, *, scaled: bool) -> Values:
     n_layers = settings.integer("num_layers", 6)
     settings.require("feed_forward_proj", "relu", "gated-gelu")
     return {
@@ -26,24 +48,29 @@ def _model(settings: Settings) -> Values:
         "max_tokens": settings.integer("n_positions", MAX_TOKENS),
         "norm_epsilon": settings.number("layer_norm_epsilon", 1e-6),
         "gated": settings.get("feed_forward_proj", "relu") == "gated-gelu",
-        "tied_head": _is_tied(settings),
+        **_head(settings, scaled=scaled),
         "n_buckets": settings.integer("relative_attention_num_buckets", 32),
         "max_distance": settings.integer("relative_attention_max_distance", 128),
         "dropout": settings.share("dropout_rate", 0.1),
     }
 
 
-def _is_tied(settings: Settings) -> bool:
-    """Whether logits are scaled products with the embedding.
+def _head(settings: Settings, *, scaled: bool) -> Values:
+    """Values of the [model] table: where logits come from, and whether they are scaled.
 
-    Newer versions of `transformers` write both settings, of which the first says it.
+    Version 5 of `transformers` writes of all models that they are tied, and ties a head of which
+    the files hold no weights.
     """
-    tied = settings.flag("tie_word_embeddings", default=True)
-    return settings.flag("scale_decoder_outputs", default=tied)
+    if scaled:
+        return {"tied_head": True}
+    names = tensor_names(settings.path.parent)
+    if names and not (_HEAD in names and names.intersection(_EMBEDDINGS)):
+        return {"tied_head": True, "scale_decoder_outputs": False}
+    return {"tied_head": False}
 
 
 def _config(shape: ModelShape) -> Values:
-    gated = bool(shape.gated)
+    gated, tied = bool(shape.gated), shape.architecture.tied_head
     return {
         "num_layers": shape.n_layers,
         "num_decoder_layers": shape.n_decoder_layers or shape.n_layers,
@@ -55,7 +82,8 @@ def _config(shape: ModelShape) -> Values:
         "n_positions": shape.max_tokens,
         "layer_norm_epsilon": shape.architecture.norm_epsilon,
         "feed_forward_proj": "gated-gelu" if gated else "relu",
-        "tie_word_embeddings": shape.architecture.tied_head,
+        "tie_word_embeddings": tied,
+        "scale_decoder_outputs": tied and shape.scale_decoder_outputs is not False,
         "relative_attention_num_buckets": shape.n_buckets or 32,
         "relative_attention_max_distance": shape.max_distance or 128,
         "is_encoder_decoder": True,
@@ -71,7 +99,7 @@ def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
     width, vocabulary = shape.hidden_size, (shape.vocab_size, shape.hidden_size)
     buckets = (shape.n_buckets or 32, shape.n_heads)
     n_layers = {"encoder": shape.n_layers, "decoder": shape.n_decoder_layers or shape.n_layers}
-    yield same("embedding.weight", vocabulary, "shared.weight")
+    yield same("embedding.weight", vocabulary, _SHARED)
     for side, n in n_layers.items():
         bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         yield same(f"{side}_bias.weight", buckets, bias)
@@ -79,7 +107,7 @@ def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
             yield from _layer(shape, f"{side}.{i}", f"{side}.block.{i}.layer")
         yield same(f"{side}_norm.weight", (width,), f"{side}.final_layer_norm.weight")
     if not shape.architecture.tied_head:
-        yield same("head.logits.weight", vocabulary, "lm_head.weight")
+        yield same("head.logits.weight", vocabulary, _HEAD)
 
 
 def _layer(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]:
@@ -112,25 +140,28 @@ def _attention(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]
 
 
 def _copies(shape: ModelShape) -> Mapping[str, str]:
-    names = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
-    if shape.architecture.tied_head:
-        names.append("lm_head.weight")
-    return dict.fromkeys(names, "shared.weight")
+    names = [*_COPIES, _HEAD] if shape.architecture.tied_head else _COPIES
+    return dict.fromkeys(names, _SHARED)
 
 
-T5 = Page(
-    model_type="t5",
-    architecture="T5ForConditionalGeneration",
-    family="t5",
-    prefix="",
-    model=_model,
-    config=_config,
-    dropout=_dropout,
-    fits=lambda _: True,
-    tensors=_tensors,
-    copies=_copies,
-    ignored=re.compile(
-        r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
-    ),
-    longest=lambda _: LONGEST,
-)
+def _page(model_type: str, architecture: str, model: Callable[[Settings], Values]) -> Page:
+    return Page(
+        model_type=model_type,
+        architecture=architecture,
+        family="t5",
+        prefix="",
+        model=model,
+        config=_config,
+        dropout=_dropout,
+        fits=lambda _: True,
+        tensors=_tensors,
+        copies=_copies,
+        ignored=re.compile(
+            r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+        ),
+        longest=lambda _: LONGEST,
+    )
+
+
+T5 = _page("t5", "T5ForConditionalGeneration", _t5_model)
+MT5 = _page("mt5", "MT5ForConditionalGeneration", _mt5_model)

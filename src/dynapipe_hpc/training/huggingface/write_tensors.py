@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.replacing import writing
-from dynapipe_hpc.training.huggingface.folder import DTYPES
+from dynapipe_hpc.training.huggingface.dtypes import DTYPES
 from dynapipe_hpc.training.huggingface.read_rows import row_blocks
-from dynapipe_hpc.training.huggingface.stored import INDEX, SINGLE
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
+from dynapipe_hpc.training.huggingface.weight_files import INDEX, SINGLE
 
 MOST_BYTES = 5 * 10**9
 """Size of tensors from which on they are shared out over several files."""

@@ -1,0 +1,81 @@
+"""Choice of the files in a folder that hold its weights."""
+
+import json
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import open_input
+from dynapipe_hpc.training.huggingface.files import read_object
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MAX_HEADER_BYTES = 10**8
+"""Size of the longest header that the format allows."""
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder, those that `transformers` would read.
+
+    Raises:
+        InputError: There are none, or two sets of weights that are both complete.
+    """
+    single, index = folder / SINGLE, folder / INDEX
+    if not index.exists():
+        if single.exists():
+            return [single]
+        raise _missing_error(folder)
+    shards = _shards(index)
+    if single in shards or not single.exists():
+        return shards
+    if all(shard.exists() for shard in shards):
+        raise InputError(
+            f"{folder}: has its weights twice, in {SINGLE} and in the files that {INDEX} names "
+            f"({shards[0].name}, ...), and nothing tells which are newer; remove either {SINGLE}, "
+            f"or {INDEX} with its files"
+        )
+    # The index is left of an earlier save, whose other files are gone.
+    return [single]
+
+
+def tensor_names(folder: Path) -> frozenset[str]:
+    """Names of the tensors in a folder, read without a library; none if its weights are not there.
+
+    Files that are damaged have no names here; to read their tensors says why.
+
+    Raises:
+        InputError: There are two sets of weights, or the index is damaged.
+    """
+    if not any((folder / name).exists() for name in (SINGLE, INDEX)):
+        return frozenset()
+    return frozenset(name for file in weight_files(folder) for name in _names(file))
+
+
+def _names(file: Path) -> list[str]:
+    """The names in the header of a safetensors file: its size in 8 bytes, then JSON."""
+    try:
+        with open_input(file) as opened:
+            n_bytes = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(n_bytes)) if n_bytes <= MAX_HEADER_BYTES else {}
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else []
+
+
+def _shards(index: Path) -> list[Path]:
+    names = read_object(index).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise InputError(f"{index}: has no 'weight_map' of tensors to files")
+    for name in names.values():
+        if not isinstance(name, str) or Path(name).name != name:
+            raise InputError(f"{index}: {quoted(name)} is not the name of a file beside it")
+    return [index.parent / name for name in dict.fromkeys(names.values())]
+
+
+def _missing_error(folder: Path) -> InputError:
+    if pickled := sorted([*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]):
+        return InputError(
+            f"{folder}: has its weights in {pickled[0].name} only, a pickle file, which is not "
+            "read, as it may run any program; where you trust it, convert it with transformers: "
+            "AutoModel...from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
+        )
+    return InputError(f"{folder}: has neither {SINGLE} nor {INDEX}; name a folder with weights")

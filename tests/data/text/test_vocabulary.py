@@ -1,0 +1,64 @@
+"""The vocabulary in a folder, read without the library of tokenizers, which is its oracle."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers.models import BPE, Unigram, WordLevel
+
+from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
+from dynapipe_hpc.data.text.tokenizers import load_tokenizer
+from dynapipe_hpc.data.text.vocabulary import read_vocabulary, vocabulary_sha256
+
+MODELS = {
+    "BPE": BPE({"a": 0, "b": 1, "ab": 2, "</s>": 3}, [("a", "b")]),
+    "Unigram": Unigram([("<unk>", 0.0), ("a", -1.0), ("ä", -2.0), ("</s>", -3.0)], unk_id=0),
+    "WordLevel": WordLevel({"word": 1, "</s>": 2, "?": 0}, unk_token="?"),  # noqa: S106
+}
+
+
+def write_tokenizer(folder: Path, kind: str, *added: str) -> Path:
+    """Writes a tokenizer into a folder, which is made."""
+    folder.mkdir()
+    model = tokenizers.Tokenizer(MODELS[kind])
+    model.add_special_tokens(["</s>"])
+    model.add_tokens(list(added))
+    model.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_tokens_are_those_that_datasets_are_made_of(kind: str, tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path / "model", kind, "<|new|>")
+    found, tokenizer = read_vocabulary(folder), load_tokenizer(read_tokenizer([folder]))
+    assert found is not None
+    assert found.ids["<|new|>"] == found.size - 1 == tokenizer.vocab_size - 1
+    assert found.sha256 == tokenizer.sha256
+    assert vocabulary_sha256(found.ids) == tokenizer.vocabulary_sha256
+
+
+def test_vocabulary_and_merges_are_a_tokenizer(tmp_path: Path) -> None:
+    paths = [tmp_path / "vocab.json", tmp_path / "merges.txt"]
+    paths[0].write_text(json.dumps({"a": 0, "b": 1, "ab": 2, "</s>": 3}))
+    paths[1].write_text("#version: 0.2\na b\n")
+    found, tokenizer = read_vocabulary(tmp_path), load_tokenizer(read_tokenizer(paths))
+    assert found is not None
+    assert (found.sha256, found.size) == (tokenizer.sha256, 4)
+    assert vocabulary_sha256(found.ids) == tokenizer.vocabulary_sha256
+
+
+def test_a_folder_without_one_has_none(tmp_path: Path) -> None:
+    assert read_vocabulary(tmp_path) is None
+    (tmp_path / "spiece.model").write_bytes(b"\n")
+    found = read_vocabulary(tmp_path)
+    assert found is not None
+    assert (found.name, found.sha256, found.size) == ("spiece.model", "", 0)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"model": {"vocab": 3}}', '{"added_tokens": [1]}'])
+def test_a_file_of_another_kind_has_no_tokens(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    found = read_vocabulary(tmp_path)
+    assert found is not None
+    assert not found.ids

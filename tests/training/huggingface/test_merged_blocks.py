@@ -1,0 +1,61 @@
+"""Adapters added to the weights beside which they were trained, a few rows at a time."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.examples.small_models import HEAD, INNER, LLAMA, WIDTH, llama_tensors, write_model
+from torch import Tensor
+
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.training.checkpoint.description import Description
+from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.write_parts import write_parts
+from dynapipe_hpc.training.huggingface import read_rows as read_rows_file
+from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE
+from dynapipe_hpc.training.huggingface.origin import find_origin
+
+LORA = Lora(rank=2, alpha=5.0, targets=("key", "gate", "up", "down"))
+LAYER = "layers.0"
+# Adapter, and the weight of Hugging Face that it adds to, with its outputs and inputs.
+ADAPTERS = {
+    f"{LAYER}.attention.key.adapters.key": ("self_attn.k_proj", HEAD, WIDTH),
+    f"{LAYER}.feed_forward.inner.adapters.gate": ("mlp.gate_proj", INNER, WIDTH),
+    f"{LAYER}.feed_forward.inner.adapters.up": ("mlp.up_proj", INNER, WIDTH),
+    f"{LAYER}.feed_forward.output.adapters.down": ("mlp.down_proj", WIDTH, INNER),
+}
+
+
+def write_tuned(folder: Path, base: Path) -> dict[str, Tensor]:
+    """Writes a checkpoint of adapters; returns what they add, by the name of the weight."""
+    generator, parts, added = torch.Generator().manual_seed(2), [], {}
+    for name, (layer, n_outputs, n_inputs) in ADAPTERS.items():
+        a = torch.randn(LORA.rank, n_inputs, generator=generator)
+        b = torch.randn(n_outputs, LORA.rank, generator=generator)
+        for matrix, values in (("a", a), ("b", b)):
+            key = f"weight/{name}.lora_{matrix}"
+            parts.append(Part(key, values.shape, torch.Size([0, 0]), values))
+        added[f"model.{LAYER}.{layer}.weight"] = 5.0 / 2 * (b @ a)
+    shape = find_origin(base).shape.model_copy(update={"lora": LORA})
+    facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
+    folder.mkdir()
+    Description(4, NOTHING_DONE, facts, (write_parts(folder, 0, parts),)).write(folder)
+    return added
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 5, 100])
+def test_every_row_gets_what_its_adapter_adds(
+    n_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = llama_tensors()
+    base = write_model(tmp_path / "base", LLAMA, tensors)
+    added = write_tuned(tmp_path / "tuned", base)
+    monkeypatch.setattr(read_rows_file, "ROWS_BYTES", 4 * WIDTH * n_rows)
+    export_model(tmp_path / "tuned", tmp_path / "merged", base=base)
+    found = load_file(tmp_path / "merged/model.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, weight in tensors.items():
+        expected = weight + added[name] if name in added else weight
+        torch.testing.assert_close(found[name], expected, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,259 @@
+"""Settings in the folder of a model: what they mean, and what they mean where they are left out."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.small_models import (
+    GATED_T5,
+    LLAMA,
+    N_IDS,
+    T5,
+    WIDTH,
+    llama_tensors,
+    t5_tensors,
+    write_model,
+)
+from torch import Tensor
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.training.checkpoint.weights import load_weights
+from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.origin import find_origin
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
+OWN_HEAD, TIED = {"tied_head": False}, {"tied_head": True}
+UNSCALED = {"tied_head": True, "scale_decoder_outputs": False}
+
+
+def shape_of(folder: Path, settings: Mapping[str, Any]) -> ModelShape:
+    """The model of a folder that has no weights."""
+    (folder / "config.json").write_text(json.dumps(dict(settings)))
+    return find_origin(folder).shape
+
+
+def imported(folder: Path) -> dict[str, Tensor]:
+    import_model(folder, folder.parent / "ours")
+    return load_weights(folder.parent / "ours")
+
+
+def exported(folder: Path) -> dict[str, Any]:
+    """The settings of a folder after import and export."""
+    import_model(folder, folder.parent / "ours")
+    export_model(folder.parent / "ours", folder.parent / "back")
+    found: dict[str, Any] = json.loads((folder.parent / "back/config.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_head", "expected"),
+    [
+        ({}, False, TIED),
+        ({}, True, TIED),  # a copy, as is checked when it is read
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": True}, False, TIED),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, False, UNSCALED),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, True, OWN_HEAD),
+        ({"tie_word_embeddings": False, "scale_decoder_outputs": False}, True, OWN_HEAD),
+        ({"tie_word_embeddings": False}, True, OWN_HEAD),
+        ({"tie_word_embeddings": False}, False, UNSCALED),
+        ({"model_type": "mt5", "tie_word_embeddings": False}, True, OWN_HEAD),
+        ({"model_type": "mt5", "tie_word_embeddings": True}, True, OWN_HEAD),
+        ({"model_type": "mt5", "tie_word_embeddings": True}, False, UNSCALED),
+        ({"model_type": "mt5"}, False, UNSCALED),
+    ],
+)
+def test_the_head_of_a_t5_is_that_of_its_settings_and_files(
+    settings: dict[str, Any], has_head: bool, expected: dict[str, bool], tmp_path: Path
+) -> None:
+    write_model(tmp_path / "theirs", {**GATED_T5, **settings}, t5_tensors(head=has_head))
+    shape = find_origin(tmp_path / "theirs").shape
+    found = shape.model_dump(include={"tied_head", "scale_decoder_outputs"}, exclude_none=True)
+    assert found == expected
+
+
+def test_a_t5_without_files_has_the_head_of_those_that_are_published(tmp_path: Path) -> None:
+    assert not shape_of(tmp_path, {**GATED_T5, "tie_word_embeddings": False}).tied_head
+    assert shape_of(tmp_path, T5).architecture.tied_head
+
+
+def test_an_mt5_keeps_its_name_and_class(tmp_path: Path) -> None:
+    settings = {**GATED_T5, "model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"]}
+    write_model(tmp_path / "theirs", settings, t5_tensors())
+    found = exported(tmp_path / "theirs")
+    assert {key: found[key] for key in settings} == settings
+
+
+def test_a_umt5_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'model_type' is 'umt5', which is not supported"):
+        shape_of(tmp_path, {**GATED_T5, "model_type": "umt5"})
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "kept"),
+    [
+        ({**LLAMA, "tie_word_embeddings": True}, llama_tensors(tied=True), "lm_head.weight"),
+        (T5, t5_tensors(gated=False, head=False), "decoder.embed_tokens.weight"),
+        (T5, t5_tensors(gated=False, head=False), "encoder.embed_tokens.weight"),
+        (T5, t5_tensors(gated=False, head=False), "lm_head.weight"),
+        # MADLAD has a head of its own beside one of the embedding's other names.
+        ({**GATED_T5, "tie_word_embeddings": False}, t5_tensors(), "decoder.embed_tokens.weight"),
+    ],
+)
+def test_any_name_of_a_tied_tensor_is_enough(
+    config: dict[str, Any], tensors: dict[str, Tensor], kept: str, tmp_path: Path
+) -> None:
+    name = "model.embed_tokens.weight" if config["model_type"] == "llama" else "shared.weight"
+    embedding = tensors[name]
+    others = {n: t for n, t in tensors.items() if n != name}
+    write_model(tmp_path / "theirs", config, {**others, kept: embedding})
+    found = imported(tmp_path / "theirs")
+    ours = "embedding.tokens.weight" if config["model_type"] == "llama" else "embedding.weight"
+    assert torch.equal(found[ours], embedding)
+
+
+def test_several_names_of_a_tied_tensor_are_equal(tmp_path: Path) -> None:
+    tensors = t5_tensors(gated=False, head=False)
+    embedding = tensors.pop("shared.weight")
+    copies = {
+        "encoder.embed_tokens.weight": embedding,
+        "decoder.embed_tokens.weight": embedding + 1,
+    }
+    write_model(tmp_path / "theirs", T5, {**tensors, **copies})
+    with pytest.raises(InputError, match=r"decoder\.embed_tokens\.weight differs from shared"):
+        import_model(tmp_path / "theirs", tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 5}}, 5),
+        ({"rope_scaling": LLAMA3, "original_max_position_embeddings": 6}, 6),
+        (
+            {
+                "rope_parameters": {**LLAMA3, "original_max_position_embeddings": 5},
+                "original_max_position_embeddings": 6,
+            },
+            6,
+        ),
+        ({"rope_parameters": LLAMA3}, 16),
+    ],
+)
+def test_the_rows_of_the_pretraining_are_found(
+    settings: dict[str, Any], expected: int, tmp_path: Path
+) -> None:
+    scaling = shape_of(tmp_path, {**LLAMA, **settings}).rope_scaling
+    assert scaling is not None
+    assert scaling.model_dump()["original_max_tokens"] == expected
+
+
+@pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
+def test_scaling_that_is_no_object_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"'{name}' is 'linear', not a JSON object"):
+        shape_of(tmp_path, {**LLAMA, name: "linear"})
+
+
+CLASSES: Mapping[str, Mapping[str, int]] = {
+    "llama": {"n_kv_heads": 32, "head_size": 128, "ffn_size": 11008, "vocab_size": 32000},
+    "mistral": {"n_kv_heads": 8, "max_tokens": 4096, "ffn_size": 14336},
+    "qwen2": {"n_kv_heads": 32, "max_tokens": 32768, "vocab_size": 151936},
+    "qwen3": {"n_kv_heads": 32, "head_size": 128, "ffn_size": 22016},
+    "mt5": {"n_layers": 8, "n_heads": 6, "ffn_size": 1024, "vocab_size": 250112, "gated": True},
+    "t5": {"n_layers": 6, "n_heads": 8, "ffn_size": 2048, "vocab_size": 32128},
+    "gpt2": {"n_layers": 12, "n_heads": 12, "vocab_size": 50257, "max_tokens": 1024},
+}
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+def test_sizes_that_are_left_out_are_those_of_the_class(model_type: str, tmp_path: Path) -> None:
+    shape = shape_of(tmp_path, {"model_type": model_type})
+    expected = CLASSES[model_type]
+    assert {name: getattr(shape, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+def test_sizes_that_are_left_out_are_those_of_transformers(model_type: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs '.[reference]'")
+    theirs = transformers.AutoConfig.for_model(model_type)
+    left_out = shape_of(tmp_path, {"model_type": model_type})
+    written_out = shape_of(tmp_path, json.loads(theirs.to_json_string(use_diff=False)))
+    assert left_out == written_out
+
+
+def test_null_is_a_value_of_its_own(tmp_path: Path) -> None:
+    settings = {**LLAMA, "model_type": "mistral", "sliding_window": None}
+    shape = shape_of(tmp_path, {**settings, "num_key_value_heads": None})
+    assert (shape.n_kv_heads, shape.max_tokens) == (2, 16)
+
+
+def test_heads_of_keys_are_those_of_the_class_and_not_of_queries(tmp_path: Path) -> None:
+    settings = {"hidden_size": 4 * WIDTH, "num_attention_heads": 2 * WIDTH}
+    config = {**LLAMA, "model_type": "mistral", **settings}
+    config.pop("num_key_value_heads")
+    assert shape_of(tmp_path, config).n_kv_heads == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "dtype", "written"),
+    [
+        ({"torch_dtype": "torch.bfloat16"}, "bfloat16", "torch_dtype"),
+        ({"torch_dtype": "auto"}, "float32", "torch_dtype"),
+        ({"dtype": "float16"}, "float16", "dtype"),
+        ({}, "float32", "dtype"),
+    ],
+)
+def test_the_type_of_weights_is_read_as_transformers_writes_it(
+    settings: dict[str, str], dtype: str, written: str, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "theirs", {**LLAMA, **settings}, llama_tensors())
+    assert exported(tmp_path / "theirs")[written] == dtype
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", 3])
+def test_a_type_that_is_not_written_is_refused_before_training(dtype: Any, tmp_path: Path) -> None:
+    told = (
+        rf"config.json: 'dtype' is {re.escape(repr(dtype))}, which is not supported, only float64"
+    )
+    with pytest.raises(InputError, match=told):
+        shape_of(tmp_path, {**LLAMA, "dtype": dtype})
+
+
+ODD_WIDTH: Mapping[str, Any] = {**LLAMA, "num_attention_heads": 3, "head_dim": 4}
+
+
+def odd_width_tensors() -> dict[str, Tensor]:
+    tensors, layer = llama_tensors(), "model.layers.0.self_attn"
+    inner = 3 * ODD_WIDTH["head_dim"]
+    tensors[f"{layer}.q_proj.weight"] = torch.ones(inner, WIDTH)
+    tensors[f"{layer}.o_proj.weight"] = torch.ones(WIDTH, inner)
+    return tensors
+
+
+def test_a_width_that_llama_refuses_names_the_class_that_takes_it(tmp_path: Path) -> None:
+    write_model(tmp_path / "theirs", ODD_WIDTH, odd_width_tensors())
+    import_model(tmp_path / "theirs", tmp_path / "ours")
+    told = export_model(tmp_path / "ours", tmp_path / "back").remark
+    assert "LlamaForCausalLM of transformers refuses a hidden_size (8)" in told
+    assert 'MistralForCausalLM computes the same: set "model_type": "mistral"' in told
+
+
+def test_a_model_of_our_own_gets_the_class_that_takes_it(tmp_path: Path) -> None:
+    write_model(tmp_path / "theirs", ODD_WIDTH, odd_width_tensors())
+    import_model(tmp_path / "theirs", tmp_path / "ours")
+    (tmp_path / "ours/huggingface/config.json").unlink()
+    found = export_model(tmp_path / "ours", tmp_path / "back")
+    assert (found.origin.page.architecture, found.remark) == ("MistralForCausalLM", "")
+    transformers = pytest.importorskip("transformers", reason="needs '.[reference]'")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    assert model.config.sliding_window is None
+    assert model(torch.arange(N_IDS)[None]).logits.isfinite().all()
