@@ -14,6 +14,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.multitask_lengths import LONGEST, TASK_KINDS, draw_lengths
+from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
@@ -75,8 +76,11 @@ def test_global_batches_hold_drawn_samples_cut_to_the_maximum() -> None:
 
 
 def test_drawn_lengths_are_refused_where_tokens_are_needed() -> None:
+    files = ExperimentFiles(of_drawn_lengths())
     with pytest.raises(InputError, match=r"data\.lengths: .* name a dataset in data\.dataset"):
-        open_experiment(ExperimentFiles(of_drawn_lengths()))
+        _ = open_experiment(files).dataset
+    with pytest.raises(InputError, match=r"data\.lengths: .* name a dataset in data\.dataset"):
+        check_run(files, files.config.cluster.n_ranks)
     with pytest.raises(ValueError, match=r"both dataset \('a\.h5'\) and \[data\.lengths\]"):
         of_drawn_lengths(dataset="a.h5")
     with pytest.raises(InputError, match=r"samples of 'data\.lengths' are longer"):
