@@ -178,7 +178,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         "samples": len(samples),
         "micro-batches": sum(len(p.microbatches) for p in choice.pipelines),
         "predicted": plans[0].prediction.iteration_ms,
-        "bound": planner.lower_bound_ms(choice, samples),
+        "bound": planner.lower_bound(choice, samples).iteration_ms,
         "MB": (peak - before) / 1e3,
         **times,
     }

@@ -111,7 +111,7 @@ def measure(both: Planner, padded: Planner, samples: Sequence[Sample]) -> Row:
     formed = [m.layout for pipeline in choice.pipelines for m in pipeline.microbatches]
     return {
         "ratio": both_ms / padded_ms,
-        "gap": 100 * (both_ms / both.lower_bound_ms(choice, samples) - 1),
+        "gap": 100 * (both_ms / both.lower_bound(choice, samples).iteration_ms - 1),
         "packed": mean(layout is Layout.PACKED for layout in formed),
         "planning": found[0][1],
         "padded": found[1][1],

@@ -80,7 +80,7 @@ def measure(planner: Planner, samples: Sequence[Sample]) -> Row:
         row[f"planning {name}"] = 1e3 * (time.thread_time() - started_s)
         row[name] = plans[0].prediction.iteration_ms / theirs_ms
         if name == "50":
-            bound_ms = searching.lower_bound_ms(choice, samples)
+            bound_ms = searching.lower_bound(choice, samples).iteration_ms
             row["gap"] = 100 * (row[name] * theirs_ms / bound_ms - 1)
     return row
 

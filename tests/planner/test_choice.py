@@ -86,7 +86,9 @@ def test_the_bound_is_over_all_padded_plans_if_the_plan_is_one() -> None:
         next(c for c in planner.choose(SAMPLES).candidates if c.way.startswith(way))
         for way in ("dense", "naive")
     )
-    of_packed, of_padded = (planner.lower_bound_ms(Choice((c,)), SAMPLES) for c in (packed, padded))
+    of_packed, of_padded = (
+        planner.lower_bound(Choice((c,)), SAMPLES).iteration_ms for c in (packed, padded)
+    )
     (pipeline,) = Choice((packed,)).pipelines
     assert of_packed == replica_bound_ms(pipeline.costs, planner.cluster.link, may_split=False)
     best = min(c.makespan_ms for c in planner.choose(SAMPLES).candidates if c is not packed)

@@ -231,7 +231,7 @@ def test_packed_plans_of_pairs_hold_both_sides_of_every_sample(
         assert m.target_offsets == (0, *accumulate(targets))
         assert m.row_tokens == -(-sum(inputs) // 8) * 8
         assert m.target_tokens == -(-sum(targets) // 8) * 8
-    bound_ms = planner.lower_bound_ms(choice, PAIRS)
+    bound_ms = planner.lower_bound(choice, PAIRS).iteration_ms
     assert 0 < bound_ms <= choice.best.iteration_ms * (1 + 1e-12)
     # That of all plans with packed pairs is not known.
     assert bound_ms == max(

@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 from dynapipe_hpc.planner.from_config import chooser, evaluation_chooser, schedule_rules
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
+from dynapipe_hpc.planner.schedule.lower_bound import LowerBound, lower_bound
 from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
 
@@ -147,12 +147,12 @@ class Planner:
         """
         return find_outlier(choice.pipelines, samples, self.cost, self.cluster.link)
 
-    def lower_bound_ms(self, choice: Choice, samples: Sequence[Sample]) -> float:
-        """Lower bound of the time of plans like the chosen one, see `lower_bound.lower_bound_ms`.
+    def lower_bound(self, choice: Choice, samples: Sequence[Sample]) -> LowerBound:
+        """Lower bound of the time of plans like the chosen one, see `lower_bound.lower_bound`.
 
         Args:
             choice: A choice of this planner for the samples.
             samples: Global batch, in any order.
         """
         cost, splits = self.cost.monotone, self.split_backward
-        return lower_bound_ms(choice.pipelines, samples, cost, self.cluster, may_split=splits)
+        return lower_bound(choice.pipelines, samples, cost, self.cluster, may_split=splits)

@@ -20,7 +20,7 @@ from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound_ms
+from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 Accounting = Literal["measured", "authors"]
@@ -55,7 +55,7 @@ def test_no_plan_beats_its_bound(
     planner = Planner(search, cost, cluster, 8, rows_only(cluster), split_backward=split_backward)
     samples = [Sample(i, *sizes) for i, sizes in enumerate(lengths)]
     choice = planner.choose(samples)
-    assert planner.lower_bound_ms(choice, samples) <= choice.best.makespan_ms * (1 + 1e-9)
+    assert planner.lower_bound(choice, samples).iteration_ms <= choice.best.makespan_ms * (1 + 1e-9)
 
 
 def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
@@ -69,8 +69,8 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     planner = Planner(search, cost, cluster, 8, rows_only(cluster))
     samples = [Sample(0, 94, 52), Sample(1, 59, 20)]
     planned_ms = planner.choose(samples).best.makespan_ms
-    noisy = lower_bound_ms([], samples, cost, cluster, may_split=False)
-    assert planner.lower_bound_ms(planner.choose(samples), samples) <= planned_ms < noisy
+    noisy = lower_bound([], samples, cost, cluster, may_split=False).iteration_ms
+    assert planner.lower_bound(planner.choose(samples), samples).iteration_ms <= planned_ms < noisy
 
 
 @pytest.mark.parametrize("accounting", ["measured", "authors"])

@@ -18,6 +18,7 @@ from dynapipe_hpc.experiment.place_layers import place_layers_for
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.lower_bound import LowerBound
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.text import format_schedule
 
@@ -78,10 +79,12 @@ def _plan(planner: Planner, number: int, batch: Lengths) -> Record:
     plans = planner.write(number, choice)
     encode_plans(plans)
     planning_ms = 1e3 * (time.thread_time() - started_s)
+    bound = planner.lower_bound(choice, samples)
     return {
         "predicted_iteration_ms": plans[0].prediction.iteration_ms,
         "planning_ms": planning_ms,
-        "lower_bound_ms": planner.lower_bound_ms(choice, samples),
+        "lower_bound_ms": bound.iteration_ms,
+        "longest_trip_ms": bound.longest_trip_ms,
         "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
     }
 
@@ -106,5 +109,6 @@ def _microbatch(microbatch: MicroBatch) -> Record:
 
 
 def _describe(record: Record) -> str:
-    told = prediction_text(record["predicted_iteration_ms"], record["lower_bound_ms"])
+    bound = LowerBound(record["lower_bound_ms"], record["longest_trip_ms"])
+    told = prediction_text(record["predicted_iteration_ms"], bound)
     return f"{told}, planned in {record['planning_ms']:,.1f} ms"

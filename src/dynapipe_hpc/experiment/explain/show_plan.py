@@ -25,6 +25,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.schedule.lower_bound import LowerBound
 from dynapipe_hpc.report.plan_strip import plan_strip
 from dynapipe_hpc.report.plan_svg import plan_svg
 from dynapipe_hpc.report.run_folder import write_atomically
@@ -67,14 +68,14 @@ def show_plan(
     samples = experiment.sampler.iteration(iteration)
     choice = planner.choose(samples)
     plans = planner.write(iteration, choice)
-    bound_ms = planner.lower_bound_ms(choice, samples)
+    bound = planner.lower_bound(choice, samples)
     if svg is not None:
         write_atomically(svg, plan_svg(plans))
     if html is not None:
         # Needs an extra, which plans as text do without.
         from dynapipe_hpc.report.plan_page import plan_page
 
-        predicted = prediction_text(plans[0].prediction.iteration_ms, bound_ms)
+        predicted = prediction_text(plans[0].prediction.iteration_ms, bound)
         texts = {
             "What sets the time": [predicted, *what_sets_the_time(plans, samples)],
             "Why these micro-batches": [*_explanation(experiment, choice, samples)],
@@ -88,7 +89,7 @@ def show_plan(
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *describe_data(experiment, config.training.n_iterations),
             *_summary(samples, plans, config),
-            prediction_text(plans[0].prediction.iteration_ms, bound_ms),
+            prediction_text(plans[0].prediction.iteration_ms, bound),
             *(_explanation(experiment, choice, samples) if explain else ()),
             *_microbatches(plans),
             *_ranks(plans, choice, config.cluster),
@@ -115,10 +116,18 @@ def _explanation(
     yield from explain_split(samples, planner.cost, planner.cluster)
 
 
-def prediction_text(iteration_ms: float, bound_ms: float) -> str:
-    """Predicted time of an iteration, its lower bound, and the gap between them."""
-    gap = 100 * (iteration_ms / bound_ms - 1)
-    return f"predicted {iteration_ms:,.1f} ms, lower bound {bound_ms:,.1f} ms, gap {gap:z.1f} %"
+def prediction_text(iteration_ms: float, bound: LowerBound) -> str:
+    """Predicted time of an iteration, its lower bound, the gap, and what the bound rests on.
+
+    A small gap says little where the longest sample's own trip through the stages takes most of the
+    iteration: the bound then is that trip.
+    """
+    gap = 100 * (iteration_ms / bound.iteration_ms - 1)
+    trip = 100 * bound.longest_trip_ms / iteration_ms
+    return (
+        f"predicted {iteration_ms:,.1f} ms, lower bound {bound.iteration_ms:,.1f} ms, "
+        f"gap {gap:z.1f} %, longest sample's own trip {trip:.0f} %"
+    )
 
 
 def _summary(

@@ -1,6 +1,7 @@
 """Lower bound on the time of an iteration."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,22 +9,35 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms
-from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms
+from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms, packed_trip_ms
+from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms, padded_trip_ms
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.update import least_update_ms
 from dynapipe_hpc.planner.schedule.ways import Ways
 
 
-def lower_bound_ms(
+class LowerBound(NamedTuple):
+    """Times that no plan of a kind can beat.
+
+    Attributes:
+        iteration_ms: Lower bound on the time of an iteration, the update at its end included.
+        longest_trip_ms: Round trip of the longest sample through the stages, which is part of that
+            bound. Only plans that cut samples could be shorter.
+    """
+
+    iteration_ms: float
+    longest_trip_ms: float
+
+
+def lower_bound(
     pipelines: Sequence[Pipeline],
     samples: Sequence[Sample],
     cost: CostModel,
     cluster: Cluster,
     *,
     may_split: bool,
-) -> float:
-    """Lower bound on the time of any plan of the same kind, the update at its end included.
+) -> LowerBound:
+    """Lower bound on the time of any plan of the same kind.
 
     If the micro-batches of the plan are padded, all plans with padded micro-batches are of the same
     kind; if some are packed, in a decoder-only model, all with padded and packed ones; otherwise
@@ -36,17 +50,21 @@ def lower_bound_ms(
         cluster: Cluster of the plan.
         may_split: Whether plans of this kind may split backward passes.
     """
-    update_ms = least_update_ms(cost, may_split=may_split)
     layouts = {m.layout for pipeline in pipelines for m in pipeline.microbatches}
     if layouts <= {Layout.PADDED}:
-        return padded_bound_ms(samples, cost, cluster, may_split=may_split) + update_ms
-    if layouts <= {Layout.PADDED, Layout.PACKED} and not cost.is_encoder_decoder:
-        return packed_bound_ms(samples, cost, cluster, may_split=may_split) + update_ms
-    slowest_ms = max(
-        replica_bound_ms(pipeline.costs, cluster.link, may_split=may_split)
-        for pipeline in pipelines
-    )
-    return slowest_ms + update_ms
+        makespan_ms = padded_bound_ms(samples, cost, cluster, may_split=may_split)
+        trip_ms = padded_trip_ms(samples, cost, cluster, may_split=may_split)
+    elif layouts <= {Layout.PADDED, Layout.PACKED} and not cost.is_encoder_decoder:
+        makespan_ms = packed_bound_ms(samples, cost, cluster, may_split=may_split)
+        trip_ms = packed_trip_ms(samples, cost, cluster, may_split=may_split)
+    else:
+        costs = [pipeline.costs for pipeline in pipelines]
+        link = cluster.link
+        makespan_ms = max(replica_bound_ms(c, link, may_split=may_split) for c in costs)
+        trip_ms = max(
+            float(Ways.of(c, link, may_split=may_split).there_and_back_ms.max()) for c in costs
+        )
+    return LowerBound(makespan_ms + least_update_ms(cost, may_split=may_split), trip_ms)
 
 
 def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float:

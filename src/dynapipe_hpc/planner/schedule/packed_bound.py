@@ -8,7 +8,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import tokens_of
-from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.row_cells import RowCells, lengths, of_all_ways, shapes_of
 from dynapipe_hpc.planner.schedule.stage_bound import StageBound
 from dynapipe_hpc.planner.schedule.ways import Ways
@@ -37,8 +37,26 @@ def packed_bound_ms(
     cells = RowCells.of(tokens, cost, cluster, may_split=may_split)
     stages = list(_stage_bounds(cells, cluster, may_split=may_split))
     tightest = max(stages, key=lambda stage: stage.bound_ms(1.0, 1.0))
-    trip_ms = _round_trip_ms(tokens, cost, cluster, may_split=may_split)
+    trip_ms = packed_trip_ms(samples, cost, cluster, may_split=may_split)
     return max(tightest.best_bound_ms(), trip_ms)
+
+
+def packed_trip_ms(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
+) -> float:
+    """Least round trip of a micro-batch with the longest sample, whose pairs it has at least.
+
+    Args and errors are those of `packed_bound_ms`, of which it is a part.
+    """
+    tokens = tokens_of(samples, "tokens")
+    length = lengths(tokens, cost.known_rows)
+    n_rows = np.maximum(1.0, (tokens.max() / length[1:]) ** 2)
+    least_ms = np.inf
+    for costs in of_all_ways(shapes_of(n_rows, length[:-1]), cost):
+        fitting = costs.take(np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster))))
+        ways = Ways.of(fitting, cluster.link, may_split=may_split)
+        least_ms = min(least_ms, float(ways.there_and_back_ms.min(initial=np.inf)))
+    return least_ms
 
 
 def _stage_bounds(cells: RowCells, cluster: Cluster, *, may_split: bool) -> Iterator[StageBound]:
@@ -50,17 +68,3 @@ def _stage_bounds(cells: RowCells, cluster: Cluster, *, may_split: bool) -> Iter
         yield StageBound(cells, through_ms[:, stage], head, tail_ms[:, stage], n_replicas)
         if may_split:
             yield StageBound(cells, work_ms[:, stage], head, nothing, n_replicas)
-
-
-def _round_trip_ms(
-    tokens: IntArray, cost: CostModel, cluster: Cluster, *, may_split: bool
-) -> float:
-    """Least round trip of a micro-batch with the longest sample, whose pairs it has at least."""
-    length = lengths(tokens, cost.known_rows)
-    n_rows = np.maximum(1.0, (tokens.max() / length[1:]) ** 2)
-    least_ms = np.inf
-    for costs in of_all_ways(shapes_of(n_rows, length[:-1]), cost):
-        fitting = costs.take(np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster))))
-        ways = Ways.of(fitting, cluster.link, may_split=may_split)
-        least_ms = min(least_ms, float(ways.there_and_back_ms.min(initial=np.inf)))
-    return least_ms

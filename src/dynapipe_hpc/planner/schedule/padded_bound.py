@@ -73,7 +73,7 @@ def padded_bound_ms(
         for stage in range(cluster.n_stages)
     ]
     tightest = max(stages, key=lambda stage: stage.bound_ms(1.0, 1.0))
-    way_ms = _longest_way_ms(samples, cost, cluster, may_split=may_split)
+    way_ms = padded_trip_ms(samples, cost, cluster, may_split=may_split)
     return max(way_ms, tightest.best_bound_ms())
 
 
@@ -89,10 +89,13 @@ def _sides(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sam
     ]
 
 
-def _longest_way_ms(
+def padded_trip_ms(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
 ) -> float:
-    """The longest round trip of a sample alone, each in the fastest mode that fits."""
+    """Longest round trip of a sample alone in a padded row, each in the fastest mode that fits.
+
+    Args and errors are those of `padded_bound_ms`, of which it is a part.
+    """
     rows = np.unique(np.stack(row_lengths(samples, cost.is_encoder_decoder), axis=1), axis=0)
     shapes = Shapes.padded(np.ones(len(rows), np.int64), *np.ascontiguousarray(rows.T))
     room_bytes = activation_room_bytes(cost, cluster)
