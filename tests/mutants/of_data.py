@@ -8,6 +8,7 @@ SOURCES = ("tests/data/text/test_sources.py",)
 CHAT = ("tests/data/text/test_chat.py",)
 TURNS = ("tests/data/text/test_chat_turns.py",)
 MESSAGES = ("tests/data/text/test_messages.py",)
+TURN_ENDS = ("tests/data/text/test_turn_ends.py",)
 KNOWN = ("tests/data/text/test_known_fields.py",)
 SHOW = ("tests/data/text/test_show_samples.py",)
 SHARD = ("tests/data/text/test_shard.py",)
@@ -131,6 +132,14 @@ DATA = (
            TURNS),
     Mutant("data/text/locate_turn.py", "len(end_of_turn) * whole.startswith(end_of_turn, end)", "0",
            "the end of an earlier turn is not trained", TURNS),
+    Mutant("data/text/tokenize_chat.py", "any(first < len(turn) <= last for first, last in",
+           "any(True for first, last in", "ends that are not trained are recorded", TURN_ENDS),
+    Mutant("data/text/tokenize_chat.py", "sample.text[:end].rstrip()", "sample.text[:end]",
+           "a line end hides the token that ends a turn", TURN_ENDS),
+    Mutant("data/text/chat_turns.py", "whole._replace(turn_ends=samples[0].turn_ends)", "whole",
+           "marked turns have no end", TURN_ENDS),
+    Mutant("data/dataset/dataset_index.py", "turn_end_ids |= set(shard", "turn_end_ids = set(shard",
+           "an index knows the ends of its last shard only", TURN_ENDS),
     # messages
     Mutant("data/text/messages.py", "return all(flags.values())", "return True",
            "turns are trained that say they are not to be", MESSAGES),

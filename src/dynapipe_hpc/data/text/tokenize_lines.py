@@ -15,7 +15,7 @@ from dynapipe_hpc.data.text.record_fields import kind_of
 from dynapipe_hpc.data.text.records import Pair, RecordFormat, sample_of, task_of
 from dynapipe_hpc.data.text.text_format import FormatError, check_first_line
 from dynapipe_hpc.data.text.text_part import LONGEST_LINE_BYTES, Lines, TextPart
-from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render
+from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render, turn_end_ids
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
 from dynapipe_hpc.data.token_block import TokenBlock
 
@@ -93,6 +93,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     samples: list[tuple[Sequence[int], Sequence[int], str]] = []
     spans: list[list[Span]] = []
     notes: Counter[str] = Counter()
+    end_ids: set[int] = set()
     n_records = 0
     for text, made in zip(texts, _tokenized(texts, recipe), strict=True):
         if isinstance(made, InputError):
@@ -103,8 +104,10 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         spans += [sample.spans for sample in made]
         if isinstance(text.content, TurnSamples):
             notes.update(text.content.notes)
+            for rendered in text.content.samples:
+                end_ids |= turn_end_ids(rendered, recipe.tokenizer)
     bad.sort(key=lambda line: line.number)
-    block = TokenBlock.of(samples, recipe.tokenizer.vocab_size, spans)
+    block = TokenBlock.of(samples, recipe.tokenizer.vocab_size, spans, end_ids)
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
 
 

@@ -1,7 +1,7 @@
 """Tokenizers: from text to token ids."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -72,6 +72,9 @@ class Tokenizer(Protocol):
     def special_in(self, text: str) -> str | None:
         """The first special token that a text spells, or None."""
 
+    def last_added_id(self, text: str) -> int | None:
+        """Id of the added token whose name a text ends with, or None."""
+
     def without_start(self) -> Self:
         """The same for samples that begin with a token of their own."""
 
@@ -109,6 +112,9 @@ class ByteTokenizer:
     def special_in(self, _: str) -> None:
         """See `Tokenizer`; there are none."""
 
+    def last_added_id(self, _: str) -> None:
+        """See `Tokenizer`; there are none."""
+
     def without_start(self) -> Self:
         """See `Tokenizer`."""
         return replace(self, start_id=None)
@@ -128,6 +134,7 @@ class VocabularyTokenizer:
         model: Tokenizer of the library, which neither truncates nor pads.
         special_tokens: Whether text that spells the name of a special token becomes that token.
         special_texts: Names of the special tokens.
+        added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
     """
 
     name: str
@@ -139,6 +146,7 @@ class VocabularyTokenizer:
     model: tokenizers.Tokenizer
     special_tokens: bool
     special_texts: tuple[str, ...]
+    added_ids: Mapping[str, int]
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text.
@@ -174,6 +182,11 @@ class VocabularyTokenizer:
     def special_in(self, text: str) -> str | None:
         """See `Tokenizer`."""
         return next((token for token in self.special_texts if token in text), None)
+
+    def last_added_id(self, text: str) -> int | None:
+        """See `Tokenizer`."""
+        names = (name for name in self.added_ids if text.endswith(name))
+        return self.added_ids.get(max(names, key=len, default=""))
 
     def without_start(self) -> Self:
         """See `Tokenizer`."""
@@ -220,7 +233,7 @@ def load_tokenizer(
         )
     )
     n_ids = max(ids.values()) + 1
-    added = model.get_added_tokens_decoder().values()
+    added = model.get_added_tokens_decoder()
     return VocabularyTokenizer(
         name,
         files.sha256,
@@ -230,7 +243,8 @@ def load_tokenizer(
         input_end_id,
         model,
         special_tokens,
-        tuple(token.content for token in added if token.special),
+        tuple(token.content for token in added.values() if token.special),
+        {token.content: number for number, token in added.items()},
     )
 
 
