@@ -222,8 +222,11 @@ def load_tokenizer(
         end_token = token_text(files.config.get("eos_token"))
     end = _end(ids, name, end_token)
     # Files differ in whether they call it special.
-    model.add_special_tokens([tokenizers.AddedToken(end, special=True, normalized=False)])
-    with explained(f"{name}: cannot make tokens of an empty text"):
+    added = {token.content: token for token in model.get_added_tokens_decoder().values()}
+    token = added.get(end, tokenizers.AddedToken(end, normalized=False))
+    token.special = True
+    model.add_tokens([token])
+    with explained(f"{name}: cannot make tokens of {end}"):
         ends = default_ends(model, ids[end], files.config)
     start_id, input_end_id = (
         default if named is None else _id_of(ids, name, option, named)
@@ -233,7 +236,7 @@ def load_tokenizer(
         )
     )
     n_ids = max(ids.values()) + 1
-    added = model.get_added_tokens_decoder()
+    by_id = model.get_added_tokens_decoder()
     return VocabularyTokenizer(
         name,
         files.sha256,
@@ -243,8 +246,8 @@ def load_tokenizer(
         input_end_id,
         model,
         special_tokens,
-        tuple(token.content for token in added.values() if token.special),
-        {token.content: number for number, token in added.items()},
+        tuple(token.content for token in by_id.values() if token.special),
+        {token.content: number for number, token in by_id.items()},
     )
 
 
