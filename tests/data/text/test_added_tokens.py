@@ -56,7 +56,8 @@ def test_a_token_of_the_table_that_the_tokenizer_lacks_is_added(tmp_path: Path) 
 
 def test_flags_are_those_of_the_table(tmp_path: Path) -> None:
     table = {"3": token("</s>", special=True, rstrip=True)}
-    found = load(folder(tmp_path, tokenizer_config={"added_tokens_decoder": table}))
+    config = {"added_tokens_decoder": table, "eos_token": "</s>"}
+    found = load(folder(tmp_path, tokenizer_config=config))
     words = [each for each, _ in found.encode_marked(["a</s>  b"], [[(1, 7)]])]
     assert words == [[1, 3, 2]]
     [(_, [span])] = found.encode_marked(["</s>  "], [[(4, 6)]])
