@@ -107,6 +107,12 @@ DATA = (
            "shards of another template for tools are used again", SHARD),
     Mutant("data/text/recipe.py", "            self.turns,\n", "",
            "shards of other turns are used again", SHARD),
+    Mutant("data/text/open_lines.py", 'packed.lstrip(b"\\0")', "packed",
+           "zeros at the end of a compressed file are damage", SOURCES),
+    Mutant("data/text/open_lines.py", "(max_window_size=_MAX_ZSTD_WINDOW)", "()",
+           "frames of long windows are refused", SOURCES),
+    Mutant("data/text/tokenize_lines.py", "if not line.strip():", "if False:",
+           "blank lines are bad", SOURCES),
     # tokens of a folder
     Mutant("data/text/added_tokens.py", "    model.add_tokens(tokens)\n", "    pass\n",
            "tokens beside tokenizer.json are text", ADDED),
