@@ -24,7 +24,7 @@ DOCUMENTS = [
 OF_USERS = re.compile(
     r"[A-Z]|^\.|^(?:runs|data|build)/|config\.toml|config\.schema\.json|^tune\.toml"
     r"|^(?:adapter_config|trace|machine|mixture|checkpoint|ended|inputs)\.json|^tracked\.txt"
-    r"|^(?:tokenizer|tokenizer_config|config|generation_config)\.json"
+    r"|^(?:tokenizer|tokenizer_config|special_tokens_map|added_tokens|config|generation_config)\.json"
 )
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 FILE = re.compile(r"`([\w./-]+\.(?:py|hpp|cpp|md|toml|sbatch|sh|json|txt))`")

@@ -26,8 +26,6 @@ LINES: dict[str, tuple[bytes, str]] = {
     "a comma at the end": (b'{"inputs": "a", "targets": "b",}', "not JSON"),
     "single quotes": (b"{'inputs': 'a', 'targets': 'b'}", "not JSON"),
     "a comment": (b"// a comment", "not JSON"),
-    "a line in between that is empty": (b"", "not JSON"),
-    "a line of blanks": (b"   \t", "not JSON"),
     "a control character in a string": (b'{"inputs": "a\tb", "targets": "b"}', "not JSON"),
     "a NUL byte": (b'{"inputs": "a\x00", "targets": "b"}', "not JSON"),
     "nothing but NUL bytes": (b"\x00" * 4096, "not JSON"),
@@ -109,8 +107,12 @@ def be_a_link_to_nothing(path: Path) -> None:
     path.symlink_to("nothing")
 
 
-def begin_with_a_mark(path: Path) -> None:
-    path.write_bytes(b"\xef\xbb\xbf" + GOOD)
+def have_a_mark_in_between(path: Path) -> None:
+    path.write_bytes(GOOD + b"\xef\xbb\xbf" + GOOD)
+
+
+def be_blank(path: Path) -> None:
+    path.write_bytes(b"\n  \r\n\t")
 
 
 def be_utf_16(path: Path) -> None:
@@ -150,7 +152,8 @@ def be_the_disk(path: Path) -> None:
         (be_a_folder, "in.jsonl: .*(is a folder|Is a directory)"),
         (be_a_link_to_itself, "in.jsonl: "),
         (be_a_link_to_nothing, "in.jsonl: cannot be read: No such file"),
-        (begin_with_a_mark, "in.jsonl:1: the file begins with a byte-order mark"),
+        (have_a_mark_in_between, "in.jsonl:2: not JSON"),
+        (be_blank, "in.jsonl: no sample to write"),
         (be_utf_16, "in.jsonl:1: the file is UTF-16"),
         (be_one_array, r"in.jsonl:1: the file begins a JSON array; .* one object per line"),
         (end_in_the_middle, r"in.jsonl:3: not JSON"),

@@ -182,7 +182,8 @@ def test_a_line_is_printed_per_batch(
     planned(tmp_path, config, lengths)
     first, second = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
-        r"batch 0: 7 samples, predicted [\d.]+ ms, lower bound [\d.]+ ms, gap \d+\.\d %, longest sample's own trip \d+ %, "
+        r"batch 0: 7 samples, predicted [\d.]+ ms, lower bound [\d.]+ ms, gap \d+\.\d %, "
+        r"longest sample's own trip \d+ %, "
         r"planned in [\d.]+ ms",
         first,
     )

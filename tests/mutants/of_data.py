@@ -8,6 +8,8 @@ SOURCES = ("tests/data/text/test_sources.py",)
 CHAT = ("tests/data/text/test_chat.py",)
 TURNS = ("tests/data/text/test_chat_turns.py",)
 MESSAGES = ("tests/data/text/test_messages.py",)
+TURN_ENDS = ("tests/data/text/test_turn_ends.py",)
+ADDED = ("tests/data/text/test_added_tokens.py",)
 KNOWN = ("tests/data/text/test_known_fields.py",)
 SHOW = ("tests/data/text/test_show_samples.py",)
 SHARD = ("tests/data/text/test_shard.py",)
@@ -107,6 +109,28 @@ DATA = (
            "shards of another template for tools are used again", SHARD),
     Mutant("data/text/recipe.py", "            self.turns,\n", "",
            "shards of other turns are used again", SHARD),
+    Mutant("data/text/open_lines.py", 'packed.lstrip(b"\\0")', "packed",
+           "zeros at the end of a compressed file are damage", SOURCES),
+    Mutant("data/text/open_lines.py", "(max_window_size=_MAX_ZSTD_WINDOW)", "()",
+           "frames of long windows are refused", SOURCES),
+    Mutant("data/text/tokenize_lines.py", "if not line.strip():", "if False:",
+           "blank lines are bad", SOURCES),
+    # tokens of a folder
+    Mutant("data/text/added_tokens.py", "    model.add_tokens(tokens)\n", "    pass\n",
+           "tokens beside tokenizer.json are text", ADDED),
+    Mutant("data/text/added_tokens.py", "if token.content not in known and token not in tokens",
+           "if token not in tokens", "names undo the flags of the table", ADDED),
+    Mutant("data/text/added_tokens.py", "token.special = token.special or token.content in names",
+           "pass", "tokens with a name are not special", ADDED),
+    Mutant("data/text/added_tokens.py", "if token_id not in before:", "if True:",
+           "older files go before tokenizer.json", ADDED),
+    Mutant("data/text/tokenizer_files.py", "    if TABLE not in config:\n", "    if True:\n",
+           "the map counts beside a table", ADDED),
+    Mutant("data/text/tokenizer_files.py", "content + more.encode()", "content",
+           "other tokens have the same hash", ADDED),
+    Mutant("data/text/default_ends.py", "if not before and after == [eos_id]:",
+           "if before + after == [eos_id]:", "a start token is taken for that of a T5's inputs",
+           TOKENIZERS),
     # conversations
     Mutant("data/text/template_environment.py", "trim_blocks=True, lstrip_blocks=True,",
            "trim_blocks=True,", "whitespace before blocks stays", CHAT),
@@ -133,6 +157,14 @@ DATA = (
            TURNS),
     Mutant("data/text/locate_turn.py", "len(end_of_turn) * whole.startswith(end_of_turn, end)", "0",
            "the end of an earlier turn is not trained", TURNS),
+    Mutant("data/text/tokenize_chat.py", "any(first < len(turn) <= last for first, last in",
+           "any(True for first, last in", "ends that are not trained are recorded", TURN_ENDS),
+    Mutant("data/text/tokenize_chat.py", "sample.text[:end].rstrip()", "sample.text[:end]",
+           "a line end hides the token that ends a turn", TURN_ENDS),
+    Mutant("data/text/chat_turns.py", "whole._replace(turn_ends=samples[0].turn_ends)", "whole",
+           "marked turns have no end", TURN_ENDS),
+    Mutant("data/dataset/dataset_index.py", "turn_end_ids |= set(shard", "turn_end_ids = set(shard",
+           "an index knows the ends of its last shard only", TURN_ENDS),
     # messages
     Mutant("data/text/messages.py", "return all(flags.values())", "return True",
            "turns are trained that say they are not to be", MESSAGES),
@@ -187,7 +219,7 @@ DATA = (
            "a sample without input predicts its first token", DATASET),
     Mutant("data/dataset/dataset_header.py", 'attributes.get("start_id", eos_id)',
            'attributes.get("start_id", 0)', "older datasets start with token 0", SPANS),
-    Mutant("data/text/default_ends.py", "start_id = added[0] if", "start_id = eos_id if",
+    Mutant("data/text/default_ends.py", "start_id = before[0] if", "start_id = eos_id if",
            "a tokenizer's own start token is not used", TOKENIZERS),
     Mutant("data/text/tokenize_lines.py", "ChatSample([*ids, *input_end],",
            "ChatSample([*ids],", "inputs do not end",

@@ -99,6 +99,27 @@ HUGGINGFACE = (
     ),
     Mutant(
         "training/huggingface/token_ids.py",
+        "_one_or_list([*ids, *more])",
+        "_one_or_list(more)",
+        "a model does not stop any more where it did",
+        ("tests/training/huggingface/test_token_ids.py",),
+    ),
+    Mutant(
+        "training/huggingface/export_model.py",
+        "add_end_ids(partial, read_end_ids(origin.small_files))",
+        "pass",
+        "a merged model writes on after its turns",
+        ("tests/training/huggingface/test_export_adapters.py",),
+    ),
+    Mutant(
+        "training/generate.py",
+        "*(read_end_ids(folder) if folder else ())",
+        "",
+        "text goes on after the end of a turn",
+        ("tests/training/test_generate.py",),
+    ),
+    Mutant(
+        "training/huggingface/token_ids.py",
         '{"decoder_start_token_id": start_id, ',
         "{",
         "exports do not say with which token decoders begin",

@@ -67,6 +67,17 @@ def test_a_chat_continues_after_what_the_template_of_transformers_writes(
     assert capsys.readouterr().out.split() == expected
 
 
+def test_text_ends_where_the_model_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["generate", str(folder / "ours"), "--prompt", "w5 w9 w7", "--tokens", "9"]
+    assert main(arguments) == 0
+    words = capsys.readouterr().out.split()
+    ends = [N_IDS - 1, int(words[2][1:])]
+    config = folder / "ours/huggingface/generation_config.json"
+    config.write_text(json.dumps({"eos_token_id": ends}))
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.split() == words[: words.index(words[2])]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

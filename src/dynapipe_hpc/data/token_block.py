@@ -1,6 +1,7 @@
 """Blocks of tokenized samples on their way into a dataset."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 from typing import Self
@@ -47,12 +48,14 @@ class TokenBlock:
         targets: Targets of the samples, each with its end-of-sequence token.
         tasks: Task names of the samples.
         spans: Spans of trained tokens of the samples.
+        turn_end_ids: Ids of the tokens that end trained turns of conversations.
     """
 
     inputs: TokenSequences
     targets: TokenSequences
     tasks: tuple[str, ...]
     spans: Spans
+    turn_end_ids: AbstractSet[int] = frozenset()
 
     @classmethod
     def of(
@@ -60,6 +63,7 @@ class TokenBlock:
         samples: Sequence[tuple[Sequence[int], Sequence[int], str]],
         vocab_size: int,
         spans: Sequence[Sequence[Span]] = (),
+        turn_end_ids: AbstractSet[int] = frozenset(),
     ) -> Self:
         """Makes a block of (input tokens, target tokens, task) triples.
 
@@ -67,6 +71,7 @@ class TokenBlock:
             samples: The triples.
             vocab_size: Number of token ids.
             spans: Spans of trained tokens of every sample; empty if all train their targets.
+            turn_end_ids: Ids of the tokens that end trained turns of conversations.
         """
         dtype = token_type(vocab_size)
         return cls(
@@ -74,6 +79,7 @@ class TokenBlock:
             TokenSequences.join([targets for _, targets, _ in samples], dtype),
             tuple(task for _, _, task in samples),
             Spans.of(spans) if spans else Spans.none(len(samples)),
+            turn_end_ids,
         )
 
     @property

@@ -1,6 +1,6 @@
 """Generation of text by a whole model in one process, for a look at what it has learned."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.models.tokens.earlier import Earlier
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
+from dynapipe_hpc.training.huggingface.token_ids import read_end_ids
 
 _OLDER = ("vocab.json", "merges.txt")
 
@@ -81,7 +82,8 @@ def generate(
         raise InputError(
             f"{path}: has adapters beside another model; export it with --base, and name that"
         )
-    files = tokenizer_files or _tokenizer_files(path, origin.small_files)
+    folder = origin.small_files
+    files = tokenizer_files or _tokenizer_files(path, folder)
     tokenizer, tokens = prompt_tokens(prompt, files, chat=chat)
     if origin.shape.architecture.has_target_rows:
         ends = [] if tokenizer.input_end_id is None else [tokenizer.input_end_id]
@@ -97,7 +99,8 @@ def generate(
         raise InputError(f"--prompt has more than {longest} tokens, model.max_tokens; shorten it")
     stage = load_model(origin)
     n_tokens = min(n_tokens, longest + 1 - len(tokens))
-    written = continued(stage, tokens, source, sampling.chooser(), tokenizer.eos_id)
+    end_ids = {tokenizer.eos_id, *(read_end_ids(folder) if folder else ())}
+    written = continued(stage, tokens, source, sampling.chooser(), end_ids)
     return tokenizer.decode([token for _, token in zip(range(n_tokens), written, strict=False)])
 
 
@@ -106,9 +109,9 @@ def continued(
     tokens: Sequence[int],
     source: Sequence[int] | None,
     choose: Choose,
-    end_id: int,
+    end_ids: Collection[int],
 ) -> Iterator[int]:
-    """Tokens that a model writes, one after another, up to the token that ends.
+    """Tokens that a model writes, one after another, up to one that ends.
 
     Without an encoder, keys and values of earlier tokens are kept; otherwise every token takes a
     pass over all before it.
@@ -118,10 +121,10 @@ def continued(
         tokens: Tokens before, the start token included.
         source: Tokens that an encoder reads; None for a model without one.
         choose: Choice of the next token.
-        end_id: Token after which nothing follows; it is not among those that are written.
+        end_ids: Tokens after which nothing follows; they are not among those that are written.
     """
     read, earlier = list(tokens), Earlier() if source is None else None
-    while (token := choose(logits_of(stage, read, source, earlier)[-1])) != end_id:
+    while (token := choose(logits_of(stage, read, source, earlier)[-1])) not in end_ids:
         yield token
         read = [*read, token] if earlier is None else [token]
 

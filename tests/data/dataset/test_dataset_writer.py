@@ -1,5 +1,6 @@
 """Writing datasets: whole or not at all."""
 
+import fcntl
 from pathlib import Path
 
 import h5py
@@ -10,7 +11,7 @@ from tests.examples.tokenized import SAMPLES, Tokenized, header, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, creating
 from dynapipe_hpc.data.token_block import TokenBlock
 
 TOKENS = st.lists(st.integers(0, 9), max_size=5)
@@ -82,3 +83,10 @@ def test_the_file_has_no_types_of_variable_length(tmp_path: Path) -> None:
             lambda _, item: kinds.add(item.dtype.kind) if isinstance(item, h5py.Dataset) else None
         )
     assert kinds == {"S", "i", "u"}
+
+
+def test_writing_takes_no_lock_which_some_file_systems_refuse(tmp_path: Path) -> None:
+    with (tmp_path / "x.h5").open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with creating(tmp_path / "x.h5") as file:
+            file["a"] = [1]

@@ -168,7 +168,7 @@ def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
     chat = [{"role": r, "content": c} for r, c in zip("uaua", "abcd", strict=True)]
     names = {"u": "user", "a": "assistant"}
     chat = [{**message, "role": names[message["role"]]} for message in chat]
-    [(text, spans)] = samples_of(ChatTemplate("t", source), Conversation(chat))
+    [(text, spans, _)] = samples_of(ChatTemplate("t", source), Conversation(chat))
     assert [text[start:end] for start, end in spans] == ["b</>|", "d</>|"]
 
 

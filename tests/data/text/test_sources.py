@@ -47,6 +47,27 @@ def as_zstd(records: Sequence[Record]) -> bytes:
     return in_two_streams(zstandard.ZstdCompressor().compress, as_text(records))
 
 
+def as_pzstd(records: Sequence[Record]) -> bytes:
+    """Each frame comes after one that says its size, which is skipped."""
+    zstandard = pytest.importorskip("zstandard", reason="needs zstandard: make reference")
+
+    def with_size(text: bytes) -> bytes:
+        packed: bytes = zstandard.ZstdCompressor().compress(text)
+        sizes = (4).to_bytes(4, "little") + len(packed).to_bytes(4, "little")
+        return b"\x50\x2a\x4d\x18" + sizes + packed
+
+    return in_two_streams(with_size, as_text(records))
+
+
+def as_long_zstd(records: Sequence[Record]) -> bytes:
+    """As of `zstd --long=28`: text must be found again that is 256 MiB back."""
+    zstandard = pytest.importorskip("zstandard", reason="needs zstandard: make reference")
+    wide = zstandard.ZstdCompressionParameters.from_level(3, window_log=28)
+    packing = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    packed: bytes = packing.compress(as_text(records)) + packing.flush()
+    return packed
+
+
 def as_parquet(records: Sequence[Record]) -> bytes:
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: make reference")
     arrow, file = pytest.importorskip("pyarrow"), io.BytesIO()
@@ -67,7 +88,15 @@ def as_arrow(records: Sequence[Record], kind: str) -> bytes:
 
 KINDS: dict[str, Callable[[Sequence[Record]], bytes]] = {
     "gzip": lambda records: in_two_streams(gzip.compress, as_text(records)),
+    "gzip on tape": lambda records: gzip.compress(as_text(records)) + b"\0" * 40_000,
     "zstd": as_zstd,
+    "pzstd": as_pzstd,
+    "zstd with a long window": as_long_zstd,
+    "with blank lines": lambda records: b"\n" + as_text(records).replace(b"\n", b"\r\n \t\n"),
+    "with a byte-order mark": lambda records: b"\xef\xbb\xbf" + as_text(records),
+    "with a byte-order mark, packed": lambda records: gzip.compress(
+        b"\xef\xbb\xbf\n" + as_text(records)
+    ),
     "parquet": as_parquet,
     "arrow file": lambda records: as_arrow(records, "new_file"),
     "arrow stream": lambda records: as_arrow(records, "new_stream"),
@@ -186,6 +215,13 @@ def test_ranks_read_compressed_text_as_one_part(tmp_path: Path) -> None:
     assert [(shard.part.start, shard.part.end) for shard in shards] == [(0, None)]
     with pytest.raises(InputError, match="standard input: ranks cannot share it; run dynapipe-hpc"):
         lay_out_shards([Path("-")], Recipe(ByteTokenizer()), skip_bad=False)
+
+
+def test_blank_lines_count_in_messages(tmp_path: Path) -> None:
+    text = as_text(PAIRS[:1]) + b"\n  \n{}\n"
+    (tmp_path / "a.jsonl").write_bytes(text)
+    with pytest.raises(InputError, match=r"a.jsonl:4: field 'inputs' is missing"):
+        hash_of(tmp_path / "x.h5", tmp_path / "a.jsonl")
 
 
 DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {

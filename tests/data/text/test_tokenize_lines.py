@@ -48,7 +48,7 @@ def test_a_sample_without_task_is_of_the_default_task() -> None:
 
 
 BAD_LINES = [
-    (b"", r"not JSON \(Expecting value at column 1\)"),
+    (b"x", r"not JSON \(Expecting value at column 1\)"),
     (b'{"inputs": "a", "targets": "b"', r"not JSON \(Expecting ',' delimiter at column"),
     (b"\xff\xfe{", "not UTF-8 at byte 1 of the line"),
     (b"[" * 100_000, r"not JSON \(maximum recursion"),

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess, run
 
 import pytest
 
@@ -48,6 +50,45 @@ def test_only_a_few_blocks_are_read_ahead(n_workers: int) -> None:
     with open_pool(Recipe(ByteTokenizer()), n_workers) as pool:
         next(iter(pool.tokenize(read())))
         assert n_read <= 2 * n_workers + 1
+
+
+def in_temporary_folder(folder: Path, source: Path, output: Path) -> CompletedProcess[str]:
+    """Preprocessing with two workers where TMPDIR names a folder."""
+    called = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", called, "preprocess", str(source), str(output)]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return run(
+        [*command, "--workers", "2"], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(LINES.lines[0])
+    for name in ("x" * 110, "missing"):
+        folder = tmp_path / name
+        if name != "missing":
+            folder.mkdir()
+        ended = in_temporary_folder(folder, tmp_path / "in.jsonl", tmp_path / f"{name[:9]}.h5")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert "1 samples" in ended.stdout
+
+
+def test_workers_that_cannot_be_started_are_reported() -> None:
+    program = """
+import tempfile
+from dynapipe_hpc.data.text.recipe import Recipe
+from dynapipe_hpc.data.text.tokenize_pool import open_pool
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+
+tempfile.tempdir = "/missing"
+with open_pool(Recipe(ByteTokenizer()), n_workers=2):
+    pass
+"""
+    ended = run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (
+        "RunError: worker processes cannot be started: No such file or directory; set TMPDIR "
+        in (ended.stderr)
+    )
 
 
 def test_a_dead_worker_is_reported() -> None:

@@ -69,6 +69,8 @@ PAD, EOS, BOS = 1, 2, 3
         (None, (EOS, None)),  # GPT-2
         ("<s> $A", (BOS, None)),  # Llama
         ("<s> $A </s>", (BOS, None)),
+        ("</s> $A", (EOS, None)),  # OPT
+        ("</s> $A </s>", (EOS, None)),
         ("$A </s>", (PAD, EOS)),  # T5
     ],
 )

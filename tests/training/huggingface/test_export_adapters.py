@@ -26,9 +26,11 @@ from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.generate import Sampling, generate
 from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.files import CARRIED, copy_small_files
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
 
@@ -92,6 +94,18 @@ def test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model(
     torch.testing.assert_close(foreign_logits(adapted, TOKENS, source), found, rtol=1e-4, atol=1e-4)
     with_a = [n for n, _ in adapted.named_parameters() if "lora_A" in n]
     assert len(with_a) == sum("lora_a" in n for n, _ in stage.named_parameters())
+
+
+def test_a_merged_model_stops_where_the_adapters_do(tmp_path: Path) -> None:
+    saved_model("gpt2", tmp_path / "theirs")
+    origin = import_model(tmp_path / "theirs", tmp_path / "base")
+    shape = origin.shape.model_copy(update={"lora": Lora(rank=2)})
+    trained(shape, tmp_path / "base", tmp_path / "tuned")
+    copy_small_files(tmp_path / "theirs", tmp_path / "tuned" / CARRIED)
+    add_end_ids(tmp_path / "tuned" / CARRIED, [3])
+    export_model(tmp_path / "tuned", tmp_path / "merged", base=tmp_path / "theirs")
+    theirs = read_end_ids(tmp_path / "theirs")
+    assert read_end_ids(tmp_path / "merged") == [*theirs, 3]
 
 
 def test_a_base_of_another_size_and_one_for_a_model_without_adapters_are_refused(

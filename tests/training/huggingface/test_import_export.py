@@ -32,8 +32,8 @@ SOURCE = [int(i) for i in torch.randint(N_IDS, (LONGEST,), generator=torch.manua
 def likeliest(stage: StageOfFamily, model: Any, source: list[int] | None) -> list[int]:
     """Tokens that the model here writes, to be compared with those of `transformers`."""
     start = TOKENS[:4] if source is None else [0]
-    end_id = model.config.eos_token_id
-    written = continued(stage, start, source, Sampling().chooser(), end_id)
+    end_ids = [model.config.eos_token_id]
+    written = continued(stage, start, source, Sampling().chooser(), end_ids)
     return [*start, *(token for _, token in zip(range(12), written, strict=False))]
 
 
@@ -66,7 +66,7 @@ def test_logits_are_those_of_transformers_before_and_after(name: str, tmp_path: 
     # A model that never was one of theirs has no config.json yet; its run knows its tokens.
     shutil.rmtree(tmp_path / "ours/huggingface")
     start, end = (0 if source else 1), model.config.eos_token_id
-    write_token_ids(tmp_path / "ours", origin.shape, start, end)
+    write_token_ids(tmp_path / "ours", origin.shape, start, [end])
     export_model(tmp_path / "ours", tmp_path / "new")
     kind = transformers.AutoModelForSeq2SeqLM if source else transformers.AutoModelForCausalLM
     new = kind.from_pretrained(tmp_path / "new")

@@ -120,6 +120,11 @@ class DatasetFile:
         return self.header.eos_id
 
     @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids of the tokens that end what is trained: turns of conversations, or all targets."""
+        return self.header.end_ids
+
+    @property
     def start_id(self) -> int | None:
         """Id of the token that is read before every sample; None if that is its first token.
 

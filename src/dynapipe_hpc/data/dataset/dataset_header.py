@@ -1,6 +1,6 @@
 """Header of a dataset: the attributes of its HDF5 file."""
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +36,8 @@ class DatasetHeader:
             attribute.
         turns: How turns of conversations became samples, see `--turns`; empty if no chat template
             was used, and in files older than this attribute.
+        turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending; none in
+            files older than this attribute.
         vocabulary_sha256: SHA-256 of the tokenizer's tokens and their ids, in hexadecimal; empty in
             files older than this attribute.
     """
@@ -51,6 +53,12 @@ class DatasetHeader:
     special_tokens: bool | None = False
     turns: str = ""
     vocabulary_sha256: str = ""
+    turn_end_ids: tuple[int, ...] = ()
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids of the tokens that end what is trained: turns of conversations, or all targets."""
+        return self.turn_end_ids or (self.eos_id,)
 
 
 def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) -> None:
@@ -78,6 +86,12 @@ def write_content_hash(attributes: MutableMapping[str, Any], sha256: str) -> Non
     attributes["content_sha256"] = np.bytes_(sha256.encode())
 
 
+def write_turn_end_ids(attributes: MutableMapping[str, Any], ids: Iterable[int]) -> None:
+    """Writes the tokens that end trained turns, which are known only when all are written."""
+    if ordered := sorted(ids):
+        attributes["turn_end_ids"] = np.array(ordered, np.int64)
+
+
 def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
     """Reads the header from a file's attributes, given as `StoredAttributes`.
 
@@ -97,6 +111,7 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         created=_text(attributes, "created"),
         special_tokens=_flag(attributes, "special_tokens"),
         turns=_text({"turns": "", **attributes}, "turns"),
+        turn_end_ids=_ids(attributes, "turn_end_ids"),
         content_sha256=_text({"content_sha256": "", **attributes}, "content_sha256"),
         vocabulary_sha256=_text({"vocabulary_sha256": "", **attributes}, "vocabulary_sha256"),
     )
@@ -104,6 +119,9 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         raise InputError(f"eos_id is {header.eos_id}, but vocab_size {header.vocab_size}")
     if header.start_id is not None and not 0 <= header.start_id < header.vocab_size:
         raise InputError(f"start_id is {header.start_id}, but vocab_size {header.vocab_size}")
+    if not all(0 <= each < header.vocab_size for each in header.turn_end_ids):
+        ids = quoted(header.turn_end_ids)
+        raise InputError(f"turn_end_ids are {ids}, but vocab_size {header.vocab_size}")
     return header
 
 
@@ -119,6 +137,13 @@ def _flag(attributes: Mapping[str, Any], name: str) -> bool | None:
     if value not in (None, 0, 1):
         raise InputError(f"{name} is {quoted(value)}, neither 0 nor 1")
     return None if value is None else bool(value)
+
+
+def _ids(attributes: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    value = np.asarray(attributes.get(name, np.zeros(0, np.int64)))
+    if value.ndim != 1 or value.dtype.kind not in "iu":
+        raise InputError(f"{name} is {quoted(value)}, not a list of token ids")
+    return tuple(value.tolist())
 
 
 def _texts(attributes: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     DatasetHeader,
     fixed_length,
     write_header,
+    write_turn_end_ids,
 )
 from dynapipe_hpc.data.dataset.dataset_writer import creating
 from dynapipe_hpc.data.errors import InputError
@@ -37,6 +38,7 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
     spans: list[Spans] = []
     id_of_task: dict[str, int] = {}
     sha256: list[str] = []
+    turn_end_ids: set[int] = set()
     for path in shards:
         with DatasetFile(path) as shard:
             _check_tokenizer(shard, header)
@@ -47,6 +49,7 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
             ids = [id_of_task.setdefault(task, len(id_of_task)) for task in shard.task_names]
             task_ids.append(np.array(ids, np.int32)[shard.task_ids])
             sha256.append(shard.header.content_sha256)
+            turn_end_ids |= set(shard.header.turn_end_ids)
     if sum(len(ids) for ids in task_ids) == 0:
         raise InputError(f"{', '.join(header.sources)}: no sample to write")
     with replacing(output) as beside, creating(beside) as file:
@@ -64,6 +67,7 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
         file["shards/sizes"] = np.array([path.stat().st_size for path in shards], np.int64)
         file["shards/starts"] = _starts(np.array([len(ids) for ids in task_ids]))
         write_header(file.attrs, header)
+        write_turn_end_ids(file.attrs, turn_end_ids)
         file.flush()
 
 

@@ -17,6 +17,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     fixed_length,
     write_content_hash,
     write_header,
+    write_turn_end_ids,
 )
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.data.spans import Spans
@@ -36,6 +37,7 @@ class DatasetWriter:
         self._spans = _GrowingSpans.create(file)
         self._task_ids = _growing(file, "task_ids", np.dtype(np.int32))
         self._id_of_task: dict[str, int] = {}
+        self._turn_end_ids: set[int] = set()
         self._content = ContentHash()
         self._file = file
         write_header(file.attrs, header)
@@ -60,12 +62,14 @@ class DatasetWriter:
         self._inputs.append(block.inputs)
         self._targets.append(block.targets)
         self._spans.append(block.spans)
+        self._turn_end_ids |= block.turn_end_ids
         ids = [self._id_of_task.setdefault(task, len(self._id_of_task)) for task in block.tasks]
         _append(self._task_ids, np.array(ids, np.int32))
 
     def _finish(self) -> None:
         self._file["task_names"] = fixed_length(list(self._id_of_task))
         write_content_hash(self._file.attrs, self._content.hexdigest())
+        write_turn_end_ids(self._file.attrs, self._turn_end_ids)
         self._file.flush()
 
 
@@ -111,8 +115,9 @@ class _GrowingSpans:
 @contextmanager
 def creating(path: Path) -> Iterator[h5py.File]:
     # Without a chunk cache a write that fails does so at once. The version bounds allow
-    # attributes above 64 KiB: the names of many sources.
-    file = h5py.File(path, "w", libver=("v110", "v110"), rdcc_nbytes=0)
+    # attributes above 64 KiB: the names of many sources. Nobody else knows the file, so it needs
+    # no lock, which some file systems refuse.
+    file = h5py.File(path, "w", locking=False, libver=("v110", "v110"), rdcc_nbytes=0)
     try:
         yield file
     except BaseException:

@@ -42,7 +42,9 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     special = ", text made special tokens" if header.special_tokens else ""
     yield f"tokenizer  {tokenizer}, sha256 {sha256}{special}"
     start = "no start token" if header.start_id is None else f"start {header.start_id}"
-    yield f"vocabulary {header.vocab_size:,} tokens, end of sequence {header.eos_id}, {start}"
+    turn_ends = f", of turns {', '.join(map(str, ids))}" if (ids := header.turn_end_ids) else ""
+    end = f"end of sequence {header.eos_id}{turn_ends}"
+    yield f"vocabulary {header.vocab_size:,} tokens, {end}, {start}"
     if header.turns:
         yield f"turns      {escaped(header.turns, keep='')} (preprocess --turns)"
     yield f"sources    {', '.join(escaped(source, keep='') for source in header.sources)}"

@@ -65,6 +65,11 @@ class JoinedDatasets:
         return self.files[0].eos_id
 
     @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids of the tokens that end what is trained in any dataset."""
+        return tuple(sorted({token_id for file in self.files for token_id in file.end_ids}))
+
+    @property
     def start_id(self) -> int | None:
         """Id of the token that is read before every sample; None if samples differ in it."""
         ids = {file.start_id for file in self.files}

@@ -28,10 +28,17 @@ class RefusalError(InputError):
 
 
 class Rendered(NamedTuple):
-    """A conversation as text, and spans of characters that the assistant wrote."""
+    """A conversation as text.
+
+    Attributes:
+        text: The text.
+        spans: Spans of characters that the assistant wrote.
+        turn_ends: Positions where turns of the assistant end, those that are only read included.
+    """
 
     text: str
     spans: list[Span]
+    turn_ends: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

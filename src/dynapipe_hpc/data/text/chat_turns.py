@@ -73,7 +73,7 @@ def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
         if start.unasked:
             notes.add(f"the model is asked with {quoted(start.unasked)}, but trained without it")
         spans = [] if k in conversation.untrained else _trained(chat, answer, start.position)
-        _add(samples, Rendered(answer.text, spans))
+        _add(samples, Rendered(answer.text, spans, (len(answer.text),)))
     whole = chat.whole()
     _add(samples, Rendered(whole.text, []))  # with what follows the last turn, if that stays
     if refusal:
@@ -81,7 +81,8 @@ def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
             raise refusal
         notes.add("a turn is only read, because the template refuses the messages before it alone")
     elif chat.has_marks and len(samples) == 1 and not conversation.untrained:
-        return TurnSamples([whole], notes)  # the marks of other messages, too
+        marked = whole._replace(turn_ends=samples[0].turn_ends)
+        return TurnSamples([marked], notes)  # the marks of other messages, too
     return TurnSamples(samples, notes)
 
 
@@ -93,7 +94,8 @@ def _add(samples: list[Rendered], longer: Rendered) -> None:
         return
     end = n_shared(last.text, longer.text)
     kept = [(start, min(until, end)) for start, until in last.spans if start < end]
-    samples[-1] = Rendered(longer.text, [*kept, *longer.spans])
+    turn_ends = *(min(until, end) for until in last.turn_ends), *longer.turn_ends
+    samples[-1] = Rendered(longer.text, [*kept, *longer.spans], turn_ends)
 
 
 def _trained(chat: ChatText, answer: Rendered, start: int) -> list[Span]:
@@ -108,12 +110,14 @@ def _one(conversation: Conversation, chat: ChatText, turns: Turns) -> TurnSample
     trained = [k for k in conversation.turns if k not in conversation.untrained]
     whole = chat.whole()
     if chat.has_marks and turns is Turns.WHOLE and not conversation.untrained:
-        return TurnSamples([whole], set())
+        return TurnSamples([whole._replace(turn_ends=(len(whole.text),))], set())
     places = [locate_in_whole(chat, k) for k in (trained[-1:] if turns is Turns.LAST else trained)]
+    turn_ends = tuple(end for _, end in places)
     if chat.has_marks:
         places = [
             (start, end)
             for start, end in whole.spans
             if any(start < until and first < end for first, until in places)
         ]
-    return TurnSamples([Rendered(whole.text, [p for p in places if p[0] < p[1]])], set())
+    spans = [place for place in places if place[0] < place[1]]
+    return TurnSamples([Rendered(whole.text, spans, turn_ends)], set())

@@ -22,8 +22,9 @@ def default_ends(
 
     A tokenizer that ends text, as T5's does, belongs to an encoder-decoder model: its inputs end
     like that, and its decoder begins with the token of padding. One that puts a token before text,
-    as Llama's does, gives the start token. Where it adds nothing, the end-of-sequence token is also
-    the start token, as in a GPT-2, unless its configuration has another one or none (Qwen).
+    as Llama's does, gives the start token, which may be that of the end. Where it adds nothing, the
+    end-of-sequence token is also the start token, as in a GPT-2, unless its configuration has
+    another one or none (Qwen).
 
     Args:
         model: The tokenizer.
@@ -31,19 +32,27 @@ def default_ends(
         config: Content of `tokenizer_config.json`, if there is one.
     """
     config = config or {}
-    added = model.encode("").ids
-    if added == [eos_id]:
+    before, after = _around_text(model, eos_id)
+    if not before and after == [eos_id]:
         pad = model.token_to_id(token_text(config.get("pad_token")) or PAD_TOKEN)
         return Ends(eos_id if pad is None else pad, eos_id)
     eos = model.id_to_token(eos_id)
     bos = token_text(config.get("bos_token", eos))
     adds_start = config.get("add_bos_token")
     if adds_start is None:
-        adds_start = bool(added) and added[0] != eos_id
+        adds_start = bool(before)
     if adds_start:
-        start_id = added[0] if added else model.token_to_id(bos or "")
+        start_id = before[0] if before else model.token_to_id(bos or "")
         return Ends(start_id, None)
     return Ends(eos_id if bos == eos else None, None)
+
+
+def _around_text(model: tokenizers.Tokenizer, eos_id: int) -> tuple[list[int], list[int]]:
+    """Tokens that a tokenizer puts before text and after it."""
+    text = model.encode(model.id_to_token(eos_id))  # which every tokenizer makes a token of
+    is_text = [sequence is not None for sequence in text.sequence_ids]
+    start, end = is_text.index(True), len(is_text) - is_text[::-1].index(True)
+    return text.ids[:start], text.ids[end:]
 
 
 def token_text(token: object) -> str | None:

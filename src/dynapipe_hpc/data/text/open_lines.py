@@ -15,7 +15,12 @@ from dynapipe_hpc.data.text.padded_rows import without_padding
 
 STDIN = Path("-")
 """What stands for standard input."""
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([kind, 0x2A, 0x4D, 0x18]) for kind in range(0x50, 0x60)))
+"""A frame of text, and frames that are skipped: those that pzstd writes before each."""
+_MAX_ZSTD_WINDOW = 1 << 31
+"""Largest window in bytes, that of `zstd --long=31`; a frame takes what it names."""
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
 _GZIP_BITS = 31
@@ -56,18 +61,21 @@ def can_be_cut(path: Path) -> bool:
         OSError: The file cannot be read.
     """
     with path.open("rb") as file:
-        return not file.read(_PEEKED).startswith((_GZIP, _ZSTD, *_TABLES))
+        return not file.read(_PEEKED).startswith((_GZIP, *_ZSTD, *_TABLES))
 
 
 def first_line(path: Path) -> bytes:
-    """The first line of a regular file, or the start of a long one.
+    """The first line of a regular file that is not blank, or the start of a long one.
 
     Raises:
         InputError: As for `open_lines`, or the file cannot be read.
     """
     try:
         with open_lines(path) as lines:
-            return lines.readline(1 << 24)
+            line = lines.readline(1 << 24).removeprefix(BYTE_ORDER_MARK)
+            while line and not line.strip():
+                line = lines.readline(1 << 24)
+            return line
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -79,7 +87,8 @@ def _lines_of(path: Path, file: Any) -> Iterator[LineFile]:
     elif start.startswith(_ZSTD):
         with optional_packages():
             import zstandard
-        frames = _Frames(file, zstandard.ZstdDecompressor().decompressobj)
+        unpacker = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
+        frames = _Frames(file, unpacker.decompressobj)
         yield _Unpacked(path, frames, zstandard.ZstdError)
     elif start.startswith(_TABLES):
         yield _Rows(_rows(path, file, start))
@@ -104,6 +113,7 @@ class _Unpacked:
 class _Frames(io.RawIOBase):
     """Text of all frames of zstd, or members of gzip, one after the other.
 
+    Zeros may follow them, as tapes and some tools write to fill a block.
     The reader of the zstd library takes a file that was cut for a complete one.
     """
 
@@ -118,13 +128,15 @@ class _Frames(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._text:
-            packed = self._frame.unused_data if self._frame.eof else b""
+            packed = self._frame.unused_data.lstrip(b"\0") if self._frame.eof else b""
             packed = packed or self._file.read(_PACKED_BYTES)
             if not packed:
                 if self._is_begun and not self._frame.eof:
                     raise EOFError("the file ends within a frame")
                 return 0
             if self._frame.eof:
+                if not (packed := packed.lstrip(b"\0")):
+                    continue  # to what is in the file after these zeros
                 self._frame = self._new_frame()
             self._text, self._is_begun = self._frame.decompress(packed), True
         n = min(len(buffer), len(self._text))

@@ -12,7 +12,6 @@ _SIGNATURES = {
     b"\xfd7zXZ": f"is compressed with xz; {_UNPACK}",
     b"PK\x03\x04": f"is a zip archive; {_UNPACK}",
     b"\x89HDF": f"is an HDF5 file; {_TEXT}",
-    b"\xef\xbb\xbf": "begins with a byte-order mark (BOM); write it as UTF-8 without one",
     b"\xff\xfe": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
     b"\xfe\xff": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
     b"[": f"begins a JSON array; {_TEXT}, one object per line",

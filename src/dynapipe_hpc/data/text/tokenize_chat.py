@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
-from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.chat_turns import Turns, TurnSamples, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation
 from dynapipe_hpc.data.text.record_fields import texts_in
@@ -36,6 +36,17 @@ def render(
                     f"a message spells the special token {token}; --special-tokens accepts it"
                 )
     return turn_samples(conversation, template.apply(conversation), turns)
+
+
+def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
+    """Ids of the added tokens that end trained turns; blank space may follow them."""
+    ids: set[int] = set()
+    for end in sample.turn_ends:
+        turn = sample.text[:end].rstrip()
+        token_id = tokenizer.last_added_id(turn)
+        if token_id is not None and any(first < len(turn) <= last for first, last in sample.spans):
+            ids.add(token_id)
+    return ids
 
 
 def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer) -> ChatSample:

@@ -10,12 +10,13 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.chat_turns import TurnSamples
 from dynapipe_hpc.data.text.conversation import check_no_context
+from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import kind_of
 from dynapipe_hpc.data.text.records import Pair, RecordFormat, sample_of, task_of
 from dynapipe_hpc.data.text.text_format import FormatError, check_first_line
 from dynapipe_hpc.data.text.text_part import LONGEST_LINE_BYTES, Lines, TextPart
-from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render
+from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render, turn_end_ids
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
 from dynapipe_hpc.data.token_block import TokenBlock
 
@@ -74,16 +75,23 @@ class _Text:
 
 
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
-    """Makes samples of every line; targets of pairs end with the end-of-sequence token."""
+    """Makes samples of every line that is not blank.
+
+    Targets of pairs end with the end-of-sequence token.
+    """
     texts: list[_Text] = []
     bad: list[BadLine] = []
 
     def leave_out(number: int, error: InputError) -> None:
         bad.append(BadLine(lines.part, number, str(error), isinstance(error, FormatError)))
 
-    for number, line in enumerate(lines.lines, start=lines.first):
+    for number, content in enumerate(lines.lines, start=lines.first):
+        is_first = number == 1 and lines.part.start == 0
+        line = content.removeprefix(BYTE_ORDER_MARK) if is_first else content
+        if not line.strip():
+            continue
         try:
-            if number == 1 and lines.part.start == 0:
+            if is_first:
                 check_first_line(line, recipe.format, recipe.fields)
             texts.append(_text_of(number, _parse(line), recipe))
         except InputError as error:
@@ -93,6 +101,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     samples: list[tuple[Sequence[int], Sequence[int], str]] = []
     spans: list[list[Span]] = []
     notes: Counter[str] = Counter()
+    end_ids: set[int] = set()
     n_records = 0
     for text, made in zip(texts, _tokenized(texts, recipe), strict=True):
         if isinstance(made, InputError):
@@ -103,8 +112,10 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         spans += [sample.spans for sample in made]
         if isinstance(text.content, TurnSamples):
             notes.update(text.content.notes)
+            for rendered in text.content.samples:
+                end_ids |= turn_end_ids(rendered, recipe.tokenizer)
     bad.sort(key=lambda line: line.number)
-    block = TokenBlock.of(samples, recipe.tokenizer.vocab_size, spans)
+    block = TokenBlock.of(samples, recipe.tokenizer.vocab_size, spans, end_ids)
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,9 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import Lines
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
+
+MAX_TMPDIR_BYTES = 75
+"""Longest TMPDIR in which the path of a socket has 107 bytes, the most that Linux takes."""
 
 
 class TokenizePool(Protocol):
@@ -32,7 +36,7 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     With one worker, this process does the work itself: on one core two would only compete.
 
     Raises:
-        RunError: A worker process died.
+        RunError: Worker processes cannot be started, or one died.
     """
     if n_workers == 1:
         _tokenize_with_one_thread()
@@ -42,7 +46,7 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     context.set_forkserver_preload([__name__])
     others = active_children()
     executor = ProcessPoolExecutor(n_workers, context, _prepare, (recipe,))
-    with _undisturbed():
+    with _undisturbed(), _socket_in_short_folder():
         executor.submit(int)  # the first task starts all workers
     try:
         yield _Workers(executor, most_waiting=2 * n_workers)
@@ -94,6 +98,23 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_before)
+
+
+@contextmanager
+def _socket_in_short_folder() -> Iterator[None]:
+    """Puts the socket through which workers are started where its path is not too long."""
+    before = tempfile.tempdir
+    try:
+        if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR_BYTES:
+            tempfile.tempdir = "/tmp"  # noqa: S108 - a folder of its own in it, for this user only
+        yield
+    except OSError as error:
+        raise RunError(
+            f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
+            "folder that can be written, or use none: --workers 1"
+        ) from error
+    finally:
+        tempfile.tempdir = before
 
 
 # The only state of a worker process, set when it starts: it would be slow to send the vocabulary

@@ -15,12 +15,15 @@ from tokenizers.pre_tokenizers import ByteLevel
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.data.input_file import read_input, read_text
+from dynapipe_hpc.data.text.added_tokens import TABLE, add_tokens
 
 MODEL_FILE, CONFIG_FILE, TEMPLATE_FILE = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
 )
+MAP_FILE, OLDER_FILE = "special_tokens_map.json", "added_tokens.json"
+"""Files of older folders, which have no table of tokens in `tokenizer_config.json`."""
 TEMPLATE_FOLDER = "additional_chat_templates"
 
 
@@ -30,9 +33,10 @@ class TokenizerFiles:
 
     Attributes:
         name: Name of the folder, or of the files.
-        sha256: SHA-256 of the bytes of the files that determine token ids.
+        sha256: SHA-256 of what determines token ids: the bytes of the files that define the
+            tokenizer, and the tokens that other files of its folder add.
         model: Tokenizer of the library, which neither truncates nor pads.
-        config: Content of `tokenizer_config.json`; empty without one.
+        config: Content of `tokenizer_config.json`, and of the older files where they count.
         templates: The folder's chat templates by name, of which "default" is the usual one.
     """
 
@@ -90,14 +94,16 @@ def _read_folder(folder: Path) -> TokenizerFiles:
             f"{folder}: is a folder without {MODEL_FILE}; let transformers write it: "
             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
         )
-    config: Mapping[str, Any] = {}
-    if (folder / CONFIG_FILE).exists():
-        config = _read_json(folder / CONFIG_FILE)
-        if not isinstance(config, dict):
-            raise InputError(f"{folder / CONFIG_FILE}: not a JSON object")
+    config, older_ids = _read_object(folder / CONFIG_FILE), {}
+    if TABLE not in config:
+        config |= _read_object(folder / MAP_FILE)
+        older_ids = _read_object(folder / OLDER_FILE)
+    model = _load_single_file(path)
+    with explained(f"{folder}: its files cannot be used together"):
+        more_tokens = add_tokens(model, config, older_ids)
     templates = _template_files(folder) or _templates_in(config)
-    name = folder.resolve().name
-    return TokenizerFiles(name, _sha256([path]), _load_single_file(path), config, templates)
+    sha256 = _sha256([path], "".join(more_tokens))
+    return TokenizerFiles(folder.resolve().name, sha256, model, config, templates)
 
 
 def _template_files(folder: Path) -> dict[str, str]:
@@ -125,8 +131,17 @@ def _templates_in(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _sha256(paths: Sequence[Path]) -> str:
-    return hashlib.sha256(b"".join(read_input(path) for path in paths)).hexdigest()
+def _sha256(paths: Sequence[Path], more: str = "") -> str:
+    content = b"".join(read_input(path) for path in paths)
+    return hashlib.sha256(content + more.encode()).hexdigest()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a file that may be missing."""
+    content = _read_json(path) if path.exists() else {}
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return content
 
 
 def _read_json(path: Path) -> Any:

@@ -1,6 +1,6 @@
 """Tokenizers: from text to token ids."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -76,6 +76,9 @@ class Tokenizer(Protocol):
     def special_in(self, text: str) -> str | None:
         """The first special token that a text spells, or None."""
 
+    def last_added_id(self, text: str) -> int | None:
+        """Id of the added token whose name a text ends with, or None."""
+
     def without_start(self) -> Self:
         """The same for samples that begin with a token of their own."""
 
@@ -114,6 +117,9 @@ class ByteTokenizer:
     def special_in(self, _: str) -> None:
         """See `Tokenizer`; there are none."""
 
+    def last_added_id(self, _: str) -> None:
+        """See `Tokenizer`; there are none."""
+
     def without_start(self) -> Self:
         """See `Tokenizer`."""
         return replace(self, start_id=None)
@@ -134,6 +140,7 @@ class VocabularyTokenizer:
         model: Tokenizer of the library, which neither truncates nor pads.
         special_tokens: Whether text that spells the name of a special token becomes that token.
         special_texts: Names of the special tokens.
+        added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
     """
 
     name: str
@@ -146,6 +153,7 @@ class VocabularyTokenizer:
     model: tokenizers.Tokenizer
     special_tokens: bool
     special_texts: tuple[str, ...]
+    added_ids: Mapping[str, int]
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text.
@@ -182,6 +190,11 @@ class VocabularyTokenizer:
         """See `Tokenizer`."""
         return next((token for token in self.special_texts if token in text), None)
 
+    def last_added_id(self, text: str) -> int | None:
+        """See `Tokenizer`."""
+        names = (name for name in self.added_ids if text.endswith(name))
+        return self.added_ids.get(max(names, key=len, default=""))
+
     def without_start(self) -> Self:
         """See `Tokenizer`."""
         return replace(self, start_id=None)
@@ -216,8 +229,11 @@ def load_tokenizer(
         end_token = token_text(files.config.get("eos_token"))
     end = _end(ids, name, end_token)
     # Files differ in whether they call it special.
-    model.add_special_tokens([tokenizers.AddedToken(end, special=True, normalized=False)])
-    with explained(f"{name}: cannot make tokens of an empty text"):
+    added = {token.content: token for token in model.get_added_tokens_decoder().values()}
+    token = added.get(end, tokenizers.AddedToken(end, normalized=False))
+    token.special = True
+    model.add_tokens([token])
+    with explained(f"{name}: cannot make tokens of {end}"):
         ends = default_ends(model, ids[end], files.config)
     start_id, input_end_id = (
         default if named is None else _id_of(ids, name, option, named)
@@ -227,7 +243,7 @@ def load_tokenizer(
         )
     )
     n_ids = max(ids.values()) + 1
-    added = model.get_added_tokens_decoder().values()
+    by_id = model.get_added_tokens_decoder()
     return VocabularyTokenizer(
         name,
         files.sha256,
@@ -238,7 +254,8 @@ def load_tokenizer(
         input_end_id,
         model,
         special_tokens,
-        tuple(token.content for token in added if token.special),
+        tuple(token.content for token in by_id.values() if token.special),
+        {token.content: number for number, token in by_id.items()},
     )
 
 

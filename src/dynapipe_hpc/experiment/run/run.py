@@ -119,7 +119,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         warm_start(job, config, worker.state, output, resumed=point is not None)
     with job.agreeing():
         if job.is_first:
-            write_token_ids(output, config.model, dataset.start_id, dataset.eos_id)
+            write_token_ids(output, config.model, dataset.start_id, dataset.end_ids)
     store = _open_store(job, config.store, n_done)
     watchdog = Watchdog(job, config)
     position = watchdog.position

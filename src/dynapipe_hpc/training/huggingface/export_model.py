@@ -23,6 +23,7 @@ from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weig
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.pages import page_for
 from dynapipe_hpc.training.huggingface.read_rows import read_part
+from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
 from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, write_tensors
 
 
@@ -90,6 +91,8 @@ def export_model(
                 read_base = _reader(beside_adapters)
                 merged = merging(origin, origin.shape.lora, read_base, read)
                 written = write_model(partial, beside_adapters, merged, dtype)
+                if origin.small_files is not None:
+                    add_end_ids(partial, read_end_ids(origin.small_files))
             checking.result()
     return Exported(origin, written)
 
