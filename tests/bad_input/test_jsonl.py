@@ -1,6 +1,7 @@
 """Text to preprocess that cannot be used."""
 
 import bz2
+import gzip
 import lzma
 import os
 from collections.abc import Callable
@@ -123,6 +124,14 @@ def be_one_array(path: Path) -> None:
     path.write_bytes(b"[\n" + GOOD.strip() + b",\n" + GOOD.strip() + b"\n]\n")
 
 
+def be_an_indented_array(path: Path) -> None:
+    path.write_bytes(b"\n  [\n" + GOOD.strip() + b"\n]\n")
+
+
+def be_an_indented_object(path: Path) -> None:
+    path.write_bytes(b'{\n  "inputs": "a",\n  "targets": "b"\n}\n')
+
+
 def end_in_the_middle(path: Path) -> None:
     path.write_bytes((3 * GOOD)[:-20])
 
@@ -155,7 +164,12 @@ def be_the_disk(path: Path) -> None:
         (have_a_mark_in_between, "in.jsonl:2: not JSON"),
         (be_blank, "in.jsonl: no sample to write"),
         (be_utf_16, "in.jsonl:1: the file is UTF-16"),
-        (be_one_array, r"in.jsonl:1: the file begins a JSON array; .* one object per line"),
+        (be_one_array, r"in.jsonl:1: the file begins a JSON array; .*: jq -c '\.\[\]' FILE.json"),
+        (be_an_indented_array, r"in.jsonl:2: the file begins a JSON array"),
+        (
+            be_an_indented_object,
+            r"in.jsonl:1: the file begins a JSON object on several",
+        ),
         (end_in_the_middle, r"in.jsonl:3: not JSON"),
         (be_of_old_macs, "in.jsonl:1: not JSON"),
         (be_all_bad, "in.jsonl:1: not JSON"),
@@ -168,6 +182,39 @@ def test_a_bad_file_is_named(
 ) -> None:
     change(folder / "in.jsonl")
     assert_refused(worker, folder, PREPROCESS, words)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "in.csv",
+            b"inputs,targets\na,b\n",
+            r"in.csv:1: the file is a table .*DictReader",
+        ),
+        (
+            "in.tsv",
+            b"inputs\ttargets\na\tb\n",
+            r"in.tsv:1: the file is a table .*delimiter",
+        ),
+        ("in.csv.gz", gzip.compress(b"inputs,targets\n"), r"in.csv.gz:1: the file is a table"),
+        ("in.txt", b"Once upon a time.\n", r"in.txt:1: the file is text; .*jq -Rc"),
+        ("in.txt", b'{"inputs": "a', "in.txt:1: not JSON"),
+    ],
+)
+def test_a_table_or_a_text_is_named_with_the_way_to_convert_it(
+    worker: Worker, folder: Path, name: str, content: bytes, words: str
+) -> None:
+    (folder / name).write_bytes(content)
+    assert_refused(worker, folder, ("preprocess", name, "out.h5", "--workers", "1"), words)
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.JSON", "a.txt", "a.csv", "a.parquet"])
+def test_an_output_with_the_name_of_a_source_is_refused(
+    worker: Worker, folder: Path, name: str
+) -> None:
+    arguments = ("preprocess", "in.jsonl", name, "--workers", "1")
+    assert_refused(worker, folder, arguments, f"{name}: is the output, a dataset, but .* such as")
 
 
 def test_one_of_several_files_is_named(worker: Worker, folder: Path) -> None:

@@ -159,8 +159,8 @@ def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
         ("store.timeout_s=long", "= 'long': must be a finite number greater than 0 .*, in seconds"),
         ("data=here", "data = 'here': must be a table"),
         (
-            "cluster.device_memory_bytes=80gb",
-            "= '80gb': must be an integer .*, in bytes, or text with a unit, such as 80GB, 80GiB",
+            "cluster.device_memory_bytes=80xb",
+            "= '80xb': must be an integer .*, in bytes, or text with a unit, such as 80GB, 80GiB",
         ),
         ("cluster.device_memory_bytes=0.3B", "'0.3B': must be an integer"),
         (
@@ -234,6 +234,12 @@ def test_any_vocabulary_goes_with_any_shards_that_all_get_ids_of_it(complete: Pa
         ("'3kB'", 3000),
         ("1_000", 1000),
         ("'1000B'", 1000),
+        ("40G", 40 * 10**9),
+        ("2gb", 2 * 10**9),
+        ("40 gib", 40 * 2**30),
+        ("40Gi", 40 * 2**30),
+        ("3k", 3000),
+        ("1.5m", 1_500_000),
     ],
 )
 def test_memory_has_units(complete: Path, tmp_path: Path, size: str, n_bytes: int) -> None:

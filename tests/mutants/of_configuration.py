@@ -36,6 +36,13 @@ CONFIGURATION = (
     ),
     Mutant(
         "data/byte_size.py",
+        'prefix.endswith("i")',
+        "False",
+        "a GiB is a GB",
+        ("tests/experiment/test_load.py",),
+    ),
+    Mutant(
+        "data/byte_size.py",
         '{"anyOf": [handler(core_schema), written]}',
         "handler(core_schema)",
         "editors refuse sizes with a unit",

@@ -20,6 +20,7 @@ from dynapipe_hpc.report.iterations_file import IterationsFile
 from dynapipe_hpc.report.metrics import Metrics
 from dynapipe_hpc.report.metrics_file import MetricsFile
 from dynapipe_hpc.report.mixture_file import MIXTURE
+from dynapipe_hpc.report.not_a_run import not_a_run_error
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares
@@ -111,9 +112,7 @@ class RunFolder:
         """
         for name in ("config.toml", "machine.json", ITERATIONS):
             if reason := why_unreadable(path / name):
-                raise InputError(
-                    f"{path} is not a run folder ({name}: {reason}); name the folder of a run"
-                )
+                raise not_a_run_error(path, f"{name}: {reason}")
         config = _read_config(path / "config.toml")
         folder = cls(path, config, _read_machine(path / "machine.json"))
         if next(folder.records(), None) is None:

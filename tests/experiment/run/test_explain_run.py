@@ -163,4 +163,4 @@ def test_the_verb_prints_no_control_characters(
     assert main(["explain", str(run)]) == 0
     assert "  \\x1b[2J: cannot be read\n" in capsys.readouterr().out
     assert main(["explain", str(run.parent)]) == 2
-    assert "is not a run folder" in capsys.readouterr().err
+    assert f"it holds runs; name one: {run}" in capsys.readouterr().err

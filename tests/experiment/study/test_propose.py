@@ -49,6 +49,11 @@ def test_a_model_that_one_rank_cannot_hold_is_divided(dataset: Path) -> None:
     ("memory", "ranks", "message"),
     [
         ("1MB", 2, "no division of the model over 2 ranks of 1MB can be planned"),
+        (
+            "2",
+            2,
+            "--memory '2': is 2 bytes, too few for any model; write the unit, too, such as 2GB",
+        ),
         ("1XB", 2, "--memory '1XB': must be a size such as 80GB"),
         ("1GB", 0, "--ranks 0: must be from 1 to 1,048,576"),
     ],

@@ -115,8 +115,8 @@ class _GrowingSpans:
 @contextmanager
 def creating(path: Path) -> Iterator[h5py.File]:
     # Without a chunk cache a write that fails does so at once. The version bounds allow
-    # attributes above 64 KiB: the names of many sources. Nobody else knows the file, so it needs
-    # no lock, which some file systems refuse.
+    # attributes above 64 KiB: the names of many sources. Nobody else knows the file yet, so that
+    # it needs no lock, which some file systems refuse.
     file = h5py.File(path, "w", locking=False, libver=("v110", "v110"), rdcc_nbytes=0)
     try:
         yield file

@@ -20,6 +20,11 @@ from dynapipe_hpc.data.text.text_part import TextPart, read_blocks
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines
 from dynapipe_hpc.data.text.tokenize_pool import TokenizePool, open_pool
 
+SOURCE_SUFFIXES = frozenset(
+    (".jsonl", ".json", ".txt", ".csv", ".tsv", ".parquet", ".arrow", ".gz", ".zst")
+)
+"""Ends of names of sources, which no dataset has."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreprocessOptions:
@@ -114,7 +119,7 @@ def preprocess(
         RunError: The output cannot be written.
     """
     total_bytes(sources)  # all must exist before work on the first starts
-    check_output(output, sources, DATASET, options.force)
+    check_dataset_output(output, sources, options.force)
     remove_left_over(output)
     if (folder := shard_folder(output)).exists():
         raise InputError(
@@ -131,6 +136,20 @@ def preprocess(
         totals = write_parts(writer, parts, pool, options.skip_bad, on_progress)
         _check_not_empty(totals, sources)
     return totals
+
+
+def check_dataset_output(output: Path, sources: Sequence[Path], force: bool) -> None:
+    """Checks, before the work starts, that a dataset can be written and may be.
+
+    Raises:
+        InputError: As for `check_output`; or the output has the name of a source.
+    """
+    check_output(output, sources, DATASET, force)
+    if (suffix := output.suffix.lower()) in SOURCE_SUFFIXES:
+        raise InputError(
+            f"{output}: is the output, a dataset, but {suffix} is the name of a source; name the "
+            "output last, such as corpus.h5"
+        )
 
 
 def write_parts(

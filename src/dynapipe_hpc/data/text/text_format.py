@@ -1,11 +1,19 @@
 """Well-known file formats other than JSONL samples, recognized by the first line."""
 
 import json
+from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.records import PairFields, RecordFormat, formats_of_record
 
 _TEXT = "convert it to JSON lines"
+_READS = "python3 -c 'import csv, json, sys; [print(json.dumps(r)) for r in"
+_TABLES = {
+    ".csv": f"{_READS} csv.DictReader(sys.stdin)]'",
+    ".tsv": f'{_READS} csv.DictReader(sys.stdin, delimiter="\\t")]\'',
+}
+"""Programs that turn a table whose first row names its columns into JSON lines."""
+_PACKED = (".gz", ".zst")
 _UNPACK = "unpack it first"
 _SIGNATURES = {
     b"BZh": f"is compressed with bzip2; {_UNPACK}",
@@ -14,8 +22,12 @@ _SIGNATURES = {
     b"\x89HDF": f"is an HDF5 file; {_TEXT}",
     b"\xff\xfe": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
     b"\xfe\xff": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
-    b"[": f"begins a JSON array; {_TEXT}, one object per line",
 }
+_JSON = {
+    b"[": f"begins a JSON array; {_TEXT}: jq -c '.[]' FILE.json > FILE.jsonl",
+    b"{": f"begins a JSON object on several lines; {_TEXT}: jq -c . FILE.json > FILE.jsonl",
+}
+"""Files of JSON by their first line, or its start."""
 _NAMES = {
     RecordFormat.PAIRS: "inputs and targets",
     RecordFormat.ALPACA: "Alpaca's fields ('instruction', 'output')",
@@ -28,8 +40,14 @@ class FormatError(InputError):
     """A file is of another format; the message names the format and the remedy."""
 
 
-def check_first_line(line: bytes, expected: RecordFormat, fields: PairFields) -> None:
-    """Recognizes files of another format than expected by their first line.
+def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: PairFields) -> None:
+    """Recognizes files of another format than expected by their first line that is not blank.
+
+    Args:
+        path: The file, whose name tells tables and texts apart.
+        line: The line.
+        expected: Shape of the records.
+        fields: Names of the fields of pairs.
 
     Raises:
         FormatError: The file is of another format.
@@ -37,9 +55,13 @@ def check_first_line(line: bytes, expected: RecordFormat, fields: PairFields) ->
     for signature, what in _SIGNATURES.items():
         if line.startswith(signature):
             raise FormatError(f"the file {what}")
+    text = line.strip()
+    if text.startswith(b"[") or text == b"{":
+        raise FormatError(f"the file {_JSON[text[:1]]}")
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
+        _check_name(path, text)
         return
     found = formats_of_record(record, fields)
     if found and expected not in found:
@@ -51,4 +73,21 @@ def check_first_line(line: bytes, expected: RecordFormat, fields: PairFields) ->
         raise FormatError(
             "the file holds prompts and completions ('prompt'); name the fields: --inputs-field "
             "prompt --targets-field completion"
+        )
+
+
+def _check_name(path: Path, text: bytes) -> None:
+    """Recognizes a table or a text, which is no JSON, by the name of the file."""
+    if text.startswith(b"{"):
+        return
+    suffix = next((each for each in reversed(path.suffixes) if each.lower() not in _PACKED), "")
+    if (program := _TABLES.get(suffix.lower())) is not None:
+        raise FormatError(
+            f"the file is a table ({suffix}); {_TEXT}: {program} < FILE{suffix} > FILE.jsonl; "
+            "its columns may have other names: --inputs-field, --targets-field"
+        )
+    if suffix.lower() == ".txt":
+        raise FormatError(
+            f"the file is text; {_TEXT}, of which each line is a document: jq -Rc '{{text: .}}' "
+            "FILE.txt > FILE.jsonl; or, if all of it is one: jq -Rsc '{text: .}'"
         )

@@ -85,14 +85,15 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     def leave_out(number: int, error: InputError) -> None:
         bad.append(BadLine(lines.part, number, str(error), isinstance(error, FormatError)))
 
+    is_first = lines.first == 1 and lines.part.start == 0
     for number, content in enumerate(lines.lines, start=lines.first):
-        is_first = number == 1 and lines.part.start == 0
         line = content.removeprefix(BYTE_ORDER_MARK) if is_first else content
         if not line.strip():
             continue
         try:
             if is_first:
-                check_first_line(line, recipe.format, recipe.fields)
+                is_first = False
+                check_first_line(lines.part.path, line, recipe.format, recipe.fields)
             texts.append(_text_of(number, _parse(line), recipe))
         except InputError as error:
             leave_out(number, error)

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_index import write_index
-from dynapipe_hpc.data.dataset.open_dataset import DATASET
 from dynapipe_hpc.data.dataset.verify_dataset import is_intact
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.output_file import check_output
 from dynapipe_hpc.data.replacing import remove_left_over, writing
 from dynapipe_hpc.data.text.preprocess import (
     PreprocessOptions,
     PreprocessTotals,
+    check_dataset_output,
     header_of,
 )
 from dynapipe_hpc.data.text.recipe import Recipe
@@ -86,7 +85,7 @@ def _preprocess(
     shards: list[Shard] = []
     with job.agreeing():
         if job.is_first:
-            check_output(output, sources, DATASET, options.force)
+            check_dataset_output(output, sources, options.force)
             remove_left_over(output)
             shards = lay_out_shards(sources, recipe, options.skip_bad)
             _begin(folder)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.experiment.lock.run_lock import writer_of
 from dynapipe_hpc.experiment.lock.signs_of_life import PATIENCE_S
 from dynapipe_hpc.experiment.run.end_record import EndRecord
@@ -15,6 +15,7 @@ from dynapipe_hpc.job.how_ended import HowEnded
 from dynapipe_hpc.report.amounts import duration
 from dynapipe_hpc.report.iterations_file import IterationsFile
 from dynapipe_hpc.report.metrics_file import MetricsFile
+from dynapipe_hpc.report.not_a_run import not_a_run_error
 from dynapipe_hpc.report.run_folder import ITERATIONS, LOCK, METRICS
 
 _AGAIN = "start the same command again: it resumes from the newest checkpoint, if there is one"
@@ -69,8 +70,8 @@ def how_it_stands(folder: Path) -> str:
 
 
 def _check(folder: Path) -> None:
-    if not (folder / ITERATIONS).exists():
-        raise InputError(f"{folder} is not a run folder: it has no {ITERATIONS}; name one")
+    if reason := why_unreadable(folder / ITERATIONS):
+        raise not_a_run_error(folder, f"{ITERATIONS}: {reason}")
 
 
 def _end(folder: Path) -> Iterator[str]:

@@ -20,6 +20,7 @@ from dynapipe_hpc.training.huggingface.origin import find_origin
 
 _UNCUT = 0.999
 _TOKENS_PER_RANK = 8192
+_MIN_MEMORY_BYTES = 1_000_000
 _SMALL_MODEL = """\
 # A small GPT for a first try; configs/models/ has published ones, and init --model FOLDER takes the
 # sizes and weights of a model of Hugging Face.
@@ -141,6 +142,11 @@ def _divisions(wish: Wish) -> Iterator[Cluster]:
         raise InputError(
             f"--memory {quoted(wish.memory)}: must be a size such as 80GB, 80GiB or 512MiB"
         ) from None
+    if whole.device_memory_bytes < _MIN_MEMORY_BYTES:
+        raise InputError(
+            f"--memory {quoted(wish.memory)}: is {whole.device_memory_bytes:,} bytes, too few for "
+            f"any model; write the unit, too, such as {whole.device_memory_bytes}GB"
+        )
     yield from sorted(divisions(whole), key=lambda cluster: (cluster.n_shards, cluster.n_stages))
 
 
