@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.examples.foreign_models import saved_model, transformers
 from tests.jobs.command_line import columns, finish_program
-from tests.jobs.tuning_files import N_STEPS, write_tuning_files
+from tests.jobs.tuning_files import N_IDS, N_STEPS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_run import PlainRun, Sample
 from torch import Tensor
@@ -68,6 +68,10 @@ def test_tuning_gives_the_losses_and_the_model_of_a_plain_loop(
         exported = kind.from_pretrained(folder / "tuned")
         assert exported.dtype == torch.float64
         torch.testing.assert_close(exported.state_dict(), model.state_dict(), rtol=1e-8, atol=1e-8)
+        # The dataset's targets end with its last token, so that the export stops there, too.
+        end_ids = exported.generation_config.eos_token_id
+        assert end_ids == [*ends_of(model), N_IDS - 1]
+        model.generation_config.eos_token_id = end_ids
         assert generated(exported) == generated(model)
 
 
@@ -101,6 +105,12 @@ def sample_loss(model: Any, start: int, sample: Sample) -> Tensor:
         logits = model(input_ids=torch.tensor([whole[:-1]])).logits[0, len(sample.inputs) :]
     labels = torch.tensor(sample.targets)
     return torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+
+
+def ends_of(model: Any) -> list[int]:
+    """Ids after which a model of `transformers` writes nothing."""
+    ids = model.generation_config.eos_token_id
+    return ids if isinstance(ids, list) else [ids]
 
 
 def generated(model: Any) -> list[int]:

@@ -69,6 +69,16 @@ def test_settings_are_for_this_process_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert dict(os.environ) == before
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_home_is_there_where_the_environment_has_none(
+    is_own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME")
+    with open_mpi_settings(is_own=is_own):
+        assert Path(os.environ["HOME"]).is_absolute()
+    assert "HOME" not in os.environ
+
+
 def test_what_a_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FILES, "mine.conf")
     with open_mpi_settings(is_own=True):

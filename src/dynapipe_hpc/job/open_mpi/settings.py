@@ -46,16 +46,18 @@ def permission_for_root() -> str:
 def open_mpi_settings(*, is_own: bool) -> Iterator[None]:
     """Sets environment variables for the block that starts MPI, and restores them after it.
 
-    The virtual environment's own Open MPI is told where it is, because it would look where it was
+    Open MPI does not start without HOME, which containers and services may lack. The virtual
+    environment's own Open MPI is told where it is, because it would look where it was
     built, and reads the settings of this package after those of the user and the environment.
 
     Args:
         is_own: Whether the MPI library is the virtual environment's own Open MPI.
     """
-    wanted: dict[str, str] = {}
+    home = _home()
+    wanted = {"HOME": home}
     if is_own:
         etc = Path(sys.prefix) / "etc" / OF_RANKS.name
-        files = (Path.home() / ".openmpi" / "mca-params.conf", etc, OF_RANKS)
+        files = (Path(home) / ".openmpi" / "mca-params.conf", etc, OF_RANKS)
         wanted["OPAL_PREFIX"] = sys.prefix
         wanted["OMPI_MCA_mca_base_param_files"] = ",".join(map(str, files))
     added = wanted.keys() - os.environ.keys()
@@ -65,3 +67,11 @@ def open_mpi_settings(*, is_own: bool) -> Iterator[None]:
     finally:
         for name in added:  # processes that this one starts may be ranks of another job
             del os.environ[name]
+
+
+def _home() -> str:
+    """The user's home, where Open MPI looks for settings; the root folder if nobody knows it."""
+    try:
+        return str(Path.home())
+    except RuntimeError:  # neither HOME nor an entry of the user
+        return os.sep
