@@ -1,0 +1,90 @@
+"""Inputs as real people have them, through the command line: the right values are known.
+
+The inputs lie beside the checkout (`../shared/cases`, a folder a kind, with `run.sh` and
+`expected.txt`), and not in it; every kind has tests of its own in the room that reads it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parents[3] / "shared" / "cases"
+USER, ASSISTANT, END = "<|im_start|>user\\n", "<|im_start|>assistant\\n", "<|im_end|>\\n"
+HI = f"{USER}hi{END}{ASSISTANT}"
+EXPECTED: dict[str, tuple[str, ...]] = {
+    "adapter_beside_a_model": (
+        "adapter_config.json) beside a model",
+        "an adapter of peft, for the",
+    ),
+    "arguments_as_json_text": ('[<call>{"name": "f", "arguments": {"x": 1}}</call>',),
+    "blank_lines_and_bom": ("1 samples", "True"),
+    "chat_template_kwargs": (f"<|im_start|>system\\n/no_think{END}{HI}[yes{END}]",),
+    "columns_system_and_history": (f"<|im_start|>system\\nbe a cat{END}{HI}[yes{END}]{USER}now?",),
+    "compressed_text": ("1 samples",),
+    "content_null": (f"{HI}[f{END}]<|im_start|>tool\\n1{END}{ASSISTANT}[one{END}]",),
+    "content_parts": (f"{HI}[hello{END}]", "is of type 'image'"),
+    "file_system_without_locks": ("out37.h5: 4 samples", "out95.h5: 4 samples"),
+    "generation_prompt_begins_reasoning": (f"{USER}a{END}{ASSISTANT}[b{END}]", "<think>\\n[r\\n"),
+    "git_lfs_pointers": ("git lfs pull",),
+    "index_left_behind": ("[0.5527, 0.1557, -0.5136]", "has its weights twice"),
+    "llama3_positions": ('"original_max_tokens":32',),
+    "long_chats_lose_the_question": ("lose their first turns",),
+    "long_tmpdir": ("4 samples",),
+    "mt5": ("shared.weight [0.5527, 0.1557, -0.5136]", "lm_head.weight [1.5527", '"mt5"'),
+    "names_of_reasoning": (f"{HI}[<think>hm</think>yes{END}]",),
+    "parquet_pads_with_null": ('"arguments": {"a": 1}}', '"arguments": {"b": "x"}}'),
+    "prefixes_of_names": ("begin with '_orig_mod.'", "begin with 'base_model.model.'"),
+    "prompt_and_completion_as_messages": (f"{HI}[yes{END}]",),
+    "rotary_buffer_of_the_model": ("embed_tokens.weight [0.5527, 0.1557, -0.5136]",),
+    "sharegpt_function_call": ('[<call>{"name": "w", "arguments": {"c": 1}}</call>', "'Human'"),
+    "sizes_left_to_the_class": ("k_proj.weight [0.0779, -0.068, 0.3216]",),
+    "special_tokens_map": (f"<s>{HI}[yes{END}]",),
+    "template_for_tools": ("<|im_start|>tools\\n", f"'{HI}[yes{END}]'"),
+    "tied_under_another_name": ("embed_tokens.weight [0.5527", "shared.weight [0.5527"),
+    "token_that_ends_a_turn": ('"eos_token_id": [',),
+    "tokens_around_text": ("start token: <e>", "'a[b<e>]'"),
+    "tokens_of_tokenizer_config": ("23 tokens",),
+    "tokens_without_rows_in_the_embedding": ("resize_token_embeddings(99)",),
+    "tools_as_json_text": (f'<|im_start|>tools\\n{{"name": "f"}}\\n{END}{HI}[yes{END}]',),
+    "turns_not_to_train": (f"{HI}bad{END}{USER}again{END}{ASSISTANT}[good{END}]",),
+    "turns_that_change_when_others_follow": (
+        f"'{USER}a{END}{ASSISTANT}[<think>\\nr1\\n</think>\\n\\nb{END}]'",
+        f"'{USER}a{END}{ASSISTANT}b{END}{USER}c{END}{ASSISTANT}[<think>\\nr2\\n</think>\\n\\nd{END}]'",
+    ),
+    "type_of_weights_in_config": ("BF16", '"torch_dtype": "bfloat16"'),
+}
+"""What the outputs of a folder's `run.sh` hold, by folder."""
+NEEDS = {"compressed_text": "zstandard", "parquet_pads_with_null": "pyarrow"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_inputs_have_their_right_values(kind: str, tmp_path: Path) -> None:
+    if not CASES.is_dir():
+        pytest.skip(f"needs {CASES}, which is no part of the project")
+    if kind in NEEDS:
+        pytest.importorskip(NEEDS[kind])
+    for name in (kind, "_lib"):  # what is shared cannot be written
+        shutil.copytree(CASES / name, tmp_path / name, copy_function=shutil.copyfile)
+    product = Path(sys.executable).with_name("dynapipe-hpc")
+    command = ["bash", str(tmp_path / kind / "run.sh")]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"DP": str(product)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    text = done.stdout + done.stderr
+    assert [each for each in EXPECTED[kind] if each not in text] == [], text
+
+
+def test_every_kind_is_tried() -> None:
+    if not CASES.is_dir():
+        pytest.skip(f"needs {CASES}, which is no part of the project")
+    assert sorted(EXPECTED) == sorted(path.parent.name for path in CASES.glob("*/run.sh"))
