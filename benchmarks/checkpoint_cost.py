@@ -32,6 +32,7 @@ from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.run.online_costs import FixedCosts
 from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
@@ -64,7 +65,7 @@ class Training:
         self.iterate()
         stopped_s = time.perf_counter()
         if n_done:
-            self.checkpoints.after_iteration(n_done)
+            self.checkpoints.save_if_due(n_done)
         went_on_s = time.perf_counter()
         self.iterate()
         JOB.barrier()
@@ -98,8 +99,9 @@ def training(path: Path, folder: Path) -> Training:
     plans = experiment.planner.make_plans(0, samples)
     kept = CheckpointConfig(every=1)
     written = CheckpointFolder(folder, kept)
+    costs = FixedCosts(experiment.planner)
     checkpoints = Checkpoints(
-        JOB, kept, written, worker.state, {}, private_position(), lambda: None
+        JOB, kept, written, worker.state, {}, private_position(), lambda: None, costs
     )
     return Training(worker, plans[config.cluster.plan_of(JOB.rank)], samples, checkpoints)
 

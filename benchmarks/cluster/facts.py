@@ -30,11 +30,11 @@ def facts(job: Job) -> Mapping[str, object]:
     on_host = job.on_this_host()
     n_hosts = sum(job.numbers_of_all(int(on_host.is_first)))
     machine = {k: v for k, v in machine_facts(job.size).items() if k not in ("host", "slurm_job")}
-    oldest_s, youngest_s = job.largest([ready_s, -ready_s])
+    oldest_s, youngest_s = job.all_reduce_max([ready_s, -ready_s])
     return {
         **machine,
         "hosts": n_hosts,
-        "ranks_per_host": int(job.largest([on_host.size])[0]),
+        "ranks_per_host": int(job.all_reduce_max([on_host.size])[0]),
         "interface": STARTED.interface or "none",
         "library": MPI.Get_library_version().splitlines()[0].strip("\0"),
         "standard": ".".join(map(str, MPI.Get_version())),

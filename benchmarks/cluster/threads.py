@@ -19,7 +19,7 @@ N_ALONE = 200
 def collectives(job: Job) -> Mapping[str, object]:
     """Times in us of small all-reduces and barriers, of one thread."""
     return {
-        "all-reduce": _median_us(lambda: job.largest([job.rank] * 8)),
+        "all-reduce": _median_us(lambda: job.all_reduce_max([job.rank] * 8)),
         "barrier": _median_us(job.barrier),
     }
 
@@ -35,7 +35,7 @@ def threads(job: Job) -> Mapping[str, object]:
     for worker in workers:
         worker.join()
     took_us = 1e6 * (time.perf_counter() - started_s) / N_ALONE
-    n_wrong = int(job.sums([len(wrong)])[0])
+    n_wrong = int(job.all_reduce_sum([len(wrong)])[0])
     for comm in comms:
         comm.Free()
     return {"all-reduce, two threads": took_us, "n_wrong": n_wrong}

@@ -4,7 +4,7 @@
 
 Ranks count as being on different hosts by their numbers. Every iteration of some is planned by one
 rank, which puts the plans of all; then all ranks take theirs, compare its hash, and combine their
-reports, as in a run. Rank 0 writes what it cost.
+numbers, as in a run. Rank 0 writes what it cost.
 """
 
 import json
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from dynapipe_hpc.experiment.run.record import RankReport
+from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers
 from dynapipe_hpc.experiment.run.same_plans import check_same_plans
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
@@ -95,10 +95,10 @@ def take(job: Job, store: MpiPlanStore, iteration: int) -> None:
 def agree(job: Job, iteration: int) -> None:
     """What a rank does with all others: before it executes its plan, and after that."""
     check_same_plans(job, iteration, 2**63)
-    report = RankReport(
+    numbers = IterationNumbers(
         iteration, 1.0, 1.0, 1.0, 1, 1, 1.0, 1, 1, 1.0, 1.0, 1, -1, 0, 0.0, 1.0, 1.0
     )
-    report.combined(job)
+    numbers.all_reduce(job)
 
 
 def watchdog(calls: Calls, job: Job) -> tuple[Counter[str], float]:

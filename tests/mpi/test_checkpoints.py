@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.run.online_costs import FixedCosts
 from dynapipe_hpc.experiment.run.resume import find_resume_point
 from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
@@ -56,9 +58,9 @@ class Training:
         self.folder = CheckpointFolder(path, config)
         self.own: Rank = make_rank(cluster, RANK, collectives, dtype=torch.float32, shape=SHAPE)
         self.state = TrainingState(self.own.module, self.own.optimizer, collectives)
-        position = private_position()
+        position, costs = private_position(), FixedCosts(cast(Any, None))
         self.checkpoints = Checkpoints(
-            self.job, config, self.folder, self.state, FACTS, position, check_lock
+            self.job, config, self.folder, self.state, FACTS, position, check_lock, costs
         )
 
     def step(self) -> None:
@@ -85,13 +87,13 @@ def test_a_checkpoint_is_completed_while_training_goes_on(path: Path) -> None:
     training = Training(path, CheckpointConfig(every=1000))
     training.step()
     expected = training.own.weights()
-    training.checkpoints.after_iteration(1000)
+    training.checkpoints.save_if_due(1000)
     deadline = time.monotonic() + LONGEST_S
     n_done = 1000
     while not WORLD.bcast((path / "001000").is_dir() or time.monotonic() > deadline):
         training.step()
         n_done += 1
-        training.checkpoints.after_iteration(n_done)
+        training.checkpoints.save_if_due(n_done)
     found = load_weights(path / "001000")
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
@@ -100,7 +102,7 @@ def test_one_that_is_waited_for_is_complete(path: Path) -> None:
     training = Training(path, CheckpointConfig(every=2))
     for n_done in (1, 2, 3):
         training.step()
-        training.checkpoints.after_iteration(n_done)
+        training.checkpoints.save_if_due(n_done)
     training.checkpoints.save_now(3)
     assert training.names() == ["000002", "000003"]
     training.checkpoints.save_now(3)
@@ -109,7 +111,7 @@ def test_one_that_is_waited_for_is_complete(path: Path) -> None:
 
 def test_one_that_was_begun_is_completed_when_a_run_ends_early(path: Path) -> None:
     training = Training(path, CheckpointConfig(every=2))
-    training.checkpoints.after_iteration(2)
+    training.checkpoints.save_if_due(2)
     assert training.checkpoints.finish() == ""
     assert training.names() == ["000002"]
     assert training.checkpoints.finish() == ""
@@ -117,9 +119,9 @@ def test_one_that_was_begun_is_completed_when_a_run_ends_early(path: Path) -> No
 
 def test_the_time_of_a_checkpoint_is_not_that_of_iterations(path: Path) -> None:
     training = Training(path, CheckpointConfig(every=10))
-    training.checkpoints.after_iteration(10)
+    training.checkpoints.save_if_due(10)
     time.sleep(2)
-    training.checkpoints.after_iteration(11)
+    training.checkpoints.save_if_due(11)
     training.checkpoints.finish()
     assert (0 < training.checkpoints.took_s < 1.5) == (RANK == 0)
 
@@ -127,7 +129,7 @@ def test_the_time_of_a_checkpoint_is_not_that_of_iterations(path: Path) -> None:
 def test_without_others_the_last_state_is_written(path: Path) -> None:
     training = Training(path, CheckpointConfig())
     training.step()
-    training.checkpoints.after_iteration(1)
+    training.checkpoints.save_if_due(1)
     was_there = path.exists()
     WORLD.Barrier()
     training.checkpoints.end(1, stopped=False)
@@ -146,7 +148,7 @@ def test_the_last_state_is_left_out_by_name_unless_a_run_is_to_go_on(
     training = Training(path, CheckpointConfig(every=every, last=False))
     for n_done in (1, 2, 3):
         training.step()
-        training.checkpoints.after_iteration(n_done)
+        training.checkpoints.save_if_due(n_done)
     training.checkpoints.end(3, stopped=stopped)
     assert (training.names() if names else []) == names
     assert path.exists() == bool(names)
@@ -156,7 +158,7 @@ def test_the_last_and_every_so_many_are_kept(path: Path) -> None:
     training = Training(path, CheckpointConfig(every=1, keep_last=2, keep_every=3))
     for n_done in range(1, 9):
         training.step()
-        training.checkpoints.after_iteration(n_done)
+        training.checkpoints.save_if_due(n_done)
     training.checkpoints.save_now(8)
     assert training.names() == ["000003", "000006", "000007", "000008"]
 
@@ -168,7 +170,7 @@ def test_training_goes_on_without_a_checkpoint_that_does_not_fit_on_the_disk(
     fill_disk(path, 2)
     for n_done in (1, 2, 3):
         training.step()
-        training.checkpoints.after_iteration(n_done)
+        training.checkpoints.save_if_due(n_done)
     training.checkpoints.save_now(3)
     assert training.names() == ["000001", "000003"]
     told = capfd.readouterr().err
@@ -182,7 +184,7 @@ def test_a_checkpoint_that_must_be_written_ends_the_run_if_it_cannot(
 ) -> None:
     training = Training(path, CheckpointConfig(every=1))
     training.step()
-    training.checkpoints.after_iteration(1)
+    training.checkpoints.save_if_due(1)
     training.step()
     fill_disk(path, 2)
     with pytest.raises(SystemExit) as ended:
@@ -211,7 +213,7 @@ def test_all_ranks_go_on_from_the_newest_that_is_whole(
     training = Training(path, CheckpointConfig(every=1, keep_last=3))
     for n_done in (1, 2, 3):
         training.step()
-        training.checkpoints.after_iteration(n_done)
+        training.checkpoints.save_if_due(n_done)
     training.checkpoints.save_now(3)
     if RANK == 0:
         (path / ".000004.partial").mkdir()

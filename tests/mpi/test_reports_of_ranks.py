@@ -1,4 +1,4 @@
-"""Ranks combine their reports on an iteration without sending them to one of them."""
+"""Ranks combine their numbers about an iteration without sending them to one of them."""
 
 from dataclasses import replace
 from signal import SIGTERM
@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.run.record import RankReport
+from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.stop_requests import StopRequests
 
 pytestmark = pytest.mark.mpi
 
 WORLD = MPI.COMM_WORLD
 RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
 LAST = RANK == N_RANKS - 1
-OWN = RankReport(
+OWN = IterationNumbers(
     iteration=3,
     loss=0.5 + RANK,
     gradient_norm=1.0,
@@ -37,15 +36,14 @@ OWN = RankReport(
 )
 
 
-def test_the_reports_of_all_ranks_are_known_to_all() -> None:
+def test_the_numbers_of_all_ranks_are_known_to_all() -> None:
     planned: dict[str, Any] = {}
     if LAST:
         planned = {"outlier_sample": 0, "outlier_tokens": 1600, "outlier_ms": 180.5}
     if RANK == 0:
         planned |= {"trace_first": 40, "trace_last": 49}
     planned["pass_times"] = (2.5, float(RANK))
-    of_all, asked = replace(OWN, **planned).combined(Job(WORLD))
-    assert asked == 0
+    of_all = replace(OWN, **planned).all_reduce(Job(WORLD))
     assert of_all == replace(
         OWN,
         loss=sum(0.5 + rank for rank in range(N_RANKS)),
@@ -59,16 +57,17 @@ def test_the_reports_of_all_ranks_are_known_to_all() -> None:
         outlier_sample=0,
         outlier_tokens=1600,
         outlier_ms=180.5,
-        passes_ms=sum(20.0 + rank for rank in range(N_RANKS)) / N_RANKS,
+        passes_ms=sum(20.0 + rank for rank in range(N_RANKS)),
         last_pass_ms=39.0 + N_RANKS,
+        n_ranks=N_RANKS,
         trace_first=40,
         trace_last=49,
         pass_times=(2.5 * N_RANKS, sum(range(N_RANKS))),
     )
+    mean_ms = 20 + (N_RANKS - 1) / 2
+    assert of_all.bubble_share == pytest.approx(1 - mean_ms / (39 + N_RANKS))
 
 
 def test_a_signal_to_one_rank_stops_all() -> None:
-    job = Job(WORLD, stop=StopRequests())
-    job.stop.asked = SIGTERM if LAST else 0
-    _, asked = OWN.combined(job)
-    assert asked == SIGTERM
+    own = replace(OWN, stop_signal=SIGTERM if LAST else 0)
+    assert own.all_reduce(Job(WORLD)).stop_signal == SIGTERM

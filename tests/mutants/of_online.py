@@ -40,7 +40,7 @@ ONLINE = (
     Mutant("experiment/run/online_costs.py", "n_done - len(times) + 1, n_done + 1",
            "n_done - len(times), n_done", "a run goes on with costs of the wrong iterations",
            ONLINE_COSTS),
-    Mutant("experiment/run/online_costs.py", "or execution.plan.iteration == self._first", "",
+    Mutant("experiment/run/online_costs.py", "or plan.iteration == self._first", "",
            "what is done for the first time counts", ONLINE_COSTS),
     Mutant("experiment/run/slow_ranks.py", "np.where(is_slow, self._usual, USUAL",
            "np.where(False, self._usual, USUAL", "a rank that stays slow seems to recover",

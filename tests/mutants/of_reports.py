@@ -9,12 +9,14 @@ COMPARISON = ("tests/report/test_comparison.py",)
 OUTLIER = ("tests/planner/schedule/test_outlier.py",)
 METRICS = ("tests/report/test_metrics.py",)
 LOG = ("tests/experiment/run/test_run_log.py",)
-INTERMISSION = ("tests/experiment/run/test_intermission.py",)
+QUIET_PERIOD = ("tests/experiment/run/test_quiet_period.py",)
 TRACKERS = ("tests/experiment/run/test_trackers.py",)
 ENDS = ("tests/experiment/run/test_explain_run.py",)
 DRAWINGS = ("tests/report/test_plan_drawings.py",)
 REQUEST = ("tests/experiment/run/test_trace_request.py",)
-RECORD = ("tests/experiment/run/test_record.py",)
+NUMBERS = ("tests/experiment/run/test_iteration_numbers.py",)
+COMBINED = ("tests/experiment/run/test_all_reduce_fields.py",)
+TRACES = ("tests/experiment/run/test_traces.py",)
 
 ACTIVITY = ("tests/experiment/run/test_planner_activity.py",)
 TRACE = ("tests/report/test_trace_file.py",)
@@ -32,7 +34,8 @@ REPORTS = (
            "a planner's work is not cut where the iteration ends", ACTIVITY),
     Mutant("experiment/run/planner_activity.py", "known.append((*current, end_s))", "pass",
            "what a planner is doing now is not traced", ACTIVITY),
-    Mutant("experiment/run/train.py", "1e-3 * max(trace.end_ms)", "max(trace.end_ms)",
+    Mutant("experiment/run/executed_iteration.py", "1e-3 * max(self.trace.end_ms)",
+           "max(self.trace.end_ms)",
            "what a planner did after an iteration is traced in it", ACTIVITY),
     Mutant("report/trace_file.py", 'event["cat"] != Kind.PLAN]', "True]",
            "a planner's work counts as the rank's", TRACE),
@@ -98,10 +101,25 @@ REPORTS = (
     Mutant("planner/schedule/outlier.py", "tuple(PassKind) if splits else",
            "(PassKind.FORWARD, PassKind.BACKWARD) if splits else",
            "its backward passes are whole where others are split", OUTLIER),
-    Mutant("experiment/run/record.py", "if plan.stage == 0 and first_shard else ()",
-           "if plan.stage == 0 else ()", "every shard counts its stage's micro-batches", RECORD),
-    Mutant("experiment/run/record.py", "(ends_ms - starts_ms)[are_passes]", "(ends_ms - starts_ms)",
-           "transfers and waits are no bubble", RECORD),
+    Mutant("experiment/run/iteration_numbers.py",
+           "if plan.stage == 0 and is_first_shard else ()",
+           "if plan.stage == 0 else ()", "every shard counts its stage's micro-batches", NUMBERS),
+    Mutant("experiment/run/iteration_numbers.py", "(ends_ms - starts_ms)[are_passes]",
+           "(ends_ms - starts_ms)", "transfers and waits are no bubble", NUMBERS),
+    Mutant("experiment/run/iteration_numbers.py", "self.passes_ms / self.n_ranks /",
+           "self.passes_ms /", "passes of all ranks count as one rank's", NUMBERS),
+    Mutant("experiment/run/all_reduce_fields.py", "Over.MIN: -1", "Over.MIN: 1",
+           "the largest number counts as the least", COMBINED),
+    Mutant("experiment/run/all_reduce_fields.py", "kind(sign * number)", "kind(number)",
+           "the least number has the wrong sign", COMBINED),
+    Mutant("experiment/run/all_reduce_fields.py", "islice(sums, len(number))", "islice(sums, 1)",
+           "only the first of several sums is read", COMBINED),
+    Mutant("experiment/run/traces.py",
+           "range(numbers.trace_first, numbers.trace_last + 1)",
+           "range(numbers.trace_first, numbers.trace_last)",
+           "the last iteration of a request is not traced", TRACES),
+    Mutant("experiment/run/traces.py", "[:: self._n_shards]", "",
+           "all shards of a stage are drawn", TRACES),
     # metrics
     Mutant("report/metrics_file.py", "if k < n_kept", "if k <= n_kept",
            "a resumed run repeats an iteration", METRICS),
@@ -111,18 +129,19 @@ REPORTS = (
            "for name in (EVALUATIONS, TRACE, ENDED)", "metrics of a replaced run stay", METRICS),
     Mutant("experiment/run/run_log.py", "return is_end or is_skipped or", "return is_end or",
            "a skipped update is not printed", LOG),
-    Mutant("experiment/run/run_log.py", "        self._intermission.wait()\n", "",
-           "an iteration is written while ranks wait for the next", INTERMISSION),
-    Mutant("experiment/run/run_log.py", "        self.wait()\n        metrics", "        metrics",
+    Mutant("experiment/run/run_log.py", "        self._quiet_period.wait()\n", "",
+           "an iteration is written while ranks wait for the next", QUIET_PERIOD),
+    Mutant("experiment/run/run_log.py", "        self.flush()\n        record", "        record",
            "an iteration that could not be written is forgotten", LOG),
-    Mutant("experiment/run/run.py", "        intermission.wait()\n", "",
-           "planning begins where all ranks wait for each other", INTERMISSION),
-    Mutant("experiment/run/train.py", "        if self.feed.is_ahead:\n", "        if True:\n",
-           "a planner waits for a rank that waits for its plan", INTERMISSION),
-    Mutant("experiment/run/train.py", "        self.intermission.end()\n        launched",
-           "        launched", "the next iteration runs, and nothing is planned", INTERMISSION),
-    Mutant("experiment/run/intermission.py", "wait(_LONGEST_S)", "wait(40 * _LONGEST_S)",
-           "nothing is planned during an evaluation", INTERMISSION),
+    Mutant("experiment/run/plan_share.py", "        quiet_period.wait()\n", "",
+           "planning begins where all ranks wait for each other", QUIET_PERIOD),
+    Mutant("experiment/run/training_rank.py", "        if self.feed.is_ahead:\n",
+           "        if True:\n", "a planner waits for a rank that waits for its plan",
+           QUIET_PERIOD),
+    Mutant("experiment/run/training_rank.py", "        self.quiet_period.end()\n        launched",
+           "        launched", "the next iteration runs, and nothing is planned", QUIET_PERIOD),
+    Mutant("experiment/run/quiet_period.py", "wait(_MAX_S)", "wait(40 * _MAX_S)",
+           "nothing is planned during an evaluation", QUIET_PERIOD),
     Mutant("experiment/run/pace.py", "self._tokens += record.real_tokens",
            "self._tokens = record.real_tokens", "tokens of one iteration count as all", LOG),
     Mutant("experiment/run/track/trackers.py", "if math.isfinite(number)", "if True",

@@ -91,11 +91,11 @@ class Job:
         # The least complement is that of the largest number.
         return bool(np.array_equal(least, own))
 
-    def sums(self, numbers: Sequence[float]) -> list[float]:
+    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
         """All-reduce: the sum over ranks of each of some numbers (float64), on all ranks."""
         return self._reduced(numbers, MPI.SUM)
 
-    def largest(self, numbers: Sequence[float]) -> list[float]:
+    def all_reduce_max(self, numbers: Sequence[float]) -> list[float]:
         """All-reduce: the largest over ranks of each of some numbers (float64), on all ranks."""
         return self._reduced(numbers, MPI.MAX)
 

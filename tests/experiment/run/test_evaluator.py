@@ -1,6 +1,7 @@
 """The loss of an evaluation from the losses of its samples."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.rank.assemble import build_worker
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.experiment.run.evaluator import Evaluator, mean_loss, task_losses
-from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Position
+from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
+from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
@@ -37,8 +40,18 @@ def test_an_evaluation_counts_the_tokens_that_training_counts(
     job, samples = Job(MPI.COMM_SELF), experiment.evaluation
     assert samples is not None
     worker = build_worker(experiment, job, RankDevice(CPU))
-    position = Position(memoryview(bytearray(HEAD_BYTES)))
-    evaluator = Evaluator(job, experiment, samples, worker, position, Unwatched())
+    unused: Any = None
+    rank = TrainingRank(
+        job=job,
+        config=experiment.config,
+        worker=worker,
+        feed=unused,
+        planning=unused,
+        position=private_position(),
+        progress=Unwatched(),
+        quiet_period=QuietPeriod(),
+    )
+    evaluator = Evaluator(rank, experiment, samples)
     found = evaluator.evaluate(0)
     assert isinstance(found, EvaluationRecord)
     of_others = {"all": 5}.get(loss_on, 4)  # of a sample without marks

@@ -13,9 +13,9 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, TakenPlan
 from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
-from dynapipe_hpc.experiment.run.plan_ahead import StoppedError
-from dynapipe_hpc.experiment.run.record import Execution
+from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts, StoppedError
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.corrected_cost import CorrectedCost
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
@@ -114,9 +114,10 @@ def test_planning_waits_for_the_iterations_it_needs_and_ends_when_there_are_no_m
 def test_the_first_iteration_and_other_shards_do_not_count(experiment: Experiment) -> None:
     online = OnlineCosts(experiment, 4)
     plan, trace = replace(example_plans()[0], iteration=4), example_traces()[0]
-    first = Execution(plan, trace, 0.0, waited_ms=0.0, planning_ms=0.0, plans_ahead=0)
-    later = replace(first, plan=replace(plan, iteration=5))
+    taken = TakenPlan(b"", plan, (), waited_ms=0.0, plans_ahead=0)
+    first = ExecutedIteration(taken, trace, 0.0, is_first_shard=True, planning=PlanningFacts())
+    later = replace(first, taken=replace(taken, plan=replace(plan, iteration=5)))
     nothing = PassTimes.none(1, 2).numbers
-    assert online.of_rank(first) == nothing
-    assert online.of_rank(None) == nothing
-    assert sum(online.of_rank(later)) > sum(nothing)
+    assert online.pass_times(first) == nothing
+    assert online.pass_times(replace(later, is_first_shard=False)) == nothing
+    assert sum(online.pass_times(later)) > sum(nothing)

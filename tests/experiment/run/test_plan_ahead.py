@@ -12,7 +12,7 @@ from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
+from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -20,6 +20,7 @@ from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.store.local import LocalPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
@@ -28,8 +29,11 @@ CHOOSER = BestOfRules([DynamicBatches()], [RULES["1f1b"]], LinearCost(), CLUSTER
 PLANNER = Planner(CHOOSER, LinearCost(), CLUSTER, 8, rows_only(CLUSTER))
 
 
-def make_plans(iteration: int) -> Sequence[RankPlan]:
-    return PLANNER.make_plans(iteration, samples_of([10, 20, 30]))
+Made = tuple[Sequence[RankPlan], Outlier | None]
+
+
+def make_plans(iteration: int) -> Made:
+    return PLANNER.make_plans(iteration, samples_of([10, 20, 30])), None
 
 
 def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
@@ -41,8 +45,8 @@ def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
             for rank in range(CLUSTER.n_ranks)
         ]
     assert [(p.iteration, p.rank) for p in taken] == [(k, r) for k in range(5) for r in range(2)]
-    assert planning.planning_ms.keys() == set(range(5))
-    assert all(ms > 0 for ms in planning.planning_ms.values())
+    assert all(planning.take_facts(k).cpu_ms > 0 for k in range(5))
+    assert planning.take_facts(5) == PlanningFacts()  # of another rank
 
 
 def test_what_the_thread_does_is_known_in_order() -> None:
@@ -60,7 +64,7 @@ def test_what_the_thread_does_is_known_in_order() -> None:
 def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
     made = []
 
-    def count(iteration: int) -> Sequence[RankPlan]:
+    def count(iteration: int) -> Made:
         made.append(iteration)
         return make_plans(iteration)
 
@@ -76,7 +80,7 @@ def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
 
 
 def test_a_failure_arrives_in_place_of_the_plan() -> None:
-    def fail(iteration: int) -> Sequence[RankPlan]:
+    def fail(iteration: int) -> Made:
         if iteration == 1:
             raise ValueError("sample 7 is too long")
         return make_plans(iteration)

@@ -3,18 +3,15 @@
 import threading
 import time
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.executor.trace import Span
 from dynapipe_hpc.experiment.run import planner_activity
-from dynapipe_hpc.experiment.run.plan_feed import TakenPlan
+from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, TakenPlan
+from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
-from dynapipe_hpc.experiment.run.record import Execution
-from dynapipe_hpc.experiment.run.train import RankAtWork
 
 
 class Clock:
@@ -76,12 +73,11 @@ def test_an_iteration_that_is_traced_shows_what_was_done_beside_it(clock: Clock)
     act(activity, clock, "plan 8", 5.0)
     (plan, _), (trace, _) = example_plans(0), example_traces(0)
     begun_s = 5.0 - 1e-3  # a millisecond of the planning lies in the iteration
-    execution = Execution(plan, trace, begun_s, waited_ms=0.0, planning_ms=0.0, plans_ahead=0)
-    unused: Any = None
-    planning: Any = SimpleNamespace(activity=activity)
-    parts: list[Any] = [*[unused] * 4, planning, *[unused] * 4]
-    rank = RankAtWork(*parts)
-    found = rank.traced(execution, TakenPlan(b"bytes", plan, (), 0.0, 0))
+    taken = TakenPlan(b"bytes", plan, (), waited_ms=0.0, plans_ahead=0)
+    executed = ExecutedIteration(
+        taken, trace, begun_s, is_first_shard=True, planning=PlanningFacts()
+    )
+    found = executed.rank_trace(activity)
     assert found.data == b"bytes"
     assert replace(found.trace, planning=()) == trace
     [span] = found.trace.planning
@@ -89,7 +85,7 @@ def test_an_iteration_that_is_traced_shows_what_was_done_beside_it(clock: Clock)
     assert span.end_ms == pytest.approx(1.0)
     clock.now_s = begun_s + 1e-3 * max(trace.end_ms)
     act(activity, clock, "after its end", 9.0)
-    assert len(rank.traced(execution, TakenPlan(b"", plan, (), 0.0, 0)).trace.planning) == 1
+    assert len(executed.rank_trace(activity).trace.planning) == 1
 
 
 def test_nothing_is_told_twice_while_the_thread_goes_on() -> None:

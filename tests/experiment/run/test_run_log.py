@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from tests.examples.example_numbers import iteration_numbers
 from tests.examples.example_runs import example_plans, example_traces, record
 from tests.jobs.tiny_experiment import tiny_experiment
 
@@ -16,8 +17,8 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
-from dynapipe_hpc.experiment.run.intermission import Intermission
-from dynapipe_hpc.experiment.run.record import Traced
+from dynapipe_hpc.experiment.run.executed_iteration import RankTrace
+from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.report.config import ReportConfig
@@ -37,9 +38,9 @@ def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
 
 def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
     lock = RunLock(folder, "")
-    RunLog(trained_for(10), PLACEMENT, folder, 1, 0, lock, Intermission()).close()
+    RunLog(trained_for(10), PLACEMENT, folder, 1, 0, lock, QuietPeriod()).close()
     capsys.readouterr()
-    RunLog(config, PLACEMENT, folder, 1, 10, lock, Intermission()).close()
+    RunLog(config, PLACEMENT, folder, 1, 10, lock, QuietPeriod()).close()
     return capsys.readouterr().out
 
 
@@ -54,9 +55,9 @@ def test_a_learning_rate_that_stays_is_not(tmp_path: Path, capsys: Output) -> No
     assert out.endswith("run: continues after 10 iterations\n")
 
 
-def traced(iteration: int) -> list[Traced]:
+def traced(iteration: int) -> list[RankTrace]:
     plans = encode_plans(example_plans(iteration))
-    return list(map(Traced, plans, example_traces(iteration)))
+    return list(map(RankTrace, plans, example_traces(iteration)))
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
     lock = RunLock(folder, "")
     lock.acquire()
     try:
-        yield RunLog(trained_for(10), Placement((2, 2)), folder, 1, 0, lock, Intermission())
+        yield RunLog(trained_for(10), Placement((2, 2)), folder, 1, 0, lock, QuietPeriod())
     finally:
         lock.release()
 
@@ -72,7 +73,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
 def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         for iteration in range(5):
-            log.add(record(iteration), traced(iteration), SAMPLES, 0.25)
+            log.add(iteration_numbers(iteration), SAMPLES, traced(iteration), 500.0)
         log.close()
     run = RunFolder.open(tmp_path / "run")
     assert [timeline.iteration for timeline in run.timelines()] == list(range(5))
@@ -84,9 +85,9 @@ def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written_ends_the_run_at_the_next(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         (tmp_path / "run" / "plans").write_text("in the way")
-        log.add(record(0), traced(0), SAMPLES, 0.25)
+        log.add(iteration_numbers(0), SAMPLES, traced(0), 500.0)
         with pytest.raises(RunError, match="plans"):
-            log.add(record(1), traced(1), SAMPLES, 0.25)
+            log.add(iteration_numbers(1), SAMPLES, traced(1), 500.0)
         with pytest.raises(RunError, match="plans"):
             log.close()
 
@@ -94,19 +95,19 @@ def test_a_trace_that_cannot_be_written_ends_the_run_at_the_next(tmp_path: Path)
 def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         for iteration in range(3):
-            log.add(record(iteration), (), SAMPLES, 0.25)
+            log.add(iteration_numbers(iteration), SAMPLES, (), 500.0)
         log.close()
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
-    assert [each["tokens"] for each in found] == [1000, 2000, 3000]
+    assert [each["tokens"] for each in found] == [36, 72, 108]
     assert [each["bubble_share"] for each in found] == [0.25] * 3
     assert found[0]["seconds_left"] == pytest.approx(9 * 0.5, abs=0.1)
     assert datetime.fromisoformat(found[0]["time"]).utcoffset() is not None
     lock = RunLock(tmp_path / "run")
-    resumed = RunLog(trained_for(10), PLACEMENT, tmp_path / "run", 1, 2, lock, Intermission())
+    resumed = RunLog(trained_for(10), PLACEMENT, tmp_path / "run", 1, 2, lock, QuietPeriod())
     resumed.close()
     pace = resumed._pace.metrics(record(2), 0.5)
-    assert pace.tokens == 3000
+    assert pace.tokens == 72 + 1000
 
 
 def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
@@ -114,11 +115,10 @@ def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
     config = trained_for(10).model_copy(update={"report": ReportConfig(**report)})
     lock = RunLock(folder, "")
     lock.acquire()
-    log = RunLog(config, PLACEMENT, folder, 1, 0, lock, Intermission())
+    log = RunLog(config, PLACEMENT, folder, 1, 0, lock, QuietPeriod())
     for iteration in range(10):
-        log.add(
-            record(iteration, gradient_norm=math.inf if iteration == 4 else 1.0), (), SAMPLES, 0.25
-        )
+        norm = math.inf if iteration == 4 else 1.0
+        log.add(iteration_numbers(iteration, gradient_norm=norm), SAMPLES, (), 500.0)
     log.close()
     lock.release()
     out = capsys.readouterr().out.splitlines()

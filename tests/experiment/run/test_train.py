@@ -5,14 +5,16 @@ from signal import SIGTERM
 from typing import Any, cast
 
 import pytest
-from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations
 from dynapipe_hpc.experiment.run.evaluator import Evaluator
+from dynapipe_hpc.experiment.run.log import SilentLog
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
-from dynapipe_hpc.experiment.run.train import RankAtWork, train
+from dynapipe_hpc.experiment.run.run_parts import RunParts
+from dynapipe_hpc.experiment.run.train import train
+from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 
 TABLE = EvaluationConfig(held_out=0.1, every=2, patience=1)
@@ -21,12 +23,7 @@ TABLE = EvaluationConfig(held_out=0.1, every=2, patience=1)
 class Rank:
     """A rank that trains by failing: no test here wants an iteration."""
 
-    def __init__(self, n_iterations: int) -> None:
-        tiny = tiny_experiment()
-        training = tiny.training.model_copy(update={"iterations": n_iterations})
-        self.config = tiny.model_copy(update={"training": training})
-
-    def run(self, iteration: int) -> None:
+    def execute(self, iteration: int) -> None:
         pytest.fail(f"iteration {iteration} is executed")
 
 
@@ -57,29 +54,40 @@ def end_of(
     """The signal that `train` returns, and what it asks of checkpoints, of 6 iterations."""
     written = Written()
     evaluator = cast(Evaluator, Losses(results))
-    evaluations = Evaluations(evaluator, TABLE, 6, history, None)
-    rank, checkpoints = cast(RankAtWork, Rank(6)), cast(Checkpoints, written)
-    return train(rank, checkpoints, None, n_done, evaluations), written.calls
+    unused = cast(Any, None)
+    parts = RunParts(
+        costs=unused,
+        traces=unused,
+        evaluations=Evaluations(evaluator, TABLE, 6, history, SilentLog()),
+        checkpoints=cast(Checkpoints, written),
+        log=SilentLog(),
+    )
+    return train(cast(TrainingRank, Rank()), parts, range(n_done, 6)), written.calls
+
+
+def end(n_done: int, *, stopped: bool) -> tuple[object, ...]:
+    """The end of a run that has executed nothing."""
+    return ("end", n_done, stopped, False)
 
 
 def test_a_last_evaluation_that_was_interrupted_is_made_up_for() -> None:
     history = LossHistory(1, [(0, 9.0), (2, 3.0), (4, 2.0)])
     assert not is_complete(6, 6, history)
-    assert end_of(6, history, {6: SIGTERM}) == (SIGTERM, [("finish",)])
+    assert end_of(6, history, {6: SIGTERM}) == (SIGTERM, [end(6, stopped=True)])
     assert not is_complete(6, 6, history)
-    assert end_of(6, history, {6: 1.0}) == (0, [("keep_as_best", 6), ("finish",)])
+    assert end_of(6, history, {6: 1.0}) == (0, [("keep_as_best", 6), end(6, stopped=False)])
     assert is_complete(6, 6, history)
 
 
 def test_an_evaluation_that_is_made_up_for_may_end_training() -> None:
     """As it would have, had nothing interrupted it: without one more iteration."""
     history = LossHistory(1, [(0, 9.0), (2, 3.0)])
-    assert end_of(4, history, {4: 3.5}) == (0, [("finish",)])
+    assert end_of(4, history, {4: 3.5}) == (0, [end(4, stopped=False)])
     assert is_complete(4, 6, history)
 
 
 def test_a_run_that_is_asked_to_stop_before_its_first_iteration_makes_none() -> None:
-    assert end_of(0, LossHistory(1), {0: SIGTERM}) == (SIGTERM, [("finish",)])
+    assert end_of(0, LossHistory(1), {0: SIGTERM}) == (SIGTERM, [end(0, stopped=True)])
 
 
 @pytest.mark.parametrize(("n_done", "expected"), [(5, False), (6, True), (7, True)])

@@ -113,7 +113,7 @@ def _preprocess(
 
 def _stop_if_asked(job: Job) -> None:
     """Stops all ranks or none, as a signal may reach only some of them, or not at once."""
-    [asked] = job.largest([job.stop.asked])
+    [asked] = job.all_reduce_max([job.stop.asked])
     if asked:
         raise SystemExit(end_stopped(job, int(asked)))
 

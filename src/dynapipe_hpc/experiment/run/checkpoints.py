@@ -6,7 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import RunError, escaped
-from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
+from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
+from dynapipe_hpc.experiment.run.online_costs import Costs
 from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import warn
@@ -48,7 +49,7 @@ class Checkpoints:
 
     Attributes:
         took_s: Time that the last checkpoint took to write on the slowest rank and to complete;
-            known on the first rank, 0 before the first checkpoint.
+            known on the first rank, 0 before the first checkpoint and elsewhere.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Checkpoints:
         facts: Facts,
         position: Position,
         check_lock: Callable[[], None],
-        online: OnlineCosts | None = None,
+        costs: Costs,
     ) -> None:
         """Checkpoints `state` into `folder`.
 
@@ -72,17 +73,18 @@ class Checkpoints:
             facts: Facts that must be the same when a checkpoint is loaded.
             position: Position of this rank, by which the watchdog knows that it saves.
             check_lock: Check, on the first rank, that this run may write; raises RunError if not.
-            online: What costs are corrected by, if they are.
+            costs: Costs that iterations are planned by.
         """
         self._job, self._config, self._folder = job, config, folder
         self._position, self._check_lock = position, check_lock
-        self._state, self._facts, self._online = state, facts, online
+        self._state, self._facts, self._costs = state, facts, costs
         self._writer = ThreadPoolExecutor(1, "checkpoints")
         self._n_bytes = sum(job.numbers_of_all(state.n_bytes)) if self.is_on else 0
         self._pending: _Pending | None = None
         self._n_begun = -1
         self._error: Future[str] = Future()
         self._error.set_result("")
+        self._time = CheckpointTime(config)
         self.took_s = 0.0
 
     @property
@@ -90,7 +92,7 @@ class Checkpoints:
         """Whether checkpoints are configured."""
         return self._config.every > 0 or self._config.last or self._config.keep_best
 
-    def after_iteration(self, n_done: int, *, is_best: bool = False) -> None:
+    def save_if_due(self, n_done: int, *, is_best: bool = False) -> None:
         """Begins a checkpoint if one is due; to be called when `n_done` iterations are done.
 
         Args:
@@ -127,17 +129,29 @@ class Checkpoints:
             if error:
                 raise RunError(f"the last checkpoint could not be written: {error}")
 
-    def end(self, n_done: int, *, stopped: bool) -> None:
+    def check_time(self, iteration_ms: float) -> None:
+        """Checks that a run that is asked to stop has time for a checkpoint.
+
+        Args:
+            iteration_ms: Duration of the last iteration.
+
+        Raises:
+            RunError: It has not, see `CheckpointTime`; on the first rank.
+        """
+        self._time.check(1e-3 * iteration_ms, self.took_s)
+
+    def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
         """Returns when all checkpoints are complete, including the last one if one is wanted.
 
         Args:
             n_done: Number of iterations done.
             stopped: Whether the run was asked to stop, and is to continue later.
+            changed: Whether there has been an iteration; else all is in a checkpoint.
 
         Raises:
             SystemExit: The state cannot be written; the first rank has said why.
         """
-        if stopped or self._config.last:
+        if changed and (stopped or self._config.last):
             self.save_now(n_done)
         else:
             self.finish()
@@ -156,9 +170,8 @@ class Checkpoints:
         if self._job.broadcast(self._lacks_room(n_done) if self._job.is_first else False):
             return
         parts, counters = self._state.snapshot(), self._state.counters
-        online = self._online.state if self._online else ()
         outcome = self._writer.submit(self._write, n_done, parts)
-        self._pending = _Pending(n_done, counters, online, outcome)
+        self._pending = _Pending(n_done, counters, self._costs.state, outcome)
 
     def _lacks_room(self, n_done: int) -> bool:
         try:

@@ -1,17 +1,18 @@
 """The evaluations of a run: when they are due, and what follows from them."""
 
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.evaluator import Evaluator
+from dynapipe_hpc.experiment.run.log import Log
 from dynapipe_hpc.experiment.run.loss_history import LossHistory
-from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 
 
 class Evaluations:
     """Evaluations of a run. All ranks call every method alike.
 
     Attributes:
-        history: Losses so far.
-        interrupted_by: Signal that asked the run to stop while it evaluated; 0 if none did.
+        were_interrupted: Whether the run was asked to stop while it evaluated.
     """
 
     def __init__(
@@ -20,7 +21,7 @@ class Evaluations:
         config: EvaluationConfig,
         n_iterations: int,
         history: LossHistory,
-        log: RunLog | None,
+        log: Log,
     ) -> None:
         """Evaluates with `evaluator`.
 
@@ -29,29 +30,70 @@ class Evaluations:
             config: The [evaluation] table.
             n_iterations: Number of iterations of the run.
             history: Losses of earlier evaluations of the run.
-            log: Log of the run on the first rank, None elsewhere.
+            log: Log of the run.
         """
         self._evaluator, self._config, self._log = evaluator, config, log
         self._n_iterations = n_iterations
-        self.history = history
-        self.interrupted_by = 0
+        self._history = history
+        self.were_interrupted = False
 
-    def after_iteration(self, n_done: int) -> bool:
-        """Evaluates if that is due; returns whether the loss is the lowest so far.
+    def run_if_due(self, n_done: int) -> int:
+        """Evaluates if that is due; returns the signal that asked the run to stop meanwhile, or 0.
 
         An evaluation in which the run is asked to stop has no result. It is made up for when the
         run continues.
         """
         is_due = self._config.is_due(n_done, self._n_iterations)
-        if not is_due or n_done in self.history:
-            return False
-        record = self._evaluator.evaluate(n_done)
-        if isinstance(record, int):
-            self.interrupted_by = record
-            return False
-        is_best = self.history.add(n_done, record.loss)
-        if self._log is not None:
-            self._log.add_evaluation(record, is_best=is_best)
-            if self.history.is_over:
-                print(f"training ends early: {self.history.describe()}", flush=True)
-        return is_best
+        if not is_due or n_done in self._history:
+            return 0
+        result = self._evaluator.evaluate(n_done)
+        if isinstance(result, int):
+            self.were_interrupted = True
+            return result
+        is_best = self._history.add(n_done, result.loss)
+        self._log.add_evaluation(result, is_best=is_best)
+        if self.have_ended_training:
+            self._log.print_line(f"training ends early: {self._history.describe()}")
+        return 0
+
+    def is_best(self, n_done: int) -> bool:
+        """Whether the loss after `n_done` iterations is the lowest so far."""
+        return self._history.best == n_done
+
+    @property
+    def have_ended_training(self) -> bool:
+        """Whether so many of them had no lower loss that training should end."""
+        return self._history.is_over
+
+
+class NoEvaluations:
+    """The evaluations of a run that has none, in place of `Evaluations`."""
+
+    were_interrupted = False
+    have_ended_training = False
+
+    def run_if_due(self, _: int) -> int:
+        """Nothing is due."""
+        return 0
+
+    def is_best(self, _: int) -> bool:
+        """No loss is known."""
+        return False
+
+
+def plan_evaluations(
+    rank: TrainingRank, experiment: Experiment, history: LossHistory | None, log: Log
+) -> Evaluations | NoEvaluations:
+    """Evaluations of a run, planned by all ranks together.
+
+    Args:
+        rank: This rank.
+        experiment: The experiment.
+        history: Losses of earlier evaluations; None if the run does not evaluate.
+        log: Log of the run.
+    """
+    config, samples = experiment.config, experiment.evaluation
+    if config.evaluation is None or samples is None or history is None:
+        return NoEvaluations()
+    evaluator = Evaluator(rank, experiment, samples)
+    return Evaluations(evaluator, config.evaluation, config.training.n_iterations, history, log)

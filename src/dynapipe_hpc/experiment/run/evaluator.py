@@ -10,14 +10,11 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.assemble import Worker
 from dynapipe_hpc.experiment.run.plan_evaluation import plan_evaluation
-from dynapipe_hpc.experiment.watch.position import Position
-from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
@@ -30,21 +27,14 @@ class Evaluator:
     """Evaluates the model of a run: executes the plans of all batches, forward passes only."""
 
     def __init__(
-        self,
-        job: Job,
-        experiment: Experiment,
-        samples: EvaluationSamples,
-        worker: Worker,
-        position: Position,
-        progress: Progress,
+        self, rank: TrainingRank, experiment: Experiment, samples: EvaluationSamples
     ) -> None:
         """Plans the batches; all ranks together.
 
         Raises:
             SystemExit: A batch cannot be planned; the first rank has said why.
         """
-        self._job, self._worker = job, worker
-        self._position, self._progress = position, progress
+        self._rank = rank
         self._samples, self._names = samples.samples, samples.dataset.task_names
         self._weighting = experiment.config.training.loss_weighting
         config, dataset = experiment.config, samples.dataset
@@ -52,11 +42,11 @@ class Evaluator:
         self._loader = EvaluationLoader(
             reader_of(dataset, config.data),
             dataset.start_id,
-            worker.collate,
+            rank.worker.collate,
             self._samples,
             trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
         )
-        self._plans = plan_evaluation(job, experiment, samples)
+        self._plans = plan_evaluation(rank.job, experiment, samples)
 
     def evaluate(self, n_done: int) -> EvaluationRecord | int:
         """Evaluates the current weights; all ranks together.
@@ -68,19 +58,19 @@ class Evaluator:
             The record, on all ranks; the signal if the run was asked to stop meanwhile.
         """
         started_s = time.perf_counter()
-        worker, job = self._worker, self._job
+        rank, worker, job = self._rank, self._rank.worker, self._rank.job
         with worker.stage.evaluating(self._loader, len(self._samples)) as losses:
             for data in self._plans:
                 # All ranks stop at the same batch, or those that go on would wait forever.
-                [asked] = job.largest([job.stop.asked])
-                if asked:
-                    return int(asked)
-                self._position.start_plan(n_done, data)
+                [stop_signal] = job.all_reduce_max([job.stop.asked])
+                if stop_signal:
+                    return int(stop_signal)
+                rank.position.start_plan(n_done, data)
                 transport, clock = worker.channels.transport, worker.clock
-                launch_plan(decode(data), worker.stage, transport, clock, self._progress).finish()
+                launch_plan(decode(data), worker.stage, transport, clock, rank.progress).finish()
             own = losses.table * worker.reports_loss
         # Every sample was evaluated by one replica, so that the order of sums does not matter.
-        sums, counts = np.array(job.sums(own.flatten().tolist())).reshape(2, -1)[:, 1:]
+        sums, counts = np.array(job.all_reduce_sum(own.flatten().tolist())).reshape(2, -1)[:, 1:]
         took_ms = job.broadcast(1e3 * (time.perf_counter() - started_s))
         return self._record(n_done, sums, counts, took_ms)
 

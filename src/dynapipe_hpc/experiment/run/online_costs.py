@@ -6,9 +6,9 @@ from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration
 from dynapipe_hpc.experiment.run.measured_passes import measured_passes
 from dynapipe_hpc.experiment.run.plan_ahead import StoppedError
-from dynapipe_hpc.experiment.run.record import Execution
 from dynapipe_hpc.experiment.run.slow_ranks import SlowRanks
 from dynapipe_hpc.planner.cost.pass_times import PassTimes
 from dynapipe_hpc.planner.make_plans import Planner
@@ -48,26 +48,24 @@ class OnlineCosts:
         """What the next plans depend on: pass times before the last iterations, oldest first."""
         return [times.numbers for times in self._known.values()]
 
-    def of_rank(self, execution: Execution | None) -> list[float]:
-        """The numbers of `PassTimes` that a rank adds to those of an iteration.
+    def pass_times(self, executed: ExecutedIteration) -> Sequence[float]:
+        """The numbers of `PassTimes` that this rank adds to those of an iteration.
 
         The first iteration of a process does not count, as much is done then for the first time.
-
-        Args:
-            execution: The iteration; None on a rank that does not count.
+        Nor do other shards than the first, which execute the same.
         """
-        if execution is None or execution.plan.iteration == self._first:
+        plan, trace = executed.plan, executed.trace
+        if not executed.is_first_shard or plan.iteration == self._first:
             return PassTimes.none(*self._size).numbers
         cost, factors = self._experiment.planner.cost, self._known[self._n_done].factors
         n_replicas, _ = self._size
-        plan, trace = execution.plan, execution.trace
         return measured_passes(plan, trace, cost, factors, n_replicas).numbers
 
     def add(self, numbers: Sequence[float]) -> list[str]:
         """Adds the next iteration; returns a line for every rank that has become slow, or is not.
 
         Args:
-            numbers: The sums over ranks of what `of_rank` returned.
+            numbers: The sums over ranks of what `pass_times` returned.
         """
         passes = PassTimes.from_numbers(numbers, *self._size)
         with self._changed:
@@ -97,6 +95,41 @@ class OnlineCosts:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+
+class FixedCosts:
+    """Costs that no iteration corrects, in place of `OnlineCosts`."""
+
+    state: Sequence[Sequence[float]] = ()
+
+    def __init__(self, planner: Planner) -> None:
+        """Plans all iterations with `planner`."""
+        self._planner = planner
+
+    def pass_times(self, _: ExecutedIteration) -> Sequence[float]:
+        """No numbers."""
+        return ()
+
+    def add(self, _: Sequence[float]) -> list[str]:
+        """Changes nothing."""
+        return []
+
+    def planner(self, _: int) -> Planner:
+        """The planner of every iteration."""
+        return self._planner
+
+    def close(self) -> None:
+        """Nobody waits."""
+
+
+Costs = OnlineCosts | FixedCosts
+
+
+def costs_of_run(experiment: Experiment, n_done: int, earlier: Any) -> Costs:
+    """What the iterations of a run are planned by, see `OnlineCosts`."""
+    if experiment.config.planner.cost.online:
+        return OnlineCosts(experiment, n_done, earlier)
+    return FixedCosts(experiment.planner)
 
 
 def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, PassTimes]:

@@ -5,11 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.store.plan_store import PlanStore, PlanStoreTimeoutError
 
 T = TypeVar("T")
@@ -18,6 +20,19 @@ _POLL_S = 0.5
 
 class StoppedError(Exception):
     """Planning is no longer needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningFacts:
+    """What is known of the planning of an iteration, on the rank that has planned it.
+
+    Attributes:
+        cpu_ms: CPU time of planning it; 0 if another rank has.
+        outlier: Outlier of the iteration; None if there is none or another rank planned it.
+    """
+
+    cpu_ms: float = 0.0
+    outlier: Outlier | None = None
 
 
 class PlanAhead:
@@ -34,19 +49,21 @@ class PlanAhead:
     thread uncaught, and `open_job` ends the job.
 
     Attributes:
-        planning_ms: CPU time of planning, by iteration planned on this rank.
         activity: What the thread does, and when.
     """
 
     def __init__(
         self,
-        make_plans: Callable[[int], Sequence[RankPlan]],
+        make_plans: Callable[[int], tuple[Sequence[RankPlan], Outlier | None]],
         store: PlanStore,
         iterations: Sequence[int],
         plan_of_rank: Sequence[int],
     ) -> None:
-        """Prepares to plan `iterations`, in this order; every rank executes `plan_of_rank`."""
-        self.planning_ms: dict[int, float] = {}
+        """Prepares to plan `iterations`, in this order; every rank executes `plan_of_rank`.
+
+        `make_plans` returns the plans of an iteration, and its outlier if there is one.
+        """
+        self._facts: dict[int, PlanningFacts] = {}
         self.activity = PlannerActivity()
         self._make_plans = make_plans
         self._store = store
@@ -65,6 +82,13 @@ class PlanAhead:
         self._stopped.set()
         self._thread.join()
 
+    def take_facts(self, iteration: int) -> PlanningFacts:
+        """Facts of planning an iteration, which is being executed; empty if another rank did.
+
+        The thread writes them before it stores the first plan, so they are complete by now.
+        """
+        return self._facts.pop(iteration, PlanningFacts())
+
     def _plan_all(self) -> None:
         with suppress(StoppedError):
             for iteration in self._iterations:
@@ -77,7 +101,7 @@ class PlanAhead:
             # The largest first: if the store refuses any plan, it is this one.
             first, *others = sorted(range(len(plans)), key=lambda rank: -len(plans[rank]))
             with self.activity.doing(f"wait for room, {iteration}"):
-                self._insist(self._store.put, iteration, first, plans[first])
+                self._retry_until_room(self._store.put, iteration, first, plans[first])
         except StoppedError:
             raise
         except Exception as error:  # executors must not wait for the plan, whatever the error
@@ -85,19 +109,21 @@ class PlanAhead:
             raise StoppedError from error
         with self.activity.doing(f"store {iteration}"):
             for rank in others:
-                self._insist(self._store.put, iteration, rank, plans[rank])
+                self._retry_until_room(self._store.put, iteration, rank, plans[rank])
 
     def _plan(self, iteration: int) -> list[bytes]:
         started_s = time.thread_time()
-        plans = encode_plans(self._make_plans(iteration))
-        self.planning_ms[iteration] = 1e3 * (time.thread_time() - started_s)
+        made, outlier = self._make_plans(iteration)
+        plans = encode_plans(made)
+        cpu_ms = 1e3 * (time.thread_time() - started_s)
+        self._facts[iteration] = PlanningFacts(cpu_ms, outlier)
         return [plans[plan] for plan in self._plan_of_rank]
 
     def _fail(self, iteration: int, reason: str) -> None:
         for rank in range(len(self._plan_of_rank)):
-            self._insist(self._store.fail, iteration, rank, reason)
+            self._retry_until_room(self._store.fail, iteration, rank, reason)
 
-    def _insist(
+    def _retry_until_room(
         self, store: Callable[[int, int, T, float], None], iteration: int, rank: int, what: T
     ) -> None:
         """Retries until the store has room or planning is stopped."""

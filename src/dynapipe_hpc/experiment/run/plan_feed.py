@@ -1,38 +1,18 @@
 """Plans of a rank as it takes them from the store, the next one before it is due."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.rank.assemble import Worker
+from dynapipe_hpc.experiment.run.executed_iteration import TakenPlan
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.instruction import Load
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
-
-
-@dataclass(frozen=True, slots=True)
-class TakenPlan:
-    """Plan of an iteration, taken from the store.
-
-    Attributes:
-        data: The plan, encoded.
-        plan: The plan.
-        samples: Global batch of the iteration.
-        waited_ms: Time that the rank waited for the plan.
-        plans_ahead: Number of later plans that were ready.
-    """
-
-    data: bytes
-    plan: RankPlan
-    samples: Sequence[Sample]
-    waited_ms: float
-    plans_ahead: int
 
 
 class PlanFeed:

@@ -1,55 +1,38 @@
 """The run: every rank executes its plans and makes its share of the coming ones."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
-from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
-from dynapipe_hpc.executor.clock import HostClock
-from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.experiment.check_costs import check_costs
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
-from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
+from dynapipe_hpc.experiment.run.end_of_run import record_end
 from dynapipe_hpc.experiment.run.end_record import recorder_of
-from dynapipe_hpc.experiment.run.evaluations import Evaluations
-from dynapipe_hpc.experiment.run.evaluator import Evaluator
-from dynapipe_hpc.experiment.run.intermission import Intermission
-from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
-from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
-from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
+from dynapipe_hpc.experiment.run.evaluations import plan_evaluations
+from dynapipe_hpc.experiment.run.log import open_log
+from dynapipe_hpc.experiment.run.online_costs import costs_of_run
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
-from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_resume_point
-from dynapipe_hpc.experiment.run.run_log import RunLog
-from dynapipe_hpc.experiment.run.train import RankAtWork, train
-from dynapipe_hpc.experiment.run.warm_start import warm_start
-from dynapipe_hpc.experiment.watch.device_progress import DeviceProgress
-from dynapipe_hpc.experiment.watch.position import Position
+from dynapipe_hpc.experiment.run.plan_share import plan_share
+from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
+from dynapipe_hpc.experiment.run.run_parts import RunParts
+from dynapipe_hpc.experiment.run.run_start import find_run_start
+from dynapipe_hpc.experiment.run.run_worker import build_run_worker
+from dynapipe_hpc.experiment.run.traces import Traces
+from dynapipe_hpc.experiment.run.train import train
+from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.run.watched_store import closing_together, open_store
+from dynapipe_hpc.experiment.watch.device_progress import progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
-from dynapipe_hpc.job.end_stopped import STOPPED, end_stopped
-from dynapipe_hpc.job.how_ended import HowEnded
+from dynapipe_hpc.job.end_stopped import end_stopped
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import warn
-from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.schedule.outlier import Outlier
-from dynapipe_hpc.report.mixture_file import write_mixture
-from dynapipe_hpc.store.config import StoreConfig
-from dynapipe_hpc.store.mpi import MpiPlanStore
-from dynapipe_hpc.store.plan_store import PlanStore
-from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.checkpoint.read_parts import read_parts
-from dynapipe_hpc.training.checkpoint.state import TrainingState
-from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
-from dynapipe_hpc.training.learning_rate import describe_longer
 
 
 def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
@@ -72,8 +55,9 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         if job.is_first:
             _warn(experiment, job.size)
     with locked(job, output) as lock:
-        asked = _run(job, experiment, output, lock)
-    return end_stopped(job, asked) if asked else 0
+        stop_signal = _run(job, experiment, output, lock)
+    # The folder is free before Slurm may start the job again.
+    return end_stopped(job, stop_signal) if stop_signal else 0
 
 
 def _warn(experiment: Experiment, n_ranks: int) -> None:
@@ -84,200 +68,77 @@ def _warn(experiment: Experiment, n_ranks: int) -> None:
 
 
 def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
-    """Trains in a run folder that is locked; returns the signal that stopped the run, or 0."""
+    """Trains in a run folder that is locked; returns the signal that stopped the run, or 0.
+
+    All ranks come here together, and make whatever is collective in the same order.
+    """
     config, dataset = experiment.config, experiment.dataset
-    folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
-    with job.agreeing():
-        facts = facts_of_run(config, dataset)
-    point = find_resume_point(job, folder, facts)
-    n_done = point.description.n_done if point else 0
-    history = _history(job, config, output, n_done)
-    if history and config.checkpoint.keep_best:
-        folder.best = history.best
-    if is_complete(n_done, config.training.n_iterations, history):
-        _say_complete(job, output, config.training, history)
+    start = find_run_start(job, experiment, output)
+    if start.is_complete(config.training):
+        if job.is_first:
+            print(start.describe_complete(output, config.training), flush=True)
         return 0
+    iterations = range(start.first_iteration, config.training.n_iterations)
+    # Before the log: a device that cannot be used begins no run folder.
     with job.agreeing():
-        on = find_device(job, config)
-    intermission = Intermission()
-    with job.agreeing():
-        log = (
-            RunLog(config, experiment.placement, output, job.size, n_done, lock, intermission)
-            if job.is_first
-            else None
-        )
-        if job.is_first:
-            write_mixture(output, experiment.mixture)
+        device = find_device(job, config)
+    quiet_period = QuietPeriod()
+    log = open_log(job, experiment, output, iterations.start, lock=lock, quiet_period=quiet_period)
+    # From here on there is a folder in which to record how the run ends.
     job.ending.recorder = recorder_of(output)
-    told = describe_data(experiment, config.training.n_iterations)
-    for line in told if job.is_first else ():
+    for line in describe_data(experiment, iterations.stop) if job.is_first else ():
         print(escaped(line), flush=True)
-    worker = build_worker(experiment, job, on)
-    if point:
-        _restore(job, point, worker.state)
-    if config.model.init_from is not None:
-        warm_start(job, config, worker.state, output, resumed=point is not None)
-    with job.agreeing():
-        if job.is_first:
-            write_token_ids(output, config.model, dataset.start_id, dataset.end_ids)
-    store = _open_store(job, config.store, n_done)
+    worker = build_run_worker(job, experiment, output, device, start.point)
+    store = open_store(job, config.store, iterations.start)
     watchdog = Watchdog(job, config)
-    position = watchdog.position
-    online = _online(experiment, n_done, point)
+    costs = costs_of_run(experiment, iterations.start, start.online_costs)
     checkpoints = Checkpoints(
-        job, config.checkpoint, folder, worker.state, facts, position, lock.check, online
+        job,
+        config.checkpoint,
+        start.folder,
+        worker.state,
+        start.facts,
+        watchdog.position,
+        lock.check,
+        costs,
     )
-    outliers: dict[int, Outlier] = {}
+    planning = plan_share(
+        job, experiment, store, iterations, costs=costs, quiet_period=quiet_period
+    )
+    # Left from the last to the first. The planning thread waits for costs, so they are closed
+    # before it is joined; and it writes into the store, which is closed when no thread uses it.
     with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
-            _closing_together(store, watchdog),
-            _planning(experiment, store, job, n_done, outliers, online, intermission) as planning,
-            closing(online) if online is not None else nullcontext(),
-            closing(log) if log is not None else nullcontext(),
-            _checking(job, experiment),
+            closing_together(store, watchdog),
+            planning,
+            closing(costs),
+            closing(log),
+            closing(DatasetCheck(dataset, wanted=config.data.verify))
+            if job.is_first
+            else nullcontext(),
             watchdog,
-            _progress(worker, position) as progress,
+            progress_of(worker.clock, watchdog.position) as progress,
         ):
-            feed = PlanFeed(store, job.rank, experiment.sampler, worker, config.store.timeout_s)
-            rank = RankAtWork(
-                *(job, config, worker, feed, planning, outliers),
-                *(position, progress, intermission, online),
+            rank = TrainingRank(
+                job=job,
+                config=config,
+                worker=worker,
+                feed=PlanFeed(store, job.rank, experiment.sampler, worker, config.store.timeout_s),
+                planning=planning,
+                position=watchdog.position,
+                progress=progress,
+                quiet_period=quiet_period,
             )
-            evaluations = _evaluations(experiment, rank, history, log)
-            asked = train(rank, checkpoints, log, n_done, evaluations)
-        worker.channels.close()
+            parts = RunParts(
+                costs=costs,
+                traces=Traces(job, config, output, planning.activity),
+                # All ranks plan these together, while their threads plan the first iterations.
+                evaluations=plan_evaluations(rank, experiment, start.history, log),
+                checkpoints=checkpoints,
+                log=log,
+            )
+            stop_signal = train(rank, parts, iterations)
+        worker.channels.close()  # collective, so not after an error
     if job.is_first:
-        _record_end(job, asked, history)
-    return asked
-
-
-def _record_end(job: Job, asked: int, history: LossHistory | None) -> None:
-    """Records an end without an error, after the signal `asked`, or 0."""
-    if asked:
-        stopped_by = f"stopped by {Signals(asked).name}"
-        job.ending.record(HowEnded.STOPPED, STOPPED, stopped_by)
-        return
-    told = "all iterations are done"
-    if history and history.is_over:
-        told = f"training has ended early: {history.describe()}"
-    job.ending.record(HowEnded.COMPLETED, 0, told)
-
-
-@contextmanager
-def _closing_together(store: PlanStore, watchdog: Watchdog) -> Iterator[None]:
-    """Closes both when all ranks leave the block together.
-
-    Not after an error: closing is collective, and other ranks may never reach it.
-    """
-    try:
-        yield
-    except SystemExit:  # of all ranks
-        watchdog.close()
-        store.close()
-        raise
-    watchdog.close()
-    store.close()
-
-
-def _restore(job: Job, point: ResumePoint, state: TrainingState) -> None:
-    """Overwrites the state of training with a checkpoint; all ranks together."""
-    with job.agreeing():
-        read_parts(point.path, len(point.description.part_checksums), state.to_restore())
-    state.resume(point.description.counters)
-
-
-def _checking(job: Job, experiment: Experiment) -> AbstractContextManager[DatasetCheck | None]:
-    """The comparison of the dataset with its checksums, on the first rank only."""
-    if not job.is_first:
-        return nullcontext()
-    return closing(DatasetCheck(experiment.dataset, wanted=experiment.config.data.verify))
-
-
-def _progress(worker: Worker, position: Position) -> AbstractContextManager[Progress]:
-    """Record of the instructions that this rank's device executes."""
-    if isinstance(worker.clock, HostClock):
-        return nullcontext(position)
-    return DeviceProgress(position, worker.clock.has_passed)
-
-
-def _history(job: Job, config: ExperimentConfig, output: Path, n_done: int) -> LossHistory | None:
-    """Losses of earlier evaluations, all ranks together; None if the run does not evaluate."""
-    history = None
-    with job.agreeing():
-        if job.is_first and config.evaluation is not None:
-            history = LossHistory.read(output, config.evaluation, n_done)
-    return job.broadcast(history)
-
-
-def _evaluations(
-    experiment: Experiment, rank: RankAtWork, history: LossHistory | None, log: RunLog | None
-) -> Evaluations | None:
-    """Evaluations of the run, planned by all ranks together; None if there are none."""
-    config, samples = experiment.config, experiment.evaluation
-    if config.evaluation is None or samples is None or history is None:
-        return None
-    evaluator = Evaluator(rank.job, experiment, samples, rank.worker, rank.position, rank.progress)
-    return Evaluations(evaluator, config.evaluation, config.training.n_iterations, history, log)
-
-
-def _say_complete(
-    job: Job, output: Path, config: TrainingConfig, history: LossHistory | None
-) -> None:
-    if not job.is_first:
-        return
-    told = (
-        f"{output}: training has ended early: {history.describe()}; to continue, raise "
-        "evaluation.patience"
-        if history and history.is_over
-        else f"{output}: all {config.n_iterations} iterations are done; to continue, raise "
-        f"training.iterations: {describe_longer(config)}"
-    )
-    print(escaped(told), flush=True)
-
-
-def _open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:
-    """Opens the plan store, and prints who makes progress on it; all ranks together."""
-    store = MpiPlanStore(
-        job.comm, config.look_ahead, config.plan_bytes, first_iteration, config.progress
-    )
-    if job.is_first:
-        print(store.progress, flush=True)
-    return store
-
-
-def _online(experiment: Experiment, n_done: int, point: ResumePoint | None) -> OnlineCosts | None:
-    """What corrects the costs of this run, as it was when training stopped."""
-    if not experiment.config.planner.cost.online:
-        return None
-    return OnlineCosts(experiment, n_done, point.description.online if point else ())
-
-
-def _planning(
-    experiment: Experiment,
-    store: PlanStore,
-    job: Job,
-    n_done: int,
-    outliers: dict[int, Outlier],
-    online: OnlineCosts | None,
-    intermission: Intermission,
-) -> PlanAhead:
-    """Planning of this rank's iterations, none of which begins in an intermission.
-
-    Their outliers are entered by iteration.
-    """
-    config, sampler = experiment.config, experiment.sampler
-
-    def make_plans(iteration: int) -> list[RankPlan]:
-        planner = online.planner(iteration) if online else experiment.planner
-        intermission.wait()
-        samples = sampler.iteration(iteration)
-        choice = planner.choose(samples)
-        plans = planner.write(iteration, choice)
-        if outlier := planner.outlier(choice, samples):
-            outliers[iteration] = outlier
-        return plans
-
-    iterations = range(n_done, config.training.n_iterations)
-    mine = [k for k in iterations if store.planner_of(k) == job.rank]
-    plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
-    return PlanAhead(make_plans, store, mine, plan_of_rank)
+        record_end(job, stop_signal, start.history)
+    return stop_signal

@@ -13,16 +13,15 @@ from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
 from dynapipe_hpc.experiment.rank.devices import gpu_name
-from dynapipe_hpc.experiment.run.intermission import Intermission
+from dynapipe_hpc.experiment.run.executed_iteration import RankTrace
+from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers, record_of
 from dynapipe_hpc.experiment.run.pace import Pace
-from dynapipe_hpc.experiment.run.record import Traced, line_of_evaluation
+from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import n_repeatable
-from dynapipe_hpc.experiment.run.trace_request import TraceRequest
 from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
-from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.metrics import Metrics
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.work_shares import PassWork
@@ -34,9 +33,6 @@ class RunLog:
 
     A thread writes iterations, with their plans and traces, while the next one is executed: between
     iterations, other ranks would wait for it.
-
-    Attributes:
-        trace_request: Requests to trace iterations.
     """
 
     def __init__(
@@ -47,11 +43,10 @@ class RunLog:
         n_ranks: int,
         n_done: int,
         lock: RunLock,
-        intermission: Intermission,
+        quiet_period: QuietPeriod,
     ) -> None:
         """Creates a run folder, or continues one in which `n_done` iterations are done."""
-        self._lock, self._intermission = lock, intermission
-        self.trace_request = TraceRequest(output)
+        self._lock, self._quiet_period = lock, quiet_period
         self._work = PassWork(config.model.architecture, placement)
         self._writer = ThreadPoolExecutor(1, "run log")
         self._writing: Future[None] = Future()
@@ -74,27 +69,28 @@ class RunLog:
 
     def add(
         self,
-        record: IterationRecord,
-        traced: Sequence[Traced],
+        numbers: IterationNumbers,
         samples: Sequence[Sample],
-        bubble_share: float,
+        traces: Sequence[RankTrace],
+        measured_ms: float,
     ) -> None:
         """Adds an iteration, which is written when the next has begun.
 
         Args:
-            record: Record of the iteration.
-            traced: Plans and traces of the first shard's ranks if they are to be written, or none.
+            numbers: Numbers of all ranks.
             samples: Global batch.
-            bubble_share: Share of the time until the last pass in which ranks execute none.
+            traces: Plans and traces of the first shard's ranks if they are to be written, or none.
+            measured_ms: Measured time of the iteration, update included.
 
         Raises:
-            RunError: The iteration before could not be written, see `wait`.
+            RunError: The iteration before could not be written, see `flush`.
         """
-        self.wait()
-        metrics = self._pace.metrics(record, bubble_share)
-        self._writing = self._writer.submit(self._write, metrics, traced, samples)
+        self.flush()
+        record = record_of(numbers, samples, measured_ms)
+        metrics = self._pace.metrics(record, numbers.bubble_share)
+        self._writing = self._writer.submit(self._write, metrics, traces, samples)
 
-    def wait(self) -> None:
+    def flush(self) -> None:
         """Returns when all iterations are written.
 
         Raises:
@@ -104,10 +100,14 @@ class RunLog:
 
     def note(self, iteration: int, notes: Sequence[str]) -> None:
         """Prints what else there is to say of an iteration, after the iterations before it."""
-        if notes:
-            self.wait()
         for line in notes:
-            print(f"iteration {iteration}: {line}\n", end="", flush=True)
+            self.print_line(f"iteration {iteration}: {line}")
+
+    def print_line(self, line: str) -> None:
+        """Prints a line, after those of the iterations so far."""
+        self.flush()
+        # In one piece, as the checkpoint writer prints at the same time.
+        print(f"{line}\n", end="", flush=True)
 
     def _is_printed(self, metrics: Metrics) -> bool:
         """Whether it is one of every `log_every`, the first or the last, or skips its update."""
@@ -122,17 +122,17 @@ class RunLog:
         Raises:
             RunError: The file system refuses, or the lock on the run folder is gone.
         """
-        self.wait()
+        self.flush()
         self._lock.check()
         self._folder.add_evaluation(record)
         numbers = {"evaluation/loss": record.loss, "evaluation/perplexity": record.perplexity}
         self._trackers.add(record.n_done, numbers)
-        print(
-            f"{line_of_evaluation(record)}{', the lowest so far' * is_best}\n", end="", flush=True
-        )
+        self.print_line(f"{_line_of(record)}{', the lowest so far' * is_best}")
 
-    def _write(self, metrics: Metrics, traced: Sequence[Traced], samples: Sequence[Sample]) -> None:
-        self._intermission.wait()
+    def _write(
+        self, metrics: Metrics, traces: Sequence[RankTrace], samples: Sequence[Sample]
+    ) -> None:
+        self._quiet_period.wait()
         self._lock.check()
         self._folder.add(metrics.record)
         self._folder.add_metrics(metrics)
@@ -140,24 +140,31 @@ class RunLog:
         if self._is_printed(metrics):
             # The text is written in one piece, as the checkpoint writer prints at the same time.
             print(f"{metrics.text()}\n", end="", flush=True)
-        if traced:
-            self._trace(traced, samples)
+        if traces:
+            self._trace(traces, samples)
 
-    def _trace(self, traced: Sequence[Traced], samples: Sequence[Sample]) -> None:
-        plans, traces = [decode(each.data) for each in traced], [each.trace for each in traced]
-        self._folder.add_trace(plans, traces, self._work.shares(plans, samples))
+    def _trace(self, traces: Sequence[RankTrace], samples: Sequence[Sample]) -> None:
+        plans, measured = [decode(each.data) for each in traces], [each.trace for each in traces]
+        self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
 
     def close(self) -> None:
         """Closes the run folder when all iterations are written.
 
         Raises:
-            RunError: See `wait`.
+            RunError: See `flush`.
         """
-        self._intermission.end()
-        self.wait()
+        self._quiet_period.end()
+        self.flush()
         self._writer.shutdown()
         self._trackers.close()
         self._folder.close()
+
+
+def _line_of(record: EvaluationRecord) -> str:
+    return (
+        f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, perplexity "
+        f"{record.perplexity:,.4g}, {record.tokens:,} target tokens in {record.took_ms:,.0f} ms"
+    )
 
 
 def _changed_rate(output: Path, config: ExperimentConfig, n_done: int) -> str:

@@ -21,10 +21,10 @@ class TraceRequest:
     iterations from the current one on, `+10`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Looks into a run folder whenever `take` is called."""
+    def __init__(self, folder: Path, *, is_read: bool = True) -> None:
+        """Looks into a run folder whenever `take` is called, on the rank that reads requests."""
         self._path = folder / NAME
-        self._is_usable = True
+        self._is_usable = is_read
 
     def take(self, iteration: int) -> tuple[int, int]:
         """The first and the last iteration that a new request names; `NOTHING` without one.

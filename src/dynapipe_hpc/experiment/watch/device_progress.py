@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Self
 
+from dynapipe_hpc.executor.clock import Clock, HostClock
+from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.experiment.watch.position import Position
 
 _TICK_S = 0.25
@@ -57,3 +59,10 @@ class DeviceProgress:
                 n_passed += 1
             # The moment before an instruction is the end of the one before.
             self._position.complete(max(n_passed - 1, 0))
+
+
+def progress_of(clock: Clock[Any], position: Position) -> AbstractContextManager[Progress]:
+    """Record of the instructions that a rank's device executes."""
+    if isinstance(clock, HostClock):
+        return nullcontext(position)
+    return DeviceProgress(position, clock.has_passed)

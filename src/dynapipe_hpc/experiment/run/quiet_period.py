@@ -2,33 +2,33 @@
 
 from threading import Event
 
-_LONGEST_S = 0.05
+_MAX_S = 0.05
 
 
-class Intermission:
+class QuietPeriod:
     """Time from the last instruction of an iteration to the first of the next.
 
-    Ranks compare plans and add up reports then, and each waits for the slowest. A plan that is
+    Ranks compare plans and add up numbers then, and each waits for the slowest. A plan that is
     taken makes room for another, so that planning would begin just then, on every rank, and take
     the core and the interpreter lock. Threads whose work can wait call `wait` before they begin it.
     """
 
     def __init__(self) -> None:
-        """Begins outside of any intermission."""
+        """Begins outside of any quiet period."""
         self._over = Event()
         self._over.set()
 
     def begin(self) -> None:
-        """Begins an intermission; does nothing within one."""
+        """Begins a quiet period; does nothing within one."""
         self._over.clear()
 
     def end(self) -> None:
-        """Ends the intermission, if there is one."""
+        """Ends the quiet period, if there is one."""
         self._over.set()
 
     def wait(self) -> None:
-        """Waits for the end of an intermission, at most 50 ms.
+        """Waits for the end of a quiet period, at most 50 ms.
 
         One that is longer has an evaluation or a checkpoint in it, and threads may as well work.
         """
-        self._over.wait(_LONGEST_S)
+        self._over.wait(_MAX_S)

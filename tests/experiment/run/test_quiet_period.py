@@ -8,16 +8,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.examples.example_runs import record
+from tests.examples.example_numbers import iteration_numbers
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
-from dynapipe_hpc.experiment.run import intermission as module
-from dynapipe_hpc.experiment.run import run, train
-from dynapipe_hpc.experiment.run.intermission import Intermission
+from dynapipe_hpc.experiment.run import quiet_period as module
+from dynapipe_hpc.experiment.run import training_rank
+from dynapipe_hpc.experiment.run.online_costs import FixedCosts
+from dynapipe_hpc.experiment.run.plan_share import plan_share
+from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.run_log import RunLog
-from dynapipe_hpc.experiment.run.train import RankAtWork
+from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 
 Change = Callable[[], None]
 
@@ -28,16 +30,16 @@ def has_ended(thread: Thread, within_s: float) -> bool:
 
 
 @pytest.fixture
-def long(monkeypatch: pytest.MonkeyPatch) -> Intermission:
-    """An intermission that has begun, and does not end by itself."""
-    monkeypatch.setattr(module, "_LONGEST_S", 30.0)
-    intermission = Intermission()
-    intermission.begin()
-    return intermission
+def long(monkeypatch: pytest.MonkeyPatch) -> QuietPeriod:
+    """A quiet period that has begun, and does not end by itself."""
+    monkeypatch.setattr(module, "_MAX_S", 30.0)
+    quiet_period = QuietPeriod()
+    quiet_period.begin()
+    return quiet_period
 
 
-def test_threads_wait_for_the_end_of_an_intermission(long: Intermission) -> None:
-    Intermission().wait()  # there is none yet
+def test_threads_wait_for_the_end_of_a_quiet_period(long: QuietPeriod) -> None:
+    QuietPeriod().wait()  # there is none yet
     waiting = Thread(target=long.wait, daemon=True)
     waiting.start()
     assert not has_ended(waiting, 0.05)
@@ -46,29 +48,29 @@ def test_threads_wait_for_the_end_of_an_intermission(long: Intermission) -> None
 
 
 def test_threads_do_not_wait_long() -> None:
-    intermission = Intermission()
-    intermission.begin()
+    quiet_period = QuietPeriod()
+    quiet_period.begin()
     started_s = time.perf_counter()
-    intermission.wait()
+    quiet_period.wait()
     assert 0.04 < time.perf_counter() - started_s < 2
 
 
-def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: Intermission) -> None:
+def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: QuietPeriod) -> None:
     lock = RunLock(tmp_path / "run")
     lock.acquire()
     log = RunLog(tiny_experiment(), Placement((2, 2)), tmp_path / "run", 1, 0, lock, long)
-    log.add(record(0), (), (), 0.25)
+    log.add(iteration_numbers(0), (), (), 500.0)
     time.sleep(0.02)
     lines = tmp_path / "run" / "iterations.csv"
     assert len(lines.read_text().splitlines()) == 1  # the columns
     long.end()
-    log.wait()
+    log.flush()
     assert len(lines.read_text().splitlines()) == 2
     log.close()
     lock.release()
 
 
-def test_no_plan_is_begun_in_an_intermission(long: Intermission) -> None:
+def test_no_plan_is_begun_in_a_quiet_period(long: QuietPeriod) -> None:
     planned: list[str] = []
 
     def write(iteration: int, _: object) -> list[object]:
@@ -80,12 +82,14 @@ def test_no_plan_is_begun_in_an_intermission(long: Intermission) -> None:
         write=write,
         outlier=lambda *_: None,
     )
-    planning = run._planning(
-        cast(Any, SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)),
-        cast(Any, SimpleNamespace(planner_of=lambda _: 0)),
+    experiment: Any = SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)
+    planning = plan_share(
         cast(Any, SimpleNamespace(rank=0, size=1)),
-        *(0, {}, None),
-        long,
+        experiment,
+        cast(Any, SimpleNamespace(planner_of=lambda _: 0)),
+        range(1),
+        costs=FixedCosts(experiment.planner),
+        quiet_period=long,
     )
     making = Thread(target=planning._make_plans, args=[7], daemon=True)
     making.start()
@@ -110,28 +114,38 @@ class Samples:
     ],
     ids=["host", "device", "no plan ahead"],
 )
-def test_an_intermission_begins_when_the_device_is_done(
+def test_a_quiet_period_begins_when_the_device_is_done(
     is_busy: bool, is_ahead: bool, seen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And ends with the first instruction, or if this rank has to wait for a planner."""
-    intermission, found = Intermission(), list[str]()
-    intermission.begin()
+    quiet_period, found = QuietPeriod(), list[str]()
+    quiet_period.begin()
 
     def note(what: str) -> None:
-        found.append(f"{what}: {'over' if intermission._over.is_set() else 'begun'}")
+        found.append(f"{what}: {'over' if quiet_period._over.is_set() else 'begun'}")
 
     def launch(*_: object) -> object:
         note("launch")
         return SimpleNamespace(is_busy=is_busy, finish=lambda: note("finish"))
 
-    monkeypatch.setattr(train, "launch_plan", launch)
+    monkeypatch.setattr(training_rank, "launch_plan", launch)
     feed = SimpleNamespace(is_ahead=is_ahead, prepare=lambda *_: note("prepare"))
     channels = SimpleNamespace(transport=None)
     worker = SimpleNamespace(channels=channels, stage=None, clock=None)
     config = tiny_experiment()
     training = config.training.model_copy(update={"iterations": 2})
     config = config.model_copy(update={"training": training})
-    parts: list[Any] = [None, config, worker, feed, None, {}, None, None, intermission]
-    RankAtWork(*parts)._execute(cast(Any, SimpleNamespace(iteration=0)))
+    unused: Any = None
+    rank = TrainingRank(
+        job=unused,
+        config=config,
+        worker=cast(Any, worker),
+        feed=cast(Any, feed),
+        planning=unused,
+        position=unused,
+        progress=unused,
+        quiet_period=quiet_period,
+    )
+    rank._execute(cast(Any, SimpleNamespace(iteration=0)))
     note("end")
     assert found == seen

@@ -1,4 +1,4 @@
-"""What ranks report on an iteration, and what the first one writes down."""
+"""Numbers of a rank about an iteration, and the record that they make."""
 
 import math
 from dataclasses import replace
@@ -7,27 +7,33 @@ import pytest
 from tests.examples.example_runs import PREDICTED_MS, example_plans, example_traces
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.run.record import Execution, RankReport, record_of
+from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, TakenPlan
+from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers, record_of
+from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.planner.schedule.outlier import Outlier
 
 SAMPLES = [Sample(4, 9, 1), Sample(2, 8, 8), Sample(7, 3, 3)]
 
 
-def executions() -> list[Execution]:
+def executions(*, first_shard: bool = True) -> list[ExecutedIteration]:
     return [
-        Execution(
-            plan, trace, 0.0, waited_ms=float(plan.rank), planning_ms=5.0, plans_ahead=plan.rank
+        ExecutedIteration(
+            TakenPlan(b"", plan, SAMPLES, waited_ms=float(plan.rank), plans_ahead=plan.rank),
+            trace,
+            0.0,
+            is_first_shard=first_shard,
+            planning=PlanningFacts(5.0),
         )
         for plan, trace in zip(example_plans(3), example_traces(3), strict=True)
     ]
 
 
-def reports(*, first_shard: bool = True) -> list[RankReport]:
-    return [RankReport.of(one, first_shard=first_shard) for one in executions()]
+def numbers(*, first_shard: bool = True) -> list[IterationNumbers]:
+    return [IterationNumbers.from_rank(one) for one in executions(first_shard=first_shard)]
 
 
-def test_the_report_of_a_rank_has_its_numbers() -> None:
-    first, second = reports()
+def test_the_numbers_of_a_rank_are_those_of_its_plan_and_trace() -> None:
+    first, second = numbers()
     assert (first.iteration, first.predicted_ms, first.gradient_norm) == (3, PREDICTED_MS, 1)
     assert (first.n_microbatches, first.padded_tokens) == (1, 48)
     assert (second.n_microbatches, second.padded_tokens, second.loss) == (0, 0, 1)
@@ -36,28 +42,31 @@ def test_the_report_of_a_rank_has_its_numbers() -> None:
 
 
 def test_only_the_first_shard_of_a_stage_counts_what_is_added_up() -> None:
-    first, second = reports(first_shard=False)
+    first, second = numbers(first_shard=False)
     assert (first.n_microbatches, first.padded_tokens, second.loss) == (0, 0, 0)
     assert (second.measured_peak_bytes, second.planning_ms) == (11, 5)
 
 
-def test_a_report_and_the_global_batch_make_a_record() -> None:
-    record = record_of(reports()[1], SAMPLES, measured_ms=80.0)
+def test_numbers_and_the_global_batch_make_a_record() -> None:
+    record = record_of(numbers()[1], SAMPLES, measured_ms=80.0)
     assert (record.n_samples, record.real_tokens, record.measured_ms) == (3, 32, 80)
     assert (record.loss, record.measured_peak_bytes, record.plans_ahead) == (1, 11, 1)
 
 
 def test_a_record_has_the_sample_that_alone_lengthens_the_iteration() -> None:
     outlier = Outlier(2, 1600, chain_ms=280.0, busy_ms=100.0)
-    planned = RankReport.of(replace(executions()[0], outlier=outlier), first_shard=True)
+    facts = PlanningFacts(5.0, outlier)
+    planned = IterationNumbers.from_rank(replace(executions()[0], planning=facts))
     record = record_of(planned, SAMPLES, measured_ms=80.0)
     assert (record.outlier_sample, record.outlier_tokens, record.outlier_ms) == (2, 1600, 180)
 
 
 def test_the_bubble_is_the_time_until_the_last_pass_without_one() -> None:
     """Rank 0 ends F0 and B0 of 8 ms each at 16 and 56 ms; rank 1 at 32 and 40 ms."""
-    first, second = reports()
+    first, second = numbers()
     assert (first.passes_ms, first.last_pass_ms) == (16, 56)
     assert (second.passes_ms, second.last_pass_ms) == (16, 40)
     assert first.bubble_share == pytest.approx(40 / 56)
+    both = replace(first, passes_ms=first.passes_ms + second.passes_ms, n_ranks=2)
+    assert both.bubble_share == first.bubble_share
     assert math.isnan(replace(first, last_pass_ms=0.0).bubble_share)

@@ -1,0 +1,92 @@
+"""Where a run starts: at its first iteration, or after those of an earlier start."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
+from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_resume_point
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.training.checkpoint.description import Facts
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.learning_rate import describe_longer
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """The point where a run starts.
+
+    Attributes:
+        folder: Folder of the checkpoints.
+        facts: Facts that must be the same when a checkpoint is loaded.
+        point: Checkpoint to continue from; None for a run from the beginning.
+        history: Losses of earlier evaluations; None if the run does not evaluate.
+    """
+
+    folder: CheckpointFolder
+    facts: Facts
+    point: ResumePoint | None
+    history: LossHistory | None
+
+    @property
+    def first_iteration(self) -> int:
+        """The first iteration of this start: the number of those that earlier ones have done."""
+        return self.point.description.n_done if self.point else 0
+
+    @property
+    def online_costs(self) -> Sequence[Sequence[float]]:
+        """State of `OnlineCosts` at this point."""
+        return self.point.description.online if self.point else ()
+
+    def is_complete(self, config: TrainingConfig) -> bool:
+        """Whether the run has nothing left to do."""
+        return is_complete(self.first_iteration, config.n_iterations, self.history)
+
+    def describe_complete(self, output: Path, config: TrainingConfig) -> str:
+        """Message on a run that has nothing left to do."""
+        if self.history and self.history.is_over:
+            return escaped(
+                f"{output}: training has ended early: {self.history.describe()}; to continue, "
+                "raise evaluation.patience"
+            )
+        return escaped(
+            f"{output}: all {config.n_iterations} iterations are done; to continue, raise "
+            f"training.iterations: {describe_longer(config)}"
+        )
+
+
+def find_run_start(job: Job, experiment: Experiment, output: Path) -> RunStart:
+    """The point where a run starts; all ranks together.
+
+    Args:
+        job: The ranks.
+        experiment: The experiment.
+        output: The run folder, which need not exist.
+
+    Raises:
+        SystemExit: A checkpoint or an evaluation cannot be used; the first rank has said why.
+    """
+    config = experiment.config
+    folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
+    with job.agreeing():
+        facts = facts_of_run(config, experiment.dataset)
+    point = find_resume_point(job, folder, facts)
+    history = _read_history(job, config, output, point.description.n_done if point else 0)
+    if history and config.checkpoint.keep_best:
+        folder.best = history.best
+    return RunStart(folder, facts, point, history)
+
+
+def _read_history(
+    job: Job, config: ExperimentConfig, output: Path, n_done: int
+) -> LossHistory | None:
+    """Losses of earlier evaluations; all ranks together."""
+    history = None
+    with job.agreeing():
+        if job.is_first and config.evaluation is not None:
+            history = LossHistory.read(output, config.evaluation, n_done)
+    return job.broadcast(history)
