@@ -75,6 +75,15 @@ def test_the_tokenizer_of_the_model_is_accepted(model: Path) -> None:
     assert opens(config_for(model, preprocessed(model.parent, "--tokenizer", str(model))))
 
 
+def test_a_token_that_another_file_of_the_folder_adds_changes_nothing(model: Path) -> None:
+    added = {"added_tokens_decoder": {"3": {"content": "<|im_start|>", "special": True}}}
+    (model / "tokenizer_config.json").write_text(json.dumps(added))
+    dataset = preprocessed(model.parent, "--tokenizer", str(model))
+    with h5py.File(dataset) as file:
+        assert file.attrs["vocab_size"] == 4
+    assert opens(config_for(model, dataset))
+
+
 def test_the_same_vocabulary_in_another_file_is_accepted(model: Path) -> None:
     path = model / "tokenizer.json"
     dataset = preprocessed(model.parent, "--tokenizer", str(model))

@@ -38,8 +38,8 @@ class DatasetHeader:
             was used, and in files older than this attribute.
         turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending; none in
             files older than this attribute.
-        vocabulary_sha256: SHA-256 of the tokenizer's tokens and their ids, in hexadecimal; empty in
-            files older than this attribute.
+        vocabulary_sha256: SHA-256 of the tokens and ids in the tokenizer's files, in hexadecimal;
+            empty in files older than this attribute.
     """
 
     tokenizer_name: str

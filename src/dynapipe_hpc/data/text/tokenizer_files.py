@@ -16,6 +16,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.data.input_file import read_input, read_text
 from dynapipe_hpc.data.text.added_tokens import TABLE, add_tokens
+from dynapipe_hpc.data.text.vocabulary import vocabulary_sha256
 
 MODEL_FILE, CONFIG_FILE, TEMPLATE_FILE = (
     "tokenizer.json",
@@ -35,6 +36,7 @@ class TokenizerFiles:
         name: Name of the folder, or of the files.
         sha256: SHA-256 of what determines token ids: the bytes of the files that define the
             tokenizer, and the tokens that other files of its folder add.
+        vocabulary_sha256: SHA-256 of the tokens and ids in the files that define the tokenizer.
         model: Tokenizer of the library, which neither truncates nor pads.
         config: Content of `tokenizer_config.json`, and of the older files where they count.
         templates: The folder's chat templates by name, of which "default" is the usual one.
@@ -42,6 +44,7 @@ class TokenizerFiles:
 
     name: str
     sha256: str
+    vocabulary_sha256: str
     model: tokenizers.Tokenizer
     config: Mapping[str, Any] = field(default_factory=dict)
     templates: Mapping[str, str] = field(default_factory=dict)
@@ -68,12 +71,13 @@ def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
         case [path] if advice := download_advice(path):
             raise InputError(f"{path}: there is no such file or folder{advice}")
         case [path]:
-            return TokenizerFiles(path.name, _sha256(paths), _load_single_file(path))
+            name, model = path.name, _load_single_file(path)
         case [vocabulary, merges]:
+            name = f"{vocabulary.name} {merges.name}"
             model = _load_byte_level_bpe(vocabulary, merges)
-            return TokenizerFiles(f"{vocabulary.name} {merges.name}", _sha256(paths), model)
         case _:
             raise InputError(f"--tokenizer takes one file or two, got {len(paths)}")
+    return TokenizerFiles(name, _sha256(paths), vocabulary_sha256(model.get_vocab()), model)
 
 
 @contextmanager
@@ -99,11 +103,13 @@ def _read_folder(folder: Path) -> TokenizerFiles:
         config |= _read_object(folder / MAP_FILE)
         older_ids = _read_object(folder / OLDER_FILE)
     model = _load_single_file(path)
+    # Before more are added: whoever compares has no library that numbers those.
+    vocabulary = vocabulary_sha256(model.get_vocab())
     with explained(f"{folder}: its files cannot be used together"):
         more_tokens = add_tokens(model, config, older_ids)
     templates = _template_files(folder) or _templates_in(config)
     sha256 = _sha256([path], "".join(more_tokens))
-    return TokenizerFiles(folder.resolve().name, sha256, model, config, templates)
+    return TokenizerFiles(folder.resolve().name, sha256, vocabulary, model, config, templates)
 
 
 def _template_files(folder: Path) -> dict[str, str]:

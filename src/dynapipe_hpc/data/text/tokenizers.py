@@ -10,7 +10,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.default_ends import default_ends, token_text
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, explained
-from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256, vocabulary_sha256
+from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
 """Well-known names of the end-of-sequence token, most likely first."""
@@ -34,7 +34,7 @@ class Tokenizer(Protocol):
 
     @property
     def vocabulary_sha256(self) -> str:
-        """SHA-256 of the tokens and their ids alone, in hexadecimal."""
+        """SHA-256 of the tokens and ids in the files that define the tokenizer, in hexadecimal."""
 
     @property
     def vocab_size(self) -> int:
@@ -132,7 +132,7 @@ class VocabularyTokenizer:
     Attributes:
         name: Names of the files.
         sha256: SHA-256 of the files' bytes, in the order in which they were named.
-        vocabulary_sha256: SHA-256 of the tokens and their ids.
+        vocabulary_sha256: SHA-256 of the tokens and ids in these files.
         vocab_size: Largest token id + 1, added tokens included.
         eos_id: Id of the token that ends every target.
         start_id: Id of the token that models read before every sample; None for no such token.
@@ -247,7 +247,7 @@ def load_tokenizer(
     return VocabularyTokenizer(
         name,
         files.sha256,
-        vocabulary_sha256(ids),
+        files.vocabulary_sha256,
         n_ids,
         ids[end],
         start_id,
