@@ -147,8 +147,6 @@ PLAN = (
            "simulations leave the update out", STUDY),
     Mutant("experiment/study/simulate.py", "for key in every if key not in done",
            "for key in every", "iterations are planned again", STUDY),
-    Mutant("report/simulation_folder.py", '.rpartition("\\n")', '.partition("\\0")',
-           "a line that was being written counts", STUDY),
     Mutant("report/simulation_folder.py", "read_text(config) != config_toml", "False",
            "a simulation continues another", STUDY),
     Mutant("report/simulation_folder.py", "if stored.get(name) != checksum:", "if False:",
