@@ -81,7 +81,7 @@ def test_no_plan_is_begun_in_a_quiet_period(long: QuietPeriod) -> None:
         choose=lambda samples: planned.append(f"chosen for {samples}"),
         write=write,
         outlier=lambda *_: None,
-        lower_bound=lambda *_: SimpleNamespace(longest_trip_ms=1.0),
+        longest_trip_ms=lambda *_: 1.0,
     )
     experiment: Any = SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)
     planning = plan_share(

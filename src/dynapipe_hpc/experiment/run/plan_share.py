@@ -37,7 +37,7 @@ def plan_share(
         samples = experiment.sampler.iteration(iteration)
         choice = planner.choose(samples)
         facts = PlanningFacts(
-            longest_trip_ms=planner.lower_bound(choice, samples).longest_trip_ms,
+            longest_trip_ms=planner.longest_trip_ms(choice, samples),
             outlier=planner.outlier(choice, samples),
         )
         return planner.write(iteration, choice), facts
