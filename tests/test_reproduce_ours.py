@@ -48,7 +48,7 @@ class Simulated:
 
     def _planned(self, name: str, rate: float) -> Planned:
         reason = "too large" if name == self.fails else ""
-        times = (900 / rate, 900 / rate, 1.0)
+        times = (900 / rate, 900 / rate, 450 / rate, 1.0)
         return Planned(PlannedIteration(name, 0, 9, 900, 0, 900, 0, 4, *times, reason), 1.0)
 
 

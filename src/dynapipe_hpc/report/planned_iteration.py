@@ -19,6 +19,8 @@ class PlannedIteration:
         microbatches: Number of micro-batches on all replicas.
         makespan_ms: When the last pass of the slowest replica ends.
         iteration_ms: When all weights are updated.
+        longest_trip_ms: Round trip of the longest sample through the stages, which no plan of whole
+            samples beats.
         peak_bytes: Largest peak of memory of any rank.
         reason: Why there is no plan, in which case the numbers that a plan has are 0; else empty.
     """
@@ -33,6 +35,7 @@ class PlannedIteration:
     microbatches: int
     makespan_ms: float
     iteration_ms: float
+    longest_trip_ms: float
     peak_bytes: float
     reason: str
 
