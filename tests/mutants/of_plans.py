@@ -143,7 +143,7 @@ PLAN = (
            "all points of a grid are run", GRID),
     Mutant("experiment/study/write_runs.py", "each.variant.of(config)", "config",
            "runs are not the points of the grid", GRID),
-    Mutant("experiment/study/simulate.py", "float(found.iteration_ms)", "float(found.makespan_ms)",
+    Mutant("experiment/study/simulate.py", "float(best.iteration_ms)", "float(best.makespan_ms)",
            "simulations leave the update out", STUDY),
     Mutant("experiment/study/simulate.py", "for key in every if key not in done",
            "for key in every", "iterations are planned again", STUDY),
