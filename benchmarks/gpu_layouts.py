@@ -1,4 +1,4 @@
-"""How many real tokens per second does a GPU train on, by how samples form micro-batches?
+"""Real tokens per second on a GPU, by how samples form micro-batches.
 
     python benchmarks/gpu_layouts.py gpt FOLDER [--json OUT.json]
     python benchmarks/gpu_layouts.py t5 FOLDER [--json OUT.json]

@@ -1,4 +1,4 @@
-"""How long is an iteration planned by today's rules, each at its best setting, against ours?
+"""Iterations planned by today's rules, each at its best setting, against ours.
 
     python benchmarks/rules.py [FOLDER] [--json OUT.json]
 

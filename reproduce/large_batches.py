@@ -1,4 +1,4 @@
-"""How planning time and the quality of plans change up to millions of tokens."""
+"""Planning time and quality of plans up to millions of tokens."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What it gains that a run corrects the costs it was planned with."""
+"""Gain of a run that corrects the costs it was planned with."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

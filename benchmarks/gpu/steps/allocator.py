@@ -76,7 +76,7 @@ def make_stage(device: torch.device) -> Stage:
 
 
 def without_tokens(microbatch: MicroBatch) -> DecoderBatch:
-    """What layers between embedding and head read of a micro-batch."""
+    """Batch without tokens, as layers between embedding and head read it."""
     return DecoderBatch((microbatch.n_rows, microbatch.row_tokens), None, None)
 
 
@@ -140,7 +140,7 @@ def random(device: torch.device, rows: tuple[int, int]) -> torch.Tensor:
 
 
 def counts(device: torch.device) -> dict[str, int]:
-    """How often memory was asked of the device, tried again, and missing."""
+    """Counts of requests for device memory: all, repeated and failed."""
     if device.type == "cpu":
         return dict.fromkeys(COUNTED, 0)
     stats = torch.cuda.memory_stats(device)

@@ -1,4 +1,4 @@
-"""What a new shape costs attention: with cuDNN, without it, and for rows of any length."""
+"""Cost of a new shape for attention: with cuDNN, without it, and for rows of any length."""
 
 import inspect
 import time

@@ -36,7 +36,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def why_unreadable(path: Path) -> str:
-    """Why a file cannot be read; empty if it can."""
+    """Reason for which a file cannot be read; empty if it can."""
     try:
         with open_input(path) as file:
             begins = file.read(len(_GIT_LFS))

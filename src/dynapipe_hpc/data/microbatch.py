@@ -28,7 +28,7 @@ class Recompute(IntEnum):
 
 
 class Layout(IntEnum):
-    """How the samples of a micro-batch lie in its rows; what is left of a row is padding.
+    """Arrangement of a micro-batch's samples in its rows; the rest of a row is padding.
 
     Attributes:
         PADDED: One sample per row.
@@ -54,7 +54,7 @@ class Layout(IntEnum):
 
 
 class Way(NamedTuple):
-    """How the samples of a micro-batch are run, whichever they are.
+    """Mode in which the samples of a micro-batch are run.
 
     Attributes:
         layout: How they lie in rows.

@@ -16,7 +16,7 @@ Tables = dict[str, Any]
 _REMOVED = {
     "planner.cost.element_bytes": "it follows from training.dtype; set that, and leave this out",
 }
-"""What to do without keys of older versions."""
+"""Replacements of keys of older versions."""
 
 
 class Source(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a run trains on, as text: its mixture of datasets, and the samples that are too long."""
+"""Description of a run's data: its mixture of datasets, and the samples that are too long."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
 
 
 def _ends(microbatch: MicroBatch) -> Iterator[tuple[int, int]]:
-    """Where each sample of a packed micro-batch ends in its row, and in that of targets."""
+    """Ends of the samples of a packed micro-batch in its row, and in that of targets."""
     target_offsets = microbatch.target_offsets or (0,) * len(microbatch.offsets)
     return islice(zip(microbatch.offsets, target_offsets, strict=True), 1, None)
 

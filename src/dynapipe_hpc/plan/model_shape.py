@@ -94,7 +94,7 @@ class ModelShape(ConfigTable):
 
     @property
     def architecture(self) -> Architecture:
-        """What the family says about a model of these sizes."""
+        """Architecture of a model of these sizes."""
         return FAMILIES[self.family](self)
 
     @property

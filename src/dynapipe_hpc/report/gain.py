@@ -1,4 +1,4 @@
-"""What was gained: a run against the best of the others, and why."""
+"""Gain of a run over the best of the others, and its reasons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ def plan_strip(plans: Sequence[RankPlan]) -> Iterator[str]:
 
 
 def measured_strip(timeline: IterationTimeline) -> Iterator[str]:
-    """What ranks did in an iteration, a line for each of the first, and the axis.
+    """Text timeline of an iteration: a line for each of the first ranks, and the axis.
 
     Args:
         timeline: The iteration, with a measured bar at least.

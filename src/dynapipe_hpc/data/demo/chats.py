@@ -8,7 +8,7 @@ from dynapipe_hpc.data.demo import tasks
 
 
 class Message(TypedDict):
-    """What one of them says."""
+    """A turn of a conversation."""
 
     role: str
     content: str
@@ -35,7 +35,7 @@ TASKS = (
     tasks.sort_words,
     tasks.count_words,
 )
-"""What the turns of a conversation are about; questions are twice as frequent."""
+"""Subjects of the turns of a conversation; questions are twice as frequent."""
 
 
 def demo_chats(n_samples: int, seed: int) -> Iterator[Chat]:

@@ -67,7 +67,7 @@ class TokenizedLines:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What is tokenized of a line: a pair as it is, or texts that a template made."""
+    """Texts of a line to tokenize: a pair as it is, or texts that a template made."""
 
     number: int
     task: str

@@ -17,7 +17,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EndRecord:
-    """How a run ended.
+    """End of a run.
 
     Attributes:
         how: The way in which it ended.

@@ -1,4 +1,4 @@
-"""What the planner of a rank does, and when."""
+"""Activity of a rank's planner over time."""
 
 import time
 from collections import deque
@@ -11,7 +11,7 @@ _MOST_KEPT = 256
 
 
 class PlannerActivity:
-    """What a planning thread did last, for other threads to read.
+    """Recent activity of a planning thread, for other threads to read.
 
     The thread that plans writes; a write is one operation of the interpreter, so nothing is locked.
     """
@@ -33,7 +33,7 @@ class PlannerActivity:
             self._current = None
 
     def between(self, start_s: float, end_s: float) -> tuple[Span, ...]:
-        """What was done between two times of `time.perf_counter`, the first of which becomes 0.
+        """Activity between two times of `time.perf_counter`, the first of which becomes 0.
 
         Args:
             start_s: Begin; what began earlier is cut there.

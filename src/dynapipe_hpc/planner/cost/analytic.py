@@ -62,7 +62,7 @@ class AnalyticCost:
 
     @property
     def description(self) -> str:
-        """Where the numbers come from, for people."""
+        """Source of the numbers, as text."""
         return "estimated from peak rates, not measured"
 
     @property

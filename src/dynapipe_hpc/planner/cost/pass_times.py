@@ -55,7 +55,7 @@ class PassTimes:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], n_replicas: int, n_stages: int) -> Self:
-        """What `numbers` lists.
+        """Names of `numbers`.
 
         Raises:
             InputError: They are not as many as so many ranks have, or one is no time.
