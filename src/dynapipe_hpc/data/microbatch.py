@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-LONGEST_FILL = 128
+MAX_FILL_TOKENS = 128
 """Most tokens of a document that fills up a packed row: so many as kernels want in a multiple."""
 
 
@@ -35,7 +35,7 @@ class Layout(IntEnum):
         DENSE: Several samples per row, in order, with attention over the whole row.
         PACKED: One row of samples laid end to end, with attention within each of them only
             (variable-length attention); positions begin at 0 in each. What fills the row up are
-            documents of `LONGEST_FILL` tokens and one of fewer.
+            documents of `MAX_FILL_TOKENS` tokens and one of fewer.
     """
 
     PADDED = 0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from dynapipe_hpc.executor.trace import Span
 
-_MOST_KEPT = 256
+_MAX_KEPT = 256
 
 
 class PlannerActivity:
@@ -18,7 +18,7 @@ class PlannerActivity:
 
     def __init__(self) -> None:
         """Begins with nothing done."""
-        self._done: deque[tuple[str, float, float]] = deque(maxlen=_MOST_KEPT)
+        self._done: deque[tuple[str, float, float]] = deque(maxlen=_MAX_KEPT)
         self._current: tuple[str, float] | None = None
 
     @contextmanager
