@@ -32,7 +32,7 @@ from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.outbox import Outbox
 from dynapipe_hpc.store.polling import poll
-from dynapipe_hpc.store.ring_layout import HEADER, WORD, Kind, RingLayout
+from dynapipe_hpc.store.ring_layout import HEADER, WORD, MessageKind, RingLayout
 
 COMM = MPI.COMM_WORLD
 RANK, N_RANKS = COMM.Get_rank(), COMM.Get_size()
@@ -125,7 +125,7 @@ class Broadcast:
             for place, rank in enumerate(self._ranks):
                 poll(partial(outbox.has_room, place, iteration), 0.1)
                 plan = data[starts[rank] : starts[rank + 1]].tobytes()
-                outbox.add(place, iteration, (Kind.PLAN, plan))
+                outbox.add(place, iteration, (MessageKind.PLAN, plan))
             iteration += 1
 
     def _next(self) -> Sequence[bytes]:

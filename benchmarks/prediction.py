@@ -30,7 +30,7 @@ from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import relative_difference
-from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
+from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 from measured import print_table
 
 CONFIGS = {"gpt": Path("configs/demo/dynamic.toml"), "t5": Path("configs/demo_t5/dynamic.toml")}
@@ -44,7 +44,7 @@ SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
-PART_OF = {Kind.LOAD: "forward", Kind.FORWARD: "forward", Kind.BACKWARD: "backward"}
+PART_OF = {BarKind.LOAD: "forward", BarKind.FORWARD: "forward", BarKind.BACKWARD: "backward"}
 
 Row = dict[str, float]
 

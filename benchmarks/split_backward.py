@@ -25,7 +25,7 @@ from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import relative_difference
-from dynapipe_hpc.report.timeline import Bar, Kind
+from dynapipe_hpc.report.timeline import Bar, BarKind
 from measured import print_table
 from prediction import CONFIGS, N_SAMPLES, dynapipe
 
@@ -102,7 +102,7 @@ def compare(run: RunFolder) -> Row:
 
 
 def _backward_ms(bars: Iterable[Bar]) -> float:
-    return sum(bar.end_ms - bar.start_ms for bar in bars if bar.kind is Kind.BACKWARD)
+    return sum(bar.end_ms - bar.start_ms for bar in bars if bar.kind is BarKind.BACKWARD)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.experiment.run.same_plans import check_same_plans
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
-from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts
+from dynapipe_hpc.experiment.watch.whereabouts import RankStatus
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import MPI
@@ -137,10 +137,10 @@ def hang(calls: Calls, job: Job, ranks_per_host: int) -> tuple[Counter[str], flo
     ending.open()
     others = OtherHosts(job, here)
 
-    def tell() -> list[Whereabouts]:
+    def tell() -> list[RankStatus]:
         doing = "compares plans with all ranks"
         return [
-            Whereabouts(rank, f"n{host}", "runs", 1.0, 7, doing, doing, "", "", waits=True)
+            RankStatus(rank, f"n{host}", "runs", 1.0, 7, doing, doing, "", "", waits=True)
             for rank in here
         ]
 

@@ -10,7 +10,7 @@ from tests.examples.example_runs import example_plans
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
 from dynapipe_hpc.experiment.watch.position import Phase, Standing
-from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts
+from dynapipe_hpc.experiment.watch.whereabouts import RankStatus
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process_state import state_of
@@ -53,8 +53,8 @@ def test_ranks_of_a_host_see_each_other() -> None:
     positions.close()
 
 
-def starts(rank: int) -> Whereabouts:
-    return Whereabouts(rank, f"n{rank}", "runs", 1.0, 7, "starts", "starts", "", "", waits=False)
+def starts(rank: int) -> RankStatus:
+    return RankStatus(rank, f"n{rank}", "runs", 1.0, 7, "starts", "starts", "", "", waits=False)
 
 
 @pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")
@@ -64,7 +64,7 @@ def test_ranks_of_other_hosts_answer_unless_they_hang(is_silent: bool) -> None:
     others = OtherHosts(Job(WORLD), here=[RANK])
     last = N_RANKS - 1
 
-    def tell() -> list[Whereabouts]:
+    def tell() -> list[RankStatus]:
         return [starts(RANK)]
 
     found = []
@@ -91,7 +91,7 @@ def test_one_rank_per_host_is_asked_and_others_only_if_it_hangs(silent: int | No
     others = OtherHosts(Job(WORLD), here)
     n_told = 0
 
-    def tell() -> list[Whereabouts]:
+    def tell() -> list[RankStatus]:
         nonlocal n_told
         n_told += 1
         return [starts(rank) for rank in here]

@@ -38,7 +38,7 @@ REPORTS = (
     Mutant("experiment/run/executed_iteration.py", "1e-3 * max(self.trace.end_ms)",
            "max(self.trace.end_ms)",
            "what a planner did after an iteration is traced in it", ACTIVITY),
-    Mutant("report/trace_file.py", 'event["cat"] != Kind.PLAN]', "True]",
+    Mutant("report/trace_file.py", 'event["cat"] != BarKind.PLAN]', "True]",
            "a planner's work counts as the rank's", TRACE),
     Mutant("report/trace_file.py", "Kind.PLAN: 2}", "Kind.PLAN: 1}",
            "a planner has the track of transfers", TRACE),

@@ -15,7 +15,7 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction
-from dynapipe_hpc.report.timeline import Kind, timeline_of
+from dynapipe_hpc.report.timeline import BarKind, timeline_of
 
 
 def test_planned_bars_are_the_passes_at_their_predicted_times() -> None:
@@ -34,15 +34,15 @@ def test_measured_bars_are_the_instructions_in_the_order_of_the_plan() -> None:
         "a0<0@0", "L0", "a0<!", "F0", "B0", "g0>0", "g0>!", "reduce", "step",
     ]  # fmt: skip
     assert [b.kind for b in measured if b.rank == 1] == [
-        Kind.TRANSFER, Kind.LOAD, Kind.WAIT, Kind.FORWARD, Kind.BACKWARD,
-        Kind.TRANSFER, Kind.WAIT, Kind.UPDATE, Kind.UPDATE,
+        BarKind.TRANSFER, BarKind.LOAD, BarKind.WAIT, BarKind.FORWARD, BarKind.BACKWARD,
+        BarKind.TRANSFER, BarKind.WAIT, BarKind.UPDATE, BarKind.UPDATE,
     ]  # fmt: skip
 
 
 def test_bars_know_the_shape_of_their_micro_batch() -> None:
     bars = timeline_of(example_plans(), example_traces()).measured
-    assert {b.shape for b in bars if b.kind is Kind.FORWARD} == {(3, 16)}
-    assert {b.shape for b in bars if b.kind is Kind.UPDATE} == {None}
+    assert {b.shape for b in bars if b.kind is BarKind.FORWARD} == {(3, 16)}
+    assert {b.shape for b in bars if b.kind is BarKind.UPDATE} == {None}
 
 
 def test_the_iteration_ends_with_its_last_instruction() -> None:

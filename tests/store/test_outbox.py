@@ -1,5 +1,5 @@
 from dynapipe_hpc.store.outbox import Outbox
-from dynapipe_hpc.store.ring_layout import HEADER, WORD, Kind, RingLayout
+from dynapipe_hpc.store.ring_layout import HEADER, WORD, MessageKind, RingLayout
 
 LAYOUT = RingLayout(n_ranks=2, n_entries=1, message_bytes=8)
 
@@ -22,7 +22,7 @@ class Written:
         self.bytes[offset : offset + len(message)] = message
 
 
-def taken(memory: Written, number: int, rank: int) -> tuple[Kind, bytes] | None:
+def taken(memory: Written, number: int, rank: int) -> tuple[MessageKind, bytes] | None:
     at = LAYOUT.header(number, rank)
     found = LAYOUT.find(number, bytes(memory.bytes[at : at + HEADER.size]))
     return found and (found[0], bytes(memory.bytes[found[1] : found[1] + found[2]]))
@@ -34,7 +34,7 @@ def test_plans_of_a_host_are_written_together_and_then_counted() -> None:
     for rank, plan in ((1, b"one"), (0, b"zero")):  # the largest may come first
         assert outbox.has_room(rank, 0)
         assert memory.accesses == []
-        outbox.add(rank, 0, (Kind.PLAN, plan))
+        outbox.add(rank, 0, (MessageKind.PLAN, plan))
     assert memory.accesses == [("write", LAYOUT.body(0)), ("write", LAYOUT.n_put(0))]
     assert WORD.unpack_from(memory.bytes, LAYOUT.n_put(0)) == (1,)
     assert [taken(memory, 0, rank) for rank in (0, 1)] == [(0, b"zero"), (0, b"one")]
@@ -44,7 +44,7 @@ def test_an_entry_is_free_when_its_rank_has_taken_what_it_held() -> None:
     memory = Written()
     outbox = Outbox(memory, 5, LAYOUT)
     for rank in (0, 1):
-        outbox.add(rank, 0, (Kind.PLAN, b""))
+        outbox.add(rank, 0, (MessageKind.PLAN, b""))
     assert not outbox.has_room(1, 1)
     memory.write(5, LAYOUT.n_taken(1), WORD.pack(1))
     assert outbox.has_room(1, 1)

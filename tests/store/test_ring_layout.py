@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.store.ring_layout import HEADER, Kind, RingLayout
+from dynapipe_hpc.store.ring_layout import HEADER, MessageKind, RingLayout
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 40))
@@ -18,7 +18,9 @@ def test_fields_are_aligned_and_do_not_overlap(
         ),
     ]
     for number in range(n_entries):
-        body = layout.pack([(Kind.PLAN, bytes([rank]) * message_bytes) for rank in range(n_ranks)])
+        body = layout.pack(
+            [(MessageKind.PLAN, bytes([rank]) * message_bytes) for rank in range(n_ranks)]
+        )
         end = layout.body(number) + len(body)
         fields.append((end - n_ranks * message_bytes // 8 * 8, n_ranks * message_bytes // 8 * 8))
         assert end == layout.n_put(number) + layout.entry_bytes
@@ -28,8 +30,12 @@ def test_fields_are_aligned_and_do_not_overlap(
     assert all(end <= start for end, start in zip(ends, next_starts, strict=True))
 
 
-@given(st.lists(st.tuples(st.sampled_from(Kind), st.binary(max_size=20)), min_size=1, max_size=6))
-def test_every_rank_finds_its_message(messages: list[tuple[Kind, bytes]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(MessageKind), st.binary(max_size=20)), min_size=1, max_size=6
+    )
+)
+def test_every_rank_finds_its_message(messages: list[tuple[MessageKind, bytes]]) -> None:
     layout = RingLayout(len(messages), 3, 20)
     entry = bytes(8) + layout.pack(messages)
     for rank, (kind, message) in enumerate(messages):
@@ -43,14 +49,14 @@ def test_every_rank_finds_its_message(messages: list[tuple[Kind, bytes]]) -> Non
 def test_the_plan_of_several_shards_is_stored_once() -> None:
     layout = RingLayout(4, 1, 1000)
     stages = [bytes([stage]) * 1000 for stage in (0, 1)]
-    plans = [(Kind.PLAN, stages[stage]) for stage in (0, 0, 1, 1)]
+    plans = [(MessageKind.PLAN, stages[stage]) for stage in (0, 0, 1, 1)]
     assert len(layout.pack(plans)) == 4 * HEADER.size + 2 * 1000
 
 
 def test_a_message_that_cannot_be_is_not_found() -> None:
     layout = RingLayout(2, 1, 16)
     first = 8 + 2 * HEADER.size
-    assert layout.find(0, HEADER.pack(first + 16, 16, 0)) == (Kind.PLAN, 16 + first + 16, 16)
+    assert layout.find(0, HEADER.pack(first + 16, 16, 0)) == (MessageKind.PLAN, 16 + first + 16, 16)
     for start, n_bytes, kind in [
         (first - 8, 8, 0),
         (first + 24, 16, 0),

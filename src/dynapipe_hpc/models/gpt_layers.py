@@ -22,7 +22,7 @@ def layer_of(shape: ModelShape, shards: Shards) -> TransformerLayer:
         attention_norm=norm_of(shape),
         attention=CausalAttention(shape, shards),
         feed_forward_norm=norm_of(shape),
-        feed_forward=FeedForward(shape, shards),
+        feed_forward=GeluFeedForward(shape, shards),
     )
 
 
@@ -49,7 +49,7 @@ class CausalAttention(nn.Module):
         return output
 
 
-class FeedForward(nn.Module):
+class GeluFeedForward(nn.Module):
     """Two linear maps with a GELU between them; every shard has its part of the inner width."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:

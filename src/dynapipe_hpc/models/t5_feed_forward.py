@@ -14,7 +14,7 @@ from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.plan.model_shape import ModelShape
 
 
-class FeedForward(nn.Module):
+class ReluFeedForward(nn.Module):
     """Feed-forward block: two linear maps with a ReLU between; shards divide the inner width."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
@@ -36,8 +36,8 @@ class FeedForward(nn.Module):
         return output
 
 
-def feed_forward_of(shape: ModelShape, shards: Shards) -> FeedForward | GatedFeedForward:
+def feed_forward_of(shape: ModelShape, shards: Shards) -> ReluFeedForward | GatedFeedForward:
     """The feed-forward block of a model's layers."""
     if not shape.gated:
-        return FeedForward(shape, shards)
+        return ReluFeedForward(shape, shards)
     return GatedFeedForward(shape, shards, partial(functional.gelu, approximate="tanh"))

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
+from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 
 MAX_RANKS = 16
-SHOWN = {Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE}
+SHOWN = {BarKind.FORWARD, BarKind.BACKWARD, BarKind.UPDATE}
 
 WIDTH, LEFT, RIGHT = 1100, 122, 12
 LANE, RANK_GAP, AXIS = 22, 12, 34
@@ -15,7 +15,7 @@ LETTER_WIDTH = 7.5
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class GanttBar:
     """A bar of the chart, in units of the drawing.
 
     Attributes:
@@ -55,7 +55,7 @@ class Gantt:
     height: int
     lanes: tuple[tuple[int, int, str], ...]
     ticks: tuple[tuple[float, str], ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[GanttBar, ...]
     planned_end: float
     n_hidden_ranks: int
 
@@ -85,7 +85,9 @@ def gantt(timeline: IterationTimeline, until_ms: float) -> Gantt:
     )
 
 
-def _boxes(timeline: IterationTimeline, top_of: dict[int, int], per_ms: float) -> Iterator[Box]:
+def _boxes(
+    timeline: IterationTimeline, top_of: dict[int, int], per_ms: float
+) -> Iterator[GanttBar]:
     bars = timeline.planned + timeline.measured
     n_colours = 1 + max((bar.microbatch or 0 for bar in bars), default=0)
     for side, side_bars in enumerate((timeline.planned, timeline.measured)):
@@ -95,10 +97,10 @@ def _boxes(timeline: IterationTimeline, top_of: dict[int, int], per_ms: float) -
                 yield _box(bar, top, per_ms, _hue(bar.microbatch or 0, n_colours))
 
 
-def _box(bar: Bar, top: float, per_ms: float, hue: int) -> Box:
+def _box(bar: Bar, top: float, per_ms: float, hue: int) -> GanttBar:
     width = (bar.end_ms - bar.start_ms) * per_ms
     text = "" if bar.microbatch is None else str(bar.microbatch)
-    return Box(
+    return GanttBar(
         x=LEFT + bar.start_ms * per_ms,
         y=top,
         width=width,

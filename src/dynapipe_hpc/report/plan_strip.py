@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dynapipe_hpc.plan.instruction import BackwardWeight, Forward
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.planned_passes import AnyPass, planned_passes
-from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
+from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 
 COLUMNS = 84
 MAX_RANKS = 16
 _FORWARD, _BACKWARD, _WEIGHT = "0123456789", "abcdefghij", "ABCDEFGHIJ"
 _UPDATE = "u"
-_SHOWN = (Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE)
+_SHOWN = (BarKind.FORWARD, BarKind.BACKWARD, BarKind.UPDATE)
 
 
 def plan_strip(plans: Sequence[RankPlan]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _strip(bars: Iterable[tuple[float, float, str]], column_ms: float) -> str:
 def _letter_of(bar: Bar) -> str:
     if bar.microbatch is None:
         return _UPDATE
-    return (_FORWARD if bar.kind is Kind.FORWARD else _BACKWARD)[bar.microbatch % 10]
+    return (_FORWARD if bar.kind is BarKind.FORWARD else _BACKWARD)[bar.microbatch % 10]
 
 
 def _letter(step: AnyPass) -> str:

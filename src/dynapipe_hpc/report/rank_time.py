@@ -6,7 +6,7 @@ See docs/formats.md, "Where the time of ranks went".
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
+from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 
 STEP = "step"
 
@@ -56,32 +56,32 @@ def rank_time(
     return times_ms
 
 
-_PASSES = (Kind.FORWARD, Kind.BACKWARD)
+_PASSES = (BarKind.FORWARD, BarKind.BACKWARD)
 
 
 def _uses(bars: Sequence[Bar], until_ms: float, n_stages: int) -> Iterator[tuple[Use, float]]:
     """Times of all ranks, by parts of bars and what follows the last one."""
-    sends = {bar.label: bar.start_ms for bar in bars if bar.kind is Kind.TRANSFER}
+    sends = {bar.label: bar.start_ms for bar in bars if bar.kind is BarKind.TRANSFER}
     reached: dict[tuple[str, int], float] = {}
     for bar in bars:
-        if bar.kind is Kind.UPDATE:
+        if bar.kind is BarKind.UPDATE:
             group = _update_group(bar, n_stages)
             reached[group] = max(bar.start_ms, reached.get(group, 0.0))
     for bar in bars:
         match bar.kind:
-            case Kind.FORWARD | Kind.BACKWARD:
+            case BarKind.FORWARD | BarKind.BACKWARD:
                 took_ms = bar.end_ms - bar.start_ms
                 # In the order of WorkShares.
                 uses = (Use.REAL, Use.PADDING, Use.ACROSS_DOCUMENTS, Use.RECOMPUTED)
                 for use, share in zip(uses, bar.shares or (), strict=True):
                     yield use, share * took_ms
-            case Kind.TRANSFER:
+            case BarKind.TRANSFER:
                 yield Use.TRANSFER, bar.end_ms - bar.start_ms
-            case Kind.WAIT:
+            case BarKind.WAIT:
                 # A wait for a send, `a0>!`, is one for the transfer; no label is that of its start.
                 sent_ms = sends.get(f"{bar.label.removesuffix('<!')}>{bar.rank}", bar.start_ms)
                 yield from _divided(bar, sent_ms, Use.TRANSFER)
-            case Kind.UPDATE:
+            case BarKind.UPDATE:
                 yield from _divided(bar, reached[_update_group(bar, n_stages)], Use.UPDATE)
     ends_ms: dict[int, float] = {}
     for bar in bars:

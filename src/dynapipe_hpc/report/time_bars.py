@@ -11,7 +11,7 @@ WIDE_ENOUGH = 6.0
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class BarSegment:
     """A part of a bar.
 
     Attributes:
@@ -35,7 +35,7 @@ class TimeBar:
 
     index: int
     iteration_ms: float
-    segments: tuple[Segment, ...]
+    segments: tuple[BarSegment, ...]
 
 
 def time_bars(times: Sequence[TimeUse | None]) -> list[TimeBar]:
@@ -55,10 +55,10 @@ def time_bars(times: Sequence[TimeUse | None]) -> list[TimeBar]:
     ]
 
 
-def _segment(times: TimeUse, use: Use, longest_ms: float) -> Segment:
+def _segment(times: TimeUse, use: Use, longest_ms: float) -> BarSegment:
     time_ms, percent = times.times_ms[use], f"{100 * times.share(use):.1f} %"
     width = 100 * time_ms / longest_ms
-    return Segment(
+    return BarSegment(
         use,
         _css_class(use),
         width,

@@ -27,7 +27,7 @@ from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 _Pass = Forward | Backward | BackwardInput | BackwardWeight
 
 
-class Kind(StrEnum):
+class BarKind(StrEnum):
     """Kind of work that a bar stands for."""
 
     LOAD = "load"
@@ -57,7 +57,7 @@ class Bar:
     """
 
     rank: int
-    kind: Kind
+    kind: BarKind
     label: str
     microbatch: int | None
     shape: tuple[int, int] | None
@@ -116,7 +116,7 @@ def timeline_of(
         planned=tuple(bar for plan in plans for bar in _planned(plan)),
         measured=tuple(bar for each in triples for bar in _measured(*each)),
         planning=tuple(
-            Bar(trace.rank, Kind.PLAN, span.label, None, None, span.start_ms, span.end_ms)
+            Bar(trace.rank, BarKind.PLAN, span.label, None, None, span.start_ms, span.end_ms)
             for trace in traces
             for span in trace.planning
         ),
@@ -174,19 +174,19 @@ def _bar(
     return Bar(plan.rank, kind, label, step.microbatch, shape, *times, shares, kept_bytes)
 
 
-def _kind(step: Instruction) -> Kind:
+def _kind(step: Instruction) -> BarKind:
     match step:
         case Load():
-            return Kind.LOAD
+            return BarKind.LOAD
         case Forward():
-            return Kind.FORWARD
+            return BarKind.FORWARD
         case Backward() | BackwardInput() | BackwardWeight():
-            return Kind.BACKWARD
+            return BarKind.BACKWARD
         case StartSend() | StartReceive():
-            return Kind.TRANSFER
+            return BarKind.TRANSFER
         case WaitSend() | WaitReceive():
-            return Kind.WAIT
+            return BarKind.WAIT
         case ReduceGradients() | StepOptimizer():
-            return Kind.UPDATE
+            return BarKind.UPDATE
         case _:
             assert_never(step)

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.report.complete_lines import last_lines
-from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
+from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 from dynapipe_hpc.report.work_shares import WorkShares
 
 Event = dict[str, Any]  # the format is an open JSON object
@@ -26,7 +26,7 @@ MAX_BARS = 1 << 24
 """More bars than an iteration has: arrows of different iterations have different numbers."""
 WITHIN_US = 0.001
 """Time before the end of a slice that still belongs to it, for viewers."""
-TRACKS = {Kind.TRANSFER: 1, Kind.WAIT: 1, Kind.PLAN: 2}
+TRACKS = {BarKind.TRANSFER: 1, BarKind.WAIT: 1, BarKind.PLAN: 2}
 """Tracks of kinds that are not on the first of a rank."""
 N_TRACKS = 3
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
@@ -132,7 +132,7 @@ def _process(rank: int, *, measured: bool) -> int:
     return 2 * rank + measured + 1
 
 
-def _track(pid: int, kind: Kind = Kind.FORWARD) -> int:
+def _track(pid: int, kind: BarKind = BarKind.FORWARD) -> int:
     """Thread id, which no other process has."""
     return N_TRACKS * pid + TRACKS.get(kind, 0)
 
@@ -147,9 +147,9 @@ def _names(ranks: Iterable[int]) -> list[Event]:
             events.append(order | {"args": {"sort_index": pid}})
             events.append(_name("thread_name", pid, _track(pid), "compute"))
             if measured:
-                other = _track(pid, Kind.TRANSFER)
+                other = _track(pid, BarKind.TRANSFER)
                 events.append(_name("thread_name", pid, other, "transfers and waits"))
-                events.append(_name("thread_name", pid, _track(pid, Kind.PLAN), "planner"))
+                events.append(_name("thread_name", pid, _track(pid, BarKind.PLAN), "planner"))
     return events
 
 
@@ -180,7 +180,7 @@ def _events(timeline: IterationTimeline, offset_ms: float) -> list[Event]:
 def _counter(bar: Bar, offset_ms: float, *, measured: bool) -> Iterator[Event]:
     """The activations that a rank keeps from now on."""
     if bar.kept_bytes is not None:
-        at_ms = bar.start_ms if bar.kind is Kind.FORWARD else bar.end_ms
+        at_ms = bar.start_ms if bar.kind is BarKind.FORWARD else bar.end_ms
         pid, kept = _process(bar.rank, measured=measured), {"bytes": bar.kept_bytes}
         named = {"name": "activations", "cat": "memory", "ph": "C", "pid": pid}
         yield named | {"ts": _us(offset_ms + at_ms), "args": kept}
@@ -192,10 +192,10 @@ def _arrows(timeline: IterationTimeline, offset_ms: float) -> Iterator[Event]:
     Rank 2 waits for what `a0>2` sends by `a0<!`. Each rank measures from its own start of the
     iteration, so that a receive may seem to end before the send; such an arrow is left out.
     """
-    waits = {(bar.rank, bar.label): bar for bar in timeline.measured if bar.kind is Kind.WAIT}
+    waits = {(bar.rank, bar.label): bar for bar in timeline.measured if bar.kind is BarKind.WAIT}
     for number, send in enumerate(timeline.measured, start=timeline.iteration * MAX_BARS):
         what, _, receiver = send.label.partition(">")
-        if send.kind is not Kind.TRANSFER or not receiver:
+        if send.kind is not BarKind.TRANSFER or not receiver:
             continue
         wait = waits.get((int(receiver), f"{what}<!"))
         if wait is not None and send.start_ms < wait.end_ms:
@@ -207,7 +207,7 @@ def _arrow(phase: str, rank: int, number: int, at_us: float) -> Event:
     """Begin or end of an arrow, in the slice of the second track that is there."""
     pid = _process(rank, measured=True)
     event = {"name": "transfer", "cat": "arrow", "ph": phase, "id": number, "bp": "e"}
-    return event | {"pid": pid, "tid": _track(pid, Kind.TRANSFER), "ts": round(at_us, 3)}
+    return event | {"pid": pid, "tid": _track(pid, BarKind.TRANSFER), "ts": round(at_us, 3)}
 
 
 def _of_bar(bar: Bar, offset_ms: float, *, measured: bool) -> Event:
@@ -243,13 +243,15 @@ def _from_events(events: list[Event]) -> IterationTimeline:
     span, *_ = (event for event in events if event["cat"] == "iteration")
     start_us = _time(span["ts"])
     slices = [event for event in events if event["ph"] == "X" and event["cat"] != "iteration"]
-    bars = [event for event in slices if event["cat"] != Kind.PLAN]
+    bars = [event for event in slices if event["cat"] != BarKind.PLAN]
     return IterationTimeline(
         iteration=_count(span["args"]["iteration"]),
         planned_ms=_time(span["dur"]) / 1e3,
         planned=tuple(_to_bar(event, start_us) for event in bars if _count(event["pid"]) % 2 == 1),
         measured=tuple(_to_bar(event, start_us) for event in bars if event["pid"] % 2 == 0),
-        planning=tuple(_to_bar(event, start_us) for event in slices if event["cat"] == Kind.PLAN),
+        planning=tuple(
+            _to_bar(event, start_us) for event in slices if event["cat"] == BarKind.PLAN
+        ),
     )
 
 
@@ -258,7 +260,7 @@ def _to_bar(event: Event, start_us: float) -> Bar:
     start_ms = (_time(event["ts"]) - start_us) / 1e3
     return Bar(
         rank=(_count(event["pid"]) - 1) // 2,
-        kind=Kind(event["cat"]),
+        kind=BarKind(event["cat"]),
         label=_text(event["name"]),
         microbatch=_count(args["microbatch"]) if args else None,
         shape=(_count(args["rows"]), _count(args["row_tokens"])) if args else None,

@@ -7,7 +7,7 @@ from dynapipe_hpc.store.config import ProgressChoice
 from dynapipe_hpc.store.hosts import Hosts
 from dynapipe_hpc.store.measure_progress import choose_progress
 from dynapipe_hpc.store.mpi_memory import MpiMemory
-from dynapipe_hpc.store.progress import Progress, ProgressThread
+from dynapipe_hpc.store.progress import AccessProgress, ProgressThread
 from dynapipe_hpc.store.ring_layout import WORD
 
 
@@ -43,7 +43,7 @@ class FarRings:
         self._memory: MpiMemory | None = None
         self._thread: ProgressThread | None = None
         if len(hosts.ranks_of) == 1:
-            self.progress = Progress("rma", "one host, whose ranks share memory")
+            self.progress = AccessProgress("rma", "one host, whose ranks share memory")
             return
         is_leader = hosts.leader_of[self._rank] == self._rank
         is_member = self._rank in self._members
@@ -75,9 +75,9 @@ class FarRings:
         if self._memory is not None:
             self._memory.close()
 
-    def _choose(self, among: MPI.Intracomm, choice: ProgressChoice) -> Progress:
+    def _choose(self, among: MPI.Intracomm, choice: ProgressChoice) -> AccessProgress:
         if choice != "auto":
-            return Progress(choice, f"store.progress = '{choice}'")
+            return AccessProgress(choice, f"store.progress = '{choice}'")
         owners = [self._members.index(leader) for leader in self._hosts.ranks_of]
         return choose_progress(among, owners, self._try_access)
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from dynapipe_hpc.store import reasons
 from dynapipe_hpc.store.plan_store import PlannerFailedError
-from dynapipe_hpc.store.turns import Turns
+from dynapipe_hpc.store.turns import PlannerTurns
 
 _Message = bytes | PlannerFailedError
 
@@ -21,7 +21,7 @@ class LocalPlanStore:
         self, capacity: int, plan_bytes: int, n_ranks: int = 1, first_iteration: int = 0
     ) -> None:
         """Makes a store for `n_ranks` ranks and `capacity` plans ahead of up to `plan_bytes`."""
-        self._turns = Turns(n_ranks, capacity, first_iteration)
+        self._turns = PlannerTurns(n_ranks, capacity, first_iteration)
         self._plan_bytes = plan_bytes
         self._changed = threading.Condition()
         self._waiting: dict[tuple[int, int], _Message] = {}  # by (iteration, rank)

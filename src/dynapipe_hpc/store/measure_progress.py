@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from dynapipe_hpc.store.progress import Progress
+from dynapipe_hpc.store.progress import AccessProgress
 
 # A busy machine delays some accesses; if MPI waits for the owner, it delays all of them.
 _QUIET_MS = (4.0, 8.0, 16.0)
@@ -16,7 +16,7 @@ _MAX_OWNERS = 4
 Access = Callable[[int], object]
 
 
-def choose_progress(comm: MPI.Intracomm, owners: Sequence[int], access: Access) -> Progress:
+def choose_progress(comm: MPI.Intracomm, owners: Sequence[int], access: Access) -> AccessProgress:
     """The progress mechanism that MPI needs, tried out by all ranks together in less than 50 ms.
 
     Args:
@@ -29,9 +29,9 @@ def choose_progress(comm: MPI.Intracomm, owners: Sequence[int], access: Access) 
     for owner in owners[:: -(-len(owners) // _MAX_OWNERS)]:
         waited_ms = _shortest_wait_ms(comm, owner, access)
         if waited_ms is None:
-            return Progress("thread", f"rank {owner} did not answer while it computed")
+            return AccessProgress("thread", f"rank {owner} did not answer while it computed")
         longest_ms = max(longest_ms, waited_ms)
-    return Progress("rma", f"ranks that computed answered within {longest_ms:.2g} ms")
+    return AccessProgress("rma", f"ranks that computed answered within {longest_ms:.2g} ms")
 
 
 def _shortest_wait_ms(comm: MPI.Intracomm, owner: int, access: Access) -> float | None:

@@ -11,9 +11,9 @@ from dynapipe_hpc.store.hosts import Hosts
 from dynapipe_hpc.store.memory import Memory
 from dynapipe_hpc.store.outbox import Outbox
 from dynapipe_hpc.store.polling import poll
-from dynapipe_hpc.store.progress import Progress
-from dynapipe_hpc.store.ring_layout import HEADER, WORD, Kind, Message, RingLayout
-from dynapipe_hpc.store.turns import Turns
+from dynapipe_hpc.store.progress import AccessProgress
+from dynapipe_hpc.store.ring_layout import HEADER, WORD, Message, MessageKind, RingLayout
+from dynapipe_hpc.store.turns import PlannerTurns
 
 # A rank that waits for a plan is idle, but waiting for room happens in the background.
 _SHARE_OF_WAIT_FOR_PLAN = 0.2e-3
@@ -48,7 +48,7 @@ class MpiPlanStore:
 
         Args:
             comm: Communicator of the ranks of the job.
-            capacity: Number of iterations to plan ahead; rounded up as in `Turns.capacity`.
+            capacity: Number of iterations to plan ahead; rounded up as in `PlannerTurns.capacity`.
             plan_bytes: Largest plan of one rank, in bytes.
             first_iteration: Number of the iteration that is planned first.
             progress: Choice of the mechanism; see `StoreConfig`.
@@ -57,7 +57,7 @@ class MpiPlanStore:
         Raises:
             RunError: MPI windows are not as the store needs them; on all ranks.
         """
-        self._turns = Turns(comm.Get_size(), capacity, first_iteration)
+        self._turns = PlannerTurns(comm.Get_size(), capacity, first_iteration)
         self._plan_bytes = plan_bytes
         self._rank = comm.Get_rank()
         self._n_put = [0] * self._turns.n_ranks
@@ -74,7 +74,7 @@ class MpiPlanStore:
         self._outboxes = {leader: self._outbox(leader) for leader in leaders}
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> AccessProgress:
         """Mechanism that answers accesses of other hosts, and the reason for it."""
         return self._far.progress
 
@@ -94,12 +94,12 @@ class MpiPlanStore:
         """
         if len(plan) > self._plan_bytes:
             raise reasons.too_large(iteration, rank, len(plan), self._plan_bytes)
-        self._publish(iteration, rank, (Kind.PLAN, plan), timeout_s)
+        self._publish(iteration, rank, (MessageKind.PLAN, plan), timeout_s)
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
         """Stores a failure in place of a plan; see `PlanStore`. A long reason is cut."""
         message = reason.encode()[: self._plan_bytes]
-        self._publish(iteration, rank, (Kind.FAILURE, message), timeout_s)
+        self._publish(iteration, rank, (MessageKind.FAILURE, message), timeout_s)
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
         """Takes the plan of this rank; see `PlanStore`."""
@@ -109,7 +109,7 @@ class MpiPlanStore:
         if not poll(lambda: self._has_come(iteration), _SHARE_OF_WAIT_FOR_PLAN, timeout_s):
             raise reasons.no_plan(self._turns, iteration, rank, timeout_s)
         kind, message = self._receive(iteration)
-        if kind is Kind.FAILURE:
+        if kind is MessageKind.FAILURE:
             reason = message.decode(errors="ignore")
             raise reasons.planner_failed(iteration, self.planner_of(iteration), reason)
         return message
@@ -160,7 +160,7 @@ class MpiPlanStore:
         outbox.add(place, number, message)
         self._n_put[rank] += 1
 
-    def _receive(self, iteration: int) -> tuple[Kind, bytes]:
+    def _receive(self, iteration: int) -> tuple[MessageKind, bytes]:
         number, place = self._number(iteration), self._hosts.place_of[self._rank]
         header = self._near.read(0, self._layout.header(number, place), HEADER.size)
         found = self._layout.find(number, header)

@@ -14,7 +14,7 @@ _SWITCH_INTERVAL_S = 0.5e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class AccessProgress:
     """Mechanism that answers accesses of planners to a leader's memory.
 
     Attributes:

@@ -5,7 +5,7 @@ from dynapipe_hpc.store.plan_store import (
     PlanStoreError,
     PlanStoreTimeoutError,
 )
-from dynapipe_hpc.store.turns import Turns
+from dynapipe_hpc.store.turns import PlannerTurns
 
 
 def out_of_order(verb: str, iteration: int, rank: int, expected: int) -> PlanStoreError:
@@ -60,7 +60,9 @@ def closed() -> PlanStoreError:
     return PlanStoreError("the plan store is closed")
 
 
-def no_room(turns: Turns, iteration: int, rank: int, timeout_s: float) -> PlanStoreTimeoutError:
+def no_room(
+    turns: PlannerTurns, iteration: int, rank: int, timeout_s: float
+) -> PlanStoreTimeoutError:
     """Error of a put that timed out, of which the rank has taken no later plans of the planner."""
     planner = turns.planner_of(iteration)
     n_taken = turns.number_of(iteration) - turns.n_entries
@@ -71,7 +73,9 @@ def no_room(turns: Turns, iteration: int, rank: int, timeout_s: float) -> PlanSt
     )
 
 
-def no_plan(turns: Turns, iteration: int, rank: int, timeout_s: float) -> PlanStoreTimeoutError:
+def no_plan(
+    turns: PlannerTurns, iteration: int, rank: int, timeout_s: float
+) -> PlanStoreTimeoutError:
     """Error of a take that timed out, where all earlier plans of the planner have been taken."""
     planner = turns.planner_of(iteration)
     n_put = turns.number_of(iteration)
@@ -81,5 +85,5 @@ def no_plan(turns: Turns, iteration: int, rank: int, timeout_s: float) -> PlanSt
     )
 
 
-def _last(turns: Turns, count: int, like: int) -> str:
+def _last(turns: PlannerTurns, count: int, like: int) -> str:
     return f"iteration {turns.iteration_at(count - 1, like)}" if count else "nothing"

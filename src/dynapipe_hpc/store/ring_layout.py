@@ -9,14 +9,14 @@ WORD = struct.Struct("=q")
 HEADER = struct.Struct("=qqq")  # start, n_bytes, kind
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """Kind of a message."""
 
     PLAN = 0
     FAILURE = 1
 
 
-Message = tuple[Kind, bytes]
+Message = tuple[MessageKind, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class RingLayout:
             headers.append(HEADER.pack(starts[id(message)], len(message), kind))
         return b"".join([*headers, *parts])
 
-    def find(self, number: int, header: bytes) -> tuple[Kind, int, int] | None:
+    def find(self, number: int, header: bytes) -> tuple[MessageKind, int, int] | None:
         """Kind, offset and size of the message that a header names; None if it cannot be true."""
         start, n_bytes, kind = HEADER.unpack(header)
         fits = self._messages_start <= start <= self.entry_bytes - n_bytes
-        if kind not in set(Kind) or not 0 <= n_bytes <= self.message_bytes or not fits:
+        if kind not in set(MessageKind) or not 0 <= n_bytes <= self.message_bytes or not fits:
             return None
-        return Kind(kind), self.n_put(number) + start, n_bytes
+        return MessageKind(kind), self.n_put(number) + start, n_bytes
 
     @property
     def counts(self) -> list[int]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class PlannerTurns:
     """Turns of the planning ranks: planner p plans iterations p, p + n_planners, ...
 
     There are as many planners as ranks, but at most `look_ahead`, spread evenly over the ranks

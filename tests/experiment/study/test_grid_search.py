@@ -15,7 +15,7 @@ from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.study.grid import ROWS, grid
 from dynapipe_hpc.experiment.study.grid_search import grid_search
-from dynapipe_hpc.experiment.study.predict import Prediction, Pruned, Refusal, predict
+from dynapipe_hpc.experiment.study.predict import Pruned, Refusal, VariantPrediction, predict
 from dynapipe_hpc.experiment.study.write_runs import check_runs, write_runs
 from dynapipe_hpc.job.ranks import Alone
 
@@ -77,8 +77,8 @@ def test_what_is_left_out_is_not_the_best(memory: int, rules: tuple[str, ...]) -
     for _, group in groupby(outcomes, key=lambda outcome: outcome.variant.cluster):
         found = list(group)
         every = [next(predict(files, [each.variant], 1)) for each in found]
-        rates = [each.tokens_per_s for each in every if isinstance(each, Prediction)]
-        kept = [each.tokens_per_s for each in found if isinstance(each, Prediction)]
+        rates = [each.tokens_per_s for each in every if isinstance(each, VariantPrediction)]
+        kept = [each.tokens_per_s for each in found if isinstance(each, VariantPrediction)]
         assert max(kept, default=0) == max(rates, default=0)
         for outcome, alone in zip(found, every, strict=True):
             if isinstance(outcome, Pruned) and outcome.reason.startswith("larger: "):
@@ -127,7 +127,7 @@ def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -
     rates = {
         (o.variant.method, o.variant.planner, o.variant.cluster): (o.tokens_per_s, o.placement)
         for o in outcomes
-        if isinstance(o, Prediction)
+        if isinstance(o, VariantPrediction)
     }
     for name, two in (("naive", found[:2]), ("ours", found[2:])):
         best = sorted((rate for key, (rate, _) in rates.items() if key[0] == name), reverse=True)

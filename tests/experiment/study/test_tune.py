@@ -12,7 +12,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.study.predict import Outcome, Prediction, Refusal, predict
+from dynapipe_hpc.experiment.study.predict import Outcome, Refusal, VariantPrediction, predict
 from dynapipe_hpc.experiment.study.variants import Variant, variants
 
 LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)
@@ -65,7 +65,7 @@ def test_layers_are_placed_anew_on_another_number_of_stages(config: ExperimentCo
 
 
 def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentConfig) -> None:
-    found = [p for p in tune(ExperimentFiles(config), 2) if isinstance(p, Prediction)]
+    found = [p for p in tune(ExperimentFiles(config), 2) if isinstance(p, VariantPrediction)]
     cluster = config.cluster.model_copy(update={"n_stages": 2, "n_replicas": 2})
     variant = Variant("token_budget", config.planner, cluster)
     (prediction,) = [p for p in found if p.variant == variant]

@@ -1,20 +1,20 @@
 from dataclasses import replace
 
 from dynapipe_hpc.experiment.watch.table import table_of
-from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts
+from dynapipe_hpc.experiment.watch.whereabouts import RankStatus
 
 COMPARES = "compares plans with all ranks"
 
 
-def compares(rank: int) -> Whereabouts:
+def compares(rank: int) -> RankStatus:
     """A rank that waits for all others, one of four on its host."""
     host = f"n{rank // 4 + 8}"
-    return Whereabouts(rank, host, "runs", 3.0, 6, COMPARES, COMPARES, "", "", waits=True)
+    return RankStatus(rank, host, "runs", 3.0, 6, COMPARES, COMPARES, "", "", waits=True)
 
 
-def executes(rank: int, index: int, name: str, peer: int | str = "") -> Whereabouts:
+def executes(rank: int, index: int, name: str, peer: int | str = "") -> RankStatus:
     """A rank at an instruction, one of four on its host."""
-    return Whereabouts(
+    return RankStatus(
         rank=rank,
         host=f"n{rank // 4 + 8:04}",
         process="runs",

@@ -1,14 +1,14 @@
 from tests.examples.example_runs import example_plans
 
 from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Position
-from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts, suspect_of, whereabouts_of
+from dynapipe_hpc.experiment.watch.whereabouts import RankStatus, suspect_of, whereabouts_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 
 CLUSTER = Cluster(n_stages=2, n_shards=2, device_memory_bytes=1)
 
 
-def found(rank: int, index: int, *, for_s: float = 1.0, process: str = "runs") -> Whereabouts:
+def found(rank: int, index: int, *, for_s: float = 1.0, process: str = "runs") -> RankStatus:
     """A rank at an instruction of the example's plans, which two shards of a stage share."""
     position = Position(memoryview(bytearray(HEAD_BYTES + 10_000)))
     position.start_plan(5, encode_plans(example_plans(5))[CLUSTER.plan_of(rank)])

@@ -21,7 +21,7 @@ from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.generate import Sampling, generate
@@ -43,13 +43,13 @@ def trained(shape: ModelShape, base: Path, checkpoint: Path) -> StageOfFamily:
     layers = range(shape.n_all_layers)
     stage = family_of(shape)(shape, layers, first=True, last=True, seed=3)
     stage.load_state_dict(load_weights(base), strict=False)
-    parts: list[Part] = []
+    parts: list[StatePart] = []
     for name, weight in stage.state_dict().items():
         if name.endswith("lora_b"):
             weight.normal_(std=0.3, generator=torch.manual_seed(len(parts)))
         if "lora" in name:
             first = torch.Size([0] * weight.ndim)
-            parts.append(Part(f"weight/{name}", weight.shape, first, weight))
+            parts.append(StatePart(f"weight/{name}", weight.shape, first, weight))
     checkpoint.mkdir()
     facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
     checksum = write_parts(checkpoint, 0, parts)
@@ -120,7 +120,7 @@ def test_a_base_of_another_size_and_one_for_a_model_without_adapters_are_refused
     (tmp_path / "tuned").mkdir()
     facts = {f"model.{key}": value for key, value in wider.model_dump(mode="json").items()}
     adapter = torch.zeros(2, 2)
-    part = Part("weight/layers.0.lora_a", adapter.shape, torch.Size([0, 0]), adapter)
+    part = StatePart("weight/layers.0.lora_a", adapter.shape, torch.Size([0, 0]), adapter)
     checksum = write_parts(tmp_path / "tuned", 0, [part])
     Description(4, NOTHING_DONE, facts, (checksum,)).write(tmp_path / "tuned")
     with pytest.raises(InputError, match=r"theirs: is not the model of .*tuned: embedding"):

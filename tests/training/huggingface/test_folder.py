@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.huggingface import read_rows as read_rows_file
 from dynapipe_hpc.training.huggingface.export_model import export_model
@@ -248,7 +248,7 @@ def test_any_block_of_a_weight_can_be_read(theirs: Path) -> None:
             offsets = torch.Size([start, *(n // 4 for n in found.shape[1:])])
             shape = torch.Size([size, *(n // 2 for n in found.shape[1:])])
             values = torch.full(shape, torch.nan, dtype=torch.float64)
-            read_part(tensors, Part(name, whole.shape, offsets, values))
+            read_part(tensors, StatePart(name, whole.shape, offsets, values))
             index = tuple(slice(o, o + n) for o, n in zip(offsets, shape, strict=True))
             assert torch.equal(values, whole[index].double())
 

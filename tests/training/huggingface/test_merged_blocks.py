@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.huggingface import read_rows as read_rows_file
 from dynapipe_hpc.training.huggingface.export_model import export_model
@@ -36,7 +36,7 @@ def write_tuned(folder: Path, base: Path) -> dict[str, Tensor]:
         b = torch.randn(n_outputs, LORA.rank, generator=generator)
         for matrix, values in (("a", a), ("b", b)):
             key = f"weight/{name}.lora_{matrix}"
-            parts.append(Part(key, values.shape, torch.Size([0, 0]), values))
+            parts.append(StatePart(key, values.shape, torch.Size([0, 0]), values))
         added[f"model.{LAYER}.{layer}.weight"] = 5.0 / 2 * (b @ a)
     shape = find_origin(base).shape.model_copy(update={"lora": LORA})
     facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}

@@ -14,7 +14,7 @@ Tokens = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BatchBlock:
     """Consecutive global batches: batch i is `samples[starts[i]:starts[i + 1]]`.
 
     Attributes:
@@ -39,7 +39,7 @@ class Batches(Protocol):
         """Number of samples that count as an epoch; None if a block is one."""
         ...
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> BatchBlock:
         """Block of batches; the blocks before it have been asked for at least once."""
         ...
 
@@ -64,11 +64,11 @@ class EpochBatches:
         self._kept, self._lengths = used.kept, used.lengths
         self._budget, self._seed = config.tokens_per_batch, config.seed
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> BatchBlock:
         """The batches of an epoch, at least one."""
         samples = self._kept[random_order(len(self._kept), self._seed, number)]
         starts, last_is_full = batch_starts(self._lengths[samples], self._budget)
-        return Block(samples, starts if last_is_full or len(starts) == 2 else starts[:-1])
+        return BatchBlock(samples, starts if last_is_full or len(starts) == 2 else starts[:-1])
 
     def has_at_least(self, n_samples: int) -> bool:
         """Whether the budget holds this many of the longest samples."""

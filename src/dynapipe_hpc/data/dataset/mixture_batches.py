@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.batches import Block, Tokens, batch_starts
+from dynapipe_hpc.data.dataset.batches import BatchBlock, Tokens, batch_starts
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens
 from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.dataset.visits import Visits
@@ -42,7 +42,7 @@ class MixtureBatches:
         self._n_draws = min(max(sum(mixture.n_samples), MIN_DRAWS), MAX_DRAWS)
         self._first_draws = [0]  # of every block that can be asked for
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> BatchBlock:
         """A block of batches, which do not depend on where blocks end; none after the last."""
         counts = self._mixture.counts_after(self._first_draws[number])
         block, n_draws = self._block(counts, self._n_draws), self._n_draws
@@ -58,7 +58,7 @@ class MixtureBatches:
         apart = max(1, min(self._mixture.n_samples) // 4)
         return n_samples * self._longest <= self._budget and n_samples <= apart
 
-    def _block(self, counts: Sequence[int], n_draws: int) -> Block | None:
+    def _block(self, counts: Sequence[int], n_draws: int) -> BatchBlock | None:
         """The batches among the next draws; None if the first does not end among them."""
         datasets = self._mixture.draws_after(counts, n_draws)
         samples = np.empty(len(datasets), np.int64)
@@ -72,7 +72,7 @@ class MixtureBatches:
         is_only_one = is_end and len(starts) == 2 and not any(counts)
         if not last_is_full and not is_only_one:
             starts = starts[:-1]
-        return Block(samples, starts) if is_end or len(starts) > 1 else None
+        return BatchBlock(samples, starts) if is_end or len(starts) > 1 else None
 
 
 def _drawn_before(samples: Tokens) -> Tokens:

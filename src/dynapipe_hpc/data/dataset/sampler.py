@@ -7,7 +7,7 @@ from bisect import bisect_right
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.dataset.batches import Batches, Block, Tokens
+from dynapipe_hpc.data.dataset.batches import BatchBlock, Batches, Tokens
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
@@ -45,7 +45,7 @@ class TokenBudgetSampler:
         self._inputs, self._targets, self._task_ids = used.inputs, used.targets, task_ids
         self._batches = batches
         self._first_iterations = [0]  # of every block whose predecessor is known
-        self._recent: dict[int, Block] = {}
+        self._recent: dict[int, BatchBlock] = {}
         self._lock = threading.Lock()
 
     def iteration(self, k: int) -> list[Sample]:
@@ -141,7 +141,7 @@ class TokenBudgetSampler:
                 )
             self._first_iterations.append(n_known + n_batches)
 
-    def _block(self, number: int) -> Block:
+    def _block(self, number: int) -> BatchBlock:
         if number not in self._recent:
             # Two blocks: planners may be a few iterations ahead of the executor, in the next one.
             while len(self._recent) >= 2:

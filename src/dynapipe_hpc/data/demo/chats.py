@@ -7,7 +7,7 @@ from typing import TypedDict
 from dynapipe_hpc.data.demo import tasks
 
 
-class Message(TypedDict):
+class DemoTurn(TypedDict):
     """A turn of a conversation."""
 
     role: str
@@ -17,7 +17,7 @@ class Message(TypedDict):
 class Chat(TypedDict):
     """A conversation."""
 
-    messages: list[Message]
+    messages: list[DemoTurn]
     task: str
 
 
@@ -42,7 +42,7 @@ def demo_chats(n_samples: int, seed: int) -> Iterator[Chat]:
     """Makes conversations; each depends on its number and `seed` alone."""
     for i in range(n_samples):
         rng = Random(f"chat {seed}/{i}")  # noqa: S311 (not a secret)
-        messages: list[Message] = []
+        messages: list[DemoTurn] = []
         if rng.random() < HAVE_SYSTEM:
             messages.append({"role": "system", "content": SYSTEM})
         for _ in range(rng.randint(1, MAX_TURNS)):

@@ -13,7 +13,7 @@ from dynapipe_hpc.plan.instruction import Payload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Receive:
+class _PendingReceive:
     request: MPI.Request
     peer: int
     tensor: Tensor
@@ -36,7 +36,7 @@ class MpiTransport:
         """
         self._comm = comm.Dup()
         self._sends: dict[int, tuple[MPI.Request, Tensor]] = {}
-        self._receives: dict[int, _Receive] = {}
+        self._receives: dict[int, _PendingReceive] = {}
         self._slots = Buffers(dtype)
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
@@ -55,7 +55,7 @@ class MpiTransport:
         """Starts receiving into receive buffer `slot`."""
         tensor = self._slots.take(slot, shape)
         request = self._comm.Irecv(movable(tensor), source=peer, tag=MPI.ANY_TAG)
-        self._receives[_tag(microbatch, payload)] = _Receive(request, peer, tensor)
+        self._receives[_tag(microbatch, payload)] = _PendingReceive(request, peer, tensor)
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
         """Waits for a tensor; it stays valid until its slot is received into again.
@@ -85,7 +85,7 @@ class MpiTransport:
         """Frees the communicator; called by all ranks together when no transfer is left."""
         self._comm.Free()
 
-    def _disagreement(self, expected: int, receive: _Receive, arrived: str) -> str:
+    def _disagreement(self, expected: int, receive: _PendingReceive, arrived: str) -> str:
         return (
             f"rank {self._comm.Get_rank()} expected {_name(expected)} of "
             f"{receive.tensor.nbytes} bytes from rank {receive.peer}, but got {arrived}"

@@ -11,7 +11,7 @@ from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.doctor.look_at_software import computes_on_gpus
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.ring_layout import RingLayout
-from dynapipe_hpc.store.turns import Turns
+from dynapipe_hpc.store.turns import PlannerTurns
 
 _GB = 1e9
 _SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours
@@ -81,7 +81,7 @@ def _store_bytes(case: Case, ranks: list[int]) -> int:
     """Memory that the plan store of a run allocates on this host."""
     store = case.config.store if case.config else StoreConfig()
     n_ranks = case.config.cluster.n_ranks if case.config else case.job.size
-    capacity = Turns(n_ranks, store.look_ahead).capacity
+    capacity = PlannerTurns(n_ranks, store.look_ahead).capacity
     return RingLayout(len(ranks), capacity, store.plan_bytes).ring_bytes
 
 

@@ -14,7 +14,7 @@ from dynapipe_hpc.job.say import warn
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.counters import Counters
@@ -182,7 +182,7 @@ class Checkpoints:
             return True
         return False
 
-    def _write(self, n_done: int, parts: list[Part]) -> _Outcome:
+    def _write(self, n_done: int, parts: list[StatePart]) -> _Outcome:
         started_s = time.perf_counter()
         try:
             folder = self._folder.begin(n_done)

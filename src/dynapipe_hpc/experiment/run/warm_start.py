@@ -9,7 +9,7 @@ from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.run.resume import check_share, together
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.huggingface.folder import open_tensors
@@ -61,7 +61,7 @@ def warm_start(
         print(escaped(f"{output}: begins with the weights{also} of {origin}"), flush=True)
 
 
-def _check(job: Job, origin: Origin, config: ExperimentConfig, parts: Sequence[Part]) -> None:
+def _check(job: Job, origin: Origin, config: ExperimentConfig, parts: Sequence[StatePart]) -> None:
     """Verifies the model, whose reading all ranks share, and that it has all that is wanted."""
     if origin.description is None:
         if job.is_first:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dynapipe_hpc.experiment.study.predict import Outcome, Prediction, Pruned, Refusal
+from dynapipe_hpc.experiment.study.predict import Outcome, Pruned, Refusal, VariantPrediction
 from dynapipe_hpc.experiment.study.variants import Variant
 
 _COLUMNS = "{:>10} {:>9} {:>7} {:>6}  {:<{}} {:<11} {:>4}  {}"
@@ -39,9 +39,9 @@ def describe_grid(outcomes: Sequence[Outcome]) -> Iterator[str]:
             yield f"{method}: cannot run: {refused[0].reason}"
 
 
-def predictions(outcomes: Sequence[Outcome]) -> list[Prediction]:
+def predictions(outcomes: Sequence[Outcome]) -> list[VariantPrediction]:
     """The predictions, fastest first."""
-    found = [each for each in outcomes if isinstance(each, Prediction)]
+    found = [each for each in outcomes if isinstance(each, VariantPrediction)]
     return sorted(found, key=lambda each: -each.tokens_per_s)
 
 
@@ -54,7 +54,7 @@ def setting_text(variant: Variant) -> str:
     return f"{variant.setting:,} {what}, recompute {modes}"
 
 
-def _table(found: Sequence[Prediction]) -> Iterator[str]:
+def _table(found: Sequence[VariantPrediction]) -> Iterator[str]:
     if not found:
         return
     yield "predicted, fastest first; ranks are replicas x stages x shards:"

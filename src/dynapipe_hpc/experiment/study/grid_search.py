@@ -9,7 +9,7 @@ from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.study.grid import grid
-from dynapipe_hpc.experiment.study.predict import Outcome, Prediction, predict
+from dynapipe_hpc.experiment.study.predict import Outcome, VariantPrediction, predict
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.report.run_folder import write_atomically
 
@@ -78,7 +78,7 @@ def _cells(outcome: Outcome) -> tuple[str | float, ...]:
         variant.setting or "",
         " ".join(mode.text for mode in variant.planner.cost.recompute_modes),
     )
-    if isinstance(outcome, Prediction):
+    if isinstance(outcome, VariantPrediction):
         layers = " ".join(map(str, outcome.placement.layers_per_stage))
         numbers = (outcome.tokens_per_s, outcome.iteration_ms, outcome.real_share)
         return (*given, layers, *numbers, "prediction", "")

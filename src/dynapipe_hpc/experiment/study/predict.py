@@ -12,7 +12,7 @@ from dynapipe_hpc.experiment.study.variants import Variant
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class VariantPrediction:
     """Prediction for a variant.
 
     Attributes:
@@ -56,7 +56,7 @@ class Pruned:
     reason: str
 
 
-Outcome = Prediction | Refusal | Pruned
+Outcome = VariantPrediction | Refusal | Pruned
 
 _FIXED = {"1f1b", "gpipe"}
 """Schedule rules that order passes without regard to their memory."""
@@ -109,7 +109,7 @@ def _why_needless(variant: Variant, known: Sequence[Outcome]) -> str:
             or not _is_alike(variant, other.variant)
         ):
             continue
-        fits = isinstance(other, Prediction) and other.variant.setting == setting
+        fits = isinstance(other, VariantPrediction) and other.variant.setting == setting
         if fits and is_fixed and its_modes < modes:
             return f"dominated: the same fits with recompute {its_modes[-1].text}"
         if isinstance(other, Refusal) and other.variant.setting < setting and its_modes == modes:
@@ -124,14 +124,14 @@ def _is_alike(one: Variant, two: Variant) -> bool:
 
 def _predict(
     files: ExperimentFiles, variant: Variant, batches: Sequence[Sequence[Sample]]
-) -> Prediction:
+) -> VariantPrediction:
     placement = place_layers(files)
     planner = files.planner(placement)
     best = [planner.choose(samples).best for samples in batches]
     total_ms = sum(candidate.iteration_ms for candidate in best)
     real = sum(sample.tokens for samples in batches for sample in samples)
     microbatches = (m for candidate in best for p in candidate.pipelines for m in p.microbatches)
-    return Prediction(
+    return VariantPrediction(
         variant,
         placement,
         tokens_per_s=1e3 * real / total_ms,

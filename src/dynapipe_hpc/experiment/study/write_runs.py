@@ -8,7 +8,7 @@ from dynapipe_hpc.data.replacing import new_folder
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.study.describe_outcomes import predictions
-from dynapipe_hpc.experiment.study.predict import Outcome, Prediction
+from dynapipe_hpc.experiment.study.predict import Outcome, VariantPrediction
 
 VARIANTS = "variants.txt"
 
@@ -33,7 +33,7 @@ def check_runs(folder: Path, config: ExperimentConfig) -> None:
 
 def write_runs(
     folder: Path, config: ExperimentConfig, outcomes: Sequence[Outcome], n_best: int
-) -> Sequence[Prediction]:
+) -> Sequence[VariantPrediction]:
     """Writes a configuration for each of the best points of every method.
 
     Args:
@@ -49,7 +49,7 @@ def write_runs(
         InputError: The folder exists already, or cannot be written.
         RunError: The file system refuses, as when the disk is full.
     """
-    of_method: dict[str, list[Prediction]] = {o.variant.method: [] for o in outcomes}
+    of_method: dict[str, list[VariantPrediction]] = {o.variant.method: [] for o in outcomes}
     for each in predictions(outcomes):
         of_method[each.variant.method].append(each)
     chosen = [each for best in of_method.values() for each in best[:n_best]]

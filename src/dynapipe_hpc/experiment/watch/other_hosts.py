@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts
+from dynapipe_hpc.experiment.watch.whereabouts import RankStatus
 from dynapipe_hpc.job.job import Job
 
 _ASK, _TELL = 1, 2
@@ -13,7 +13,7 @@ _PAUSE_S = 0.02
 # Twice the pause of a watchdog, which answers between two looks.
 _PATIENCE_S = 0.5
 
-Tell = Callable[[], list[Whereabouts]]
+Tell = Callable[[], list[RankStatus]]
 
 
 class OtherHosts:
@@ -44,13 +44,13 @@ class OtherHosts:
             asker = message.recv()
             self._sent.append(self._comm.isend(tell(), dest=asker, tag=_TELL))
 
-    def ask(self, tell: Tell, longest_s: float) -> list[Whereabouts]:
+    def ask(self, tell: Tell, longest_s: float) -> list[RankStatus]:
         """Answers of other hosts that arrive in time; meanwhile answers their questions.
 
         One rank of every host is asked. Of a host that does not answer, further ranks are asked
         after a while: two, then four, and so on.
         """
-        found: dict[int, Whereabouts] = {}
+        found: dict[int, RankStatus] = {}
         end_s = time.monotonic() + longest_s
         next_s, n_asked = 0.0, 0
         while silent := [ranks for ranks in self._elsewhere if ranks[0] not in found]:

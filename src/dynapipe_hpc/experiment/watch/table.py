@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 
-from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts, suspicion_of
+from dynapipe_hpc.experiment.watch.whereabouts import RankStatus, suspicion_of
 
 _MAX_LINES = 32
 _MAX_RANGES = 4
@@ -13,10 +13,10 @@ _MAX_SILENT_RANGES = 16
 _COLUMNS = ("ranks", "hosts", "process", "for [s]", "iteration", "at", "micro-batch", "peers")
 _HOST = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
-_Group = Sequence[Whereabouts]
+_Group = Sequence[RankStatus]
 
 
-def table_of(found: Iterable[Whereabouts], n_ranks: int) -> str:
+def table_of(found: Iterable[RankStatus], n_ranks: int) -> str:
     """A table with a line per place; ranks without an answer are named below it.
 
     Ranks at the same instruction of equal micro-batches share a line. If there would be too many
@@ -24,7 +24,7 @@ def table_of(found: Iterable[Whereabouts], n_ranks: int) -> str:
     many, the ranks that least probably block the others are summed up below the table.
 
     Args:
-        found: Whereabouts of ranks, of each at most once.
+        found: RankStatus of ranks, of each at most once.
         n_ranks: Number of ranks of the job.
     """
     ranks = sorted(found, key=lambda w: w.rank)
@@ -44,18 +44,18 @@ def table_of(found: Iterable[Whereabouts], n_ranks: int) -> str:
     return "\n".join(lines)
 
 
-def _grouped(ranks: _Group, key: Callable[[Whereabouts], Hashable]) -> list[_Group]:
-    groups = defaultdict[Hashable, list[Whereabouts]](list)
+def _grouped(ranks: _Group, key: Callable[[RankStatus], Hashable]) -> list[_Group]:
+    groups = defaultdict[Hashable, list[RankStatus]](list)
     for where in ranks:
         groups[key(where)].append(where)
     return list(groups.values())
 
 
-def _place(where: Whereabouts) -> Hashable:
+def _place(where: RankStatus) -> Hashable:
     return where.process, where.iteration, where.doing, where.microbatch
 
 
-def _kind_of_place(where: Whereabouts) -> Hashable:
+def _kind_of_place(where: RankStatus) -> Hashable:
     return (where.process, where.iteration, where.action) if where.waits else _place(where)
 
 

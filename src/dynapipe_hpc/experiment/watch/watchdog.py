@@ -14,7 +14,7 @@ from dynapipe_hpc.experiment.watch.host_positions import HostPositions, Neighbou
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
 from dynapipe_hpc.experiment.watch.position import Phase, Standing
 from dynapipe_hpc.experiment.watch.table import table_of
-from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts, suspect_of, whereabouts_of
+from dynapipe_hpc.experiment.watch.whereabouts import RankStatus, suspect_of, whereabouts_of
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process_state import state_of
 
@@ -99,11 +99,11 @@ class Watchdog:
     def _answer(self) -> None:
         self._others.answer(self._here)
 
-    def _here(self) -> list[Whereabouts]:
-        """Whereabouts of the ranks of this host."""
+    def _here(self) -> list[RankStatus]:
+        """Status of the ranks of this host."""
         return [self._whereabouts(neighbour) for neighbour in self._positions.neighbours]
 
-    def _whereabouts(self, neighbour: Neighbour) -> Whereabouts:
+    def _whereabouts(self, neighbour: Neighbour) -> RankStatus:
         for_s = self._awake_s - self._since[neighbour.rank][1]
         position, process = self._positions[neighbour.rank], state_of(neighbour.pid)
         host = self._positions.host

@@ -1,4 +1,4 @@
-"""Whereabouts of a rank, and the rank that probably blocks the others."""
+"""Status of a rank, and the rank that probably blocks the others."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ _DOING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Whereabouts of one rank.
+class RankStatus:
+    """Status of one rank.
 
     Attributes:
         rank: Number of the rank in the job.
@@ -65,7 +65,7 @@ class Whereabouts:
 
 def whereabouts_of(
     rank: int, host: str, process: str, for_s: float, position: Position, cluster: Cluster
-) -> Whereabouts:
+) -> RankStatus:
     """Reads a position; peers are numbered as the job does, not as plans do."""
     standing = position.look()
     phase, iteration = standing.phase, standing.iteration
@@ -74,12 +74,12 @@ def whereabouts_of(
     if plan is None or index >= len(plan.instructions):
         waits = phase is not Phase.EXECUTES
         doing = _DOING[phase]
-        return Whereabouts(rank, host, process, for_s, iteration, doing, doing, "", "", waits)
+        return RankStatus(rank, host, process, for_s, iteration, doing, doing, "", "", waits)
     instruction = plan.instructions[index]
     evaluates = "evaluation, " if plan.is_forward_only else ""
     name = type(instruction).__name__
     launched = f", {standing.index} launched" if index < standing.index else ""
-    return Whereabouts(
+    return RankStatus(
         rank=rank,
         host=host,
         process=process,
@@ -93,12 +93,12 @@ def whereabouts_of(
     )
 
 
-def suspect_of(found: Iterable[Whereabouts]) -> Whereabouts:
+def suspect_of(found: Iterable[RankStatus]) -> RankStatus:
     """The rank that probably blocks the others."""
     return max(found, key=suspicion_of)
 
 
-def suspicion_of(where: Whereabouts) -> tuple[bool, bool, float]:
+def suspicion_of(where: RankStatus) -> tuple[bool, bool, float]:
     """Key by which ranks are sorted; the larger it is, the more probably the rank blocks others.
 
     A rank whose process does not run; else one that does not wait for others; else the one without

@@ -14,7 +14,7 @@ from dynapipe_hpc.training.update_rule import FlatState, Segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class StatePart:
     """A block of a tensor of the unsplit model.
 
     Attributes:
@@ -30,7 +30,7 @@ class Part:
     values: Tensor
 
 
-def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[Part]:
+def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[StatePart]:
     """Parts of a weight that a segment of the flat buffer holds, of one kind of state."""
     start = max(view.start, segment.start)
     stop = min(view.start + view.shape.numel(), segment.start + len(segment.values))
@@ -45,10 +45,10 @@ def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[Part]:
             block = values.narrow(d, inner.offsets[d] - box.offsets[d], inner.sizes[d])
             offsets = torch.Size(found.of_unsplit.offsets)
             shape = view.split.whole_shape(view.shape)
-            yield Part(f"{kind}/{view.name}", shape, offsets, block)
+            yield StatePart(f"{kind}/{view.name}", shape, offsets, block)
 
 
-def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[Part]:
+def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[StatePart]:
     """All parts of the weights of a module, or of those that are not trained.
 
     The weights need not be in a flat buffer.
@@ -66,7 +66,7 @@ def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[Part]:
     ]
 
 
-def parts_of(views: Sequence[FlatView], state: FlatState) -> list[Part]:
+def parts_of(views: Sequence[FlatView], state: FlatState) -> list[StatePart]:
     """All parts of a state."""
     return [
         part

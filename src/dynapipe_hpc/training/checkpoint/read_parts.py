@@ -10,7 +10,7 @@ from torch import Tensor
 from dynapipe_hpc.training.checkpoint.boxes import Box, common
 from dynapipe_hpc.training.checkpoint.files import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import data_path, read_tensors
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES, StoredBlock, StoredTensor
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
@@ -36,7 +36,7 @@ class CheckpointReader:
         """Whether the checkpoint holds a tensor, by its kind and name."""
         return name in self._tensors
 
-    def fill(self, parts: Sequence[Part], *, converting: bool = False) -> None:
+    def fill(self, parts: Sequence[StatePart], *, converting: bool = False) -> None:
         """Overwrites parts with what all ranks wrote, even if they had cut the model otherwise.
 
         Args:
@@ -69,7 +69,7 @@ class CheckpointReader:
         stored = next(iter(self._tensors[name].values()))
         shape = torch.Size(stored.shape)
         values = torch.empty((stop - start, *shape[1:]), dtype=DTYPES[stored.dtype])
-        self.fill([Part(name, shape, torch.Size([start] + [0] * (len(shape) - 1)), values)])
+        self.fill([StatePart(name, shape, torch.Size([start] + [0] * (len(shape) - 1)), values)])
         return values
 
     def unsplit(self, kind: str) -> dict[str, Tensor]:
@@ -81,7 +81,7 @@ class CheckpointReader:
         }
 
 
-def read_parts(folder: Path, n_parts: int, parts: Sequence[Part]) -> None:
+def read_parts(folder: Path, n_parts: int, parts: Sequence[StatePart]) -> None:
     """Overwrites parts with what all ranks wrote, see `CheckpointReader.fill`."""
     CheckpointReader(folder, n_parts).fill(parts)
 
@@ -90,7 +90,7 @@ def read_parts(folder: Path, n_parts: int, parts: Sequence[Part]) -> None:
 class _Piece:
     """Overlap of a part and a stored block."""
 
-    part: Part
+    part: StatePart
     dtype: torch.dtype
     block: StoredBlock
     box: Box
@@ -105,7 +105,7 @@ class _Piece:
 
 
 def _stored(
-    tensors: Mapping[str, Mapping[int, StoredTensor]], part: Part, *, converting: bool
+    tensors: Mapping[str, Mapping[int, StoredTensor]], part: StatePart, *, converting: bool
 ) -> Mapping[int, StoredTensor]:
     """Blocks of a part's tensor, by the rank that wrote them."""
     if part.name not in tensors:
@@ -122,7 +122,7 @@ def _stored(
     return by_rank
 
 
-def _pieces(part: Part, by_rank: Mapping[int, StoredTensor]) -> Iterator[tuple[int, _Piece]]:
+def _pieces(part: StatePart, by_rank: Mapping[int, StoredTensor]) -> Iterator[tuple[int, _Piece]]:
     """Pieces of a part, with the ranks that wrote them."""
     box = Box(tuple(part.offsets), tuple(part.values.shape))
     for rank, stored in by_rank.items():

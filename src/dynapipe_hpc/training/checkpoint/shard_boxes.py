@@ -8,14 +8,14 @@ from dynapipe_hpc.training.checkpoint.boxes import Box
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class BoxPair:
     """A box of a shard, and where it is in the whole weight."""
 
     of_shard: Box
     of_unsplit: Box
 
 
-def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[Whereabouts]:
+def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[BoxPair]:
     """A box of a shard of the given shape, cut so that each part is a box of the whole weight.
 
     What the shard is filled up with has no place there.
@@ -29,7 +29,7 @@ def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[Whereabouts
         if start < stop:
             before = block * width * (split.n_shards - 1) + split.shard * width
             of_shard = _along(box, d, start, stop - start)
-            yield Whereabouts(of_shard, _along(box, d, before + start, stop - start))
+            yield BoxPair(of_shard, _along(box, d, before + start, stop - start))
 
 
 def _along(box: Box, dimension: int, offset: int, size: int) -> Box:

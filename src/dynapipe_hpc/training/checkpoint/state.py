@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dynapipe_hpc.training.checkpoint.parts import Part, parts_of, whole_parts
+from dynapipe_hpc.training.checkpoint.parts import StatePart, parts_of, whole_parts
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.flat_view import FlatView, flat_views
@@ -34,7 +34,7 @@ class TrainingState:
         n = len(optimizer.parameters.weights) // collectives.n_replicas
         self._share = range(collectives.replica * n, (collectives.replica + 1) * n)
         self._copies: list[Placed] = []
-        self._parts: list[Part] = []
+        self._parts: list[StatePart] = []
 
     @property
     def counters(self) -> Counters:
@@ -47,7 +47,7 @@ class TrainingState:
         parts = (part for own in self._contribution() for part in parts_of(*own))
         return sum(part.values.nbytes for part in parts)
 
-    def snapshot(self) -> list[Part]:
+    def snapshot(self) -> list[StatePart]:
         """Copies this rank's contribution to host memory.
 
         The next snapshot overwrites this one.
@@ -61,12 +61,12 @@ class TrainingState:
                 copy[kind].values.copy_(segment.values)
         return self._parts
 
-    def to_restore(self) -> list[Part]:
+    def to_restore(self) -> list[StatePart]:
         """All parts that this rank holds, to be overwritten."""
         held = [(self._views, self._optimizer.state()), *self._factors()]
         return [part for placed in held for part in parts_of(*placed)]
 
-    def frozen(self) -> list[Part]:
+    def frozen(self) -> list[StatePart]:
         """All parts of weights that are not trained; checkpoints have none of them."""
         return whole_parts(self._module, frozen_only=True)
 

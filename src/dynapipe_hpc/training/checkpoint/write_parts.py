@@ -12,10 +12,10 @@ from torch import Tensor
 from dynapipe_hpc.data.replacing import writing
 from dynapipe_hpc.training.checkpoint.files import new_checksum
 from dynapipe_hpc.training.checkpoint.part_files import data_path, write_index
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 
 
-def write_parts(folder: Path, rank: int, parts: Iterable[Part]) -> str:
+def write_parts(folder: Path, rank: int, parts: Iterable[StatePart]) -> str:
     """Writes a rank's numbers and their index into a folder; may be called on any thread.
 
     Parts are taken one after the other, so that an iterator need not hold all of them. The checksum
@@ -48,6 +48,6 @@ def _bytes_of(values: Tensor) -> memoryview:
     return values.contiguous().view(-1).view(torch.uint8).numpy().data
 
 
-def _without_blocks(part: Part) -> dict[str, Any]:
+def _without_blocks(part: StatePart) -> dict[str, Any]:
     dtype = str(part.values.dtype).removeprefix("torch.")
     return {"dtype": dtype, "shape": list(part.tensor_shape), "blocks": []}

@@ -13,7 +13,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.replacing import new_folder, writing
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 from dynapipe_hpc.training.huggingface.adapters import merging, write_adapters
 from dynapipe_hpc.training.huggingface.dtypes import DTYPE_KEYS, configured_dtype
@@ -136,7 +136,9 @@ def _reader(origin: Origin) -> ReadRows:
     def read(name: str, start: int, stop: int) -> Tensor:
         shape = torch.Size(tensors.maps[name].shape)
         values = torch.empty(stop - start, *shape[1:])
-        read_part(tensors, Part(name, shape, torch.Size([start, *[0] * (len(shape) - 1)]), values))
+        read_part(
+            tensors, StatePart(name, shape, torch.Size([start, *[0] * (len(shape) - 1)]), values)
+        )
         return values
 
     return read

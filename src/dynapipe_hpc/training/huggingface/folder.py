@@ -8,7 +8,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.dtypes import DTYPES
 from dynapipe_hpc.training.huggingface.page import Page
-from dynapipe_hpc.training.huggingface.stored import StoredTensor, read_headers
+from dynapipe_hpc.training.huggingface.stored import SafetensorsEntry, read_headers
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
 from dynapipe_hpc.training.huggingface.wrapped_names import check_names
 
@@ -26,7 +26,7 @@ class ModelTensors:
 
     folder: Path
     maps: Mapping[str, TensorMap]
-    tensors: Mapping[str, StoredTensor]
+    tensors: Mapping[str, SafetensorsEntry]
     copies: Mapping[str, str]
 
 
@@ -57,7 +57,9 @@ def open_tensors(folder: Path, page: Page, shape: ModelShape) -> ModelTensors:
     return ModelTensors(folder, maps, tensors, copies)
 
 
-def _with_prefix(tensors: Mapping[str, StoredTensor], page: Page) -> dict[str, StoredTensor]:
+def _with_prefix(
+    tensors: Mapping[str, SafetensorsEntry], page: Page
+) -> dict[str, SafetensorsEntry]:
     """Tensors by their names in a model with a head, as files without one leave a prefix out."""
     if any(name.startswith(page.prefix) for name in tensors):
         return dict(tensors)
@@ -65,8 +67,8 @@ def _with_prefix(tensors: Mapping[str, StoredTensor], page: Page) -> dict[str, S
 
 
 def _with_any_copy(
-    tensors: dict[str, StoredTensor], copies: Mapping[str, str]
-) -> dict[str, StoredTensor]:
+    tensors: dict[str, SafetensorsEntry], copies: Mapping[str, str]
+) -> dict[str, SafetensorsEntry]:
     """Tensors of which files may hold only a copy, also by the name of the original."""
     for copy, name in copies.items():
         if copy in tensors and name not in tensors:
@@ -80,7 +82,7 @@ def _listed(verb: str, names: set[str]) -> Iterator[str]:
 
 
 def _misshapen(
-    tensors: Mapping[str, StoredTensor], wanted: Mapping[str, tuple[int, ...]]
+    tensors: Mapping[str, SafetensorsEntry], wanted: Mapping[str, tuple[int, ...]]
 ) -> Iterator[str]:
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name]:

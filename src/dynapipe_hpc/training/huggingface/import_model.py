@@ -9,7 +9,7 @@ import torch
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.replacing import new_folder, writing
 from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.huggingface.folder import ModelTensors, open_tensors
@@ -50,12 +50,12 @@ def import_model(source: Path, output: Path) -> Origin:
     return origin
 
 
-def _parts(tensors: ModelTensors) -> Iterator[Part]:
+def _parts(tensors: ModelTensors) -> Iterator[StatePart]:
     for name, found in tensors.maps.items():
         shape, others = torch.Size(found.shape), [0] * (len(found.shape) - 1)
         for start, stop in row_blocks(found, 0, found.shape[0]):
             values = read_rows(tensors, name, start, stop)
-            yield Part(f"weight/{name}", shape, torch.Size([start, *others]), values)
+            yield StatePart(f"weight/{name}", shape, torch.Size([start, *others]), values)
 
 
 def _check_room(folder: Path, tensors: ModelTensors) -> None:

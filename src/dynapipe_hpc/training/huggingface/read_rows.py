@@ -9,17 +9,17 @@ from safetensors import safe_open
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.training.checkpoint.parts import Part
+from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.huggingface.dtypes import DTYPES
 from dynapipe_hpc.training.huggingface.folder import ModelTensors
-from dynapipe_hpc.training.huggingface.stored import StoredTensor
+from dynapipe_hpc.training.huggingface.stored import SafetensorsEntry
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
 
 ROWS_BYTES = 1 << 24
 """Size in float32 up to which rows of a large tensor are held at a time; it stays on the heap."""
 
 
-def read_part(tensors: ModelTensors, part: Part) -> None:
+def read_part(tensors: ModelTensors, part: StatePart) -> None:
     """Overwrites a block of a weight with what the tensors of a folder hold.
 
     Args:
@@ -55,7 +55,7 @@ def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor
         return _read(tensors.tensors[piece.source], [rows]).to(dtype)
     values = torch.empty((stop - start, *found.shape[1:]), dtype=dtype)
     offsets = torch.Size([start] + [0] * (values.ndim - 1))
-    read_part(tensors, Part(name, torch.Size(found.shape), offsets, values))
+    read_part(tensors, StatePart(name, torch.Size(found.shape), offsets, values))
     return values
 
 
@@ -90,7 +90,7 @@ def check_copies(tensors: ModelTensors) -> None:
                 )
 
 
-def _read(tensor: StoredTensor, index: Sequence[slice]) -> Tensor:
+def _read(tensor: SafetensorsEntry, index: Sequence[slice]) -> Tensor:
     # Opened anew each time: what has been read of a mapped file counts as memory in use.
     with safe_open(str(tensor.file), framework="pt") as file:
         values: Tensor = file.get_slice(tensor.name)[tuple(index)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.parts import Part, whole_parts
+from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.origin import Origin
@@ -15,7 +15,7 @@ from dynapipe_hpc.training.huggingface.read_rows import check_copies, read_part
 WEIGHT, ADAPTER = "weight/", ".adapters."
 
 
-def read_weights(origin: Origin, shape: ModelShape, parts: Sequence[Part]) -> None:
+def read_weights(origin: Origin, shape: ModelShape, parts: Sequence[StatePart]) -> None:
     """Overwrites parts with what a model on disk holds; adapters only if it has some.
 
     Args:

@@ -11,7 +11,7 @@ from dynapipe_hpc.training.huggingface.weight_files import weight_files
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTensor:
+class SafetensorsEntry:
     """Tensor in a safetensors file.
 
     Attributes:
@@ -27,13 +27,13 @@ class StoredTensor:
     shape: tuple[int, ...]
 
 
-def read_headers(folder: Path) -> dict[str, StoredTensor]:
+def read_headers(folder: Path) -> dict[str, SafetensorsEntry]:
     """Tensors of a folder, by name; their numbers are not read.
 
     Raises:
         InputError: There are no safetensors files, or one cannot be used.
     """
-    found: dict[str, StoredTensor] = {}
+    found: dict[str, SafetensorsEntry] = {}
     for file in weight_files(folder):
         if reason := why_unreadable(file):
             raise InputError(f"{file}: cannot be read: {reason}")
@@ -44,7 +44,7 @@ def read_headers(folder: Path) -> dict[str, StoredTensor]:
                     if name in found:
                         raise InputError(f"{file}: {name} is in {found[name].file.name}, too")
                     shape = tuple(tensor.get_shape())
-                    found[name] = StoredTensor(file, name, tensor.get_dtype(), shape)
+                    found[name] = SafetensorsEntry(file, name, tensor.get_dtype(), shape)
         except (SafetensorError, OSError) as error:
             raise InputError(f"{file}: is not a complete safetensors file: {error}") from None
     return found
