@@ -39,7 +39,7 @@ def measured_classes(folder: Path, interval_ms: float) -> Iterator[tuple[str, Ro
     config = AuthorsConfig(rule="authors", interval_ms=interval_ms)
     for entry in (entry for family in MODELS for entry in published(folder, family)):
         planner = planner_of(folder, entry, effort=0)
-        rule = AuthorsPlanner.of(config, planner.cost, planner.cluster)
+        rule = AuthorsPlanner.from_config(config, planner.cost, planner.cluster)
         planner = replace(planner, chooser=rule)
         family, longest, _ = entry["input"].split("_")
         name = f"{family} {longest} x{entry['config']['dp']} {interval_ms:g} ms"

@@ -83,7 +83,7 @@ def drawn_case(
         "forward_transient_bytes": 10 * factor,
         "backward_transient_bytes": 20 * factor,
     }
-    costs = StageCosts.of(**{name: column.round() for name, column in columns.items()})
+    costs = StageCosts.from_times(**{name: column.round() for name, column in columns.items()})
     alone = (costs.stored_bytes + costs.backward_transient_bytes).max(axis=0)
     room = random.uniform(0, 2) * costs.stored_bytes.mean() if tight else np.inf
     return Case(costs, (alone + room).round() if tight else np.full(shape[1], 1e9))

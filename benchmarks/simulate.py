@@ -32,7 +32,7 @@ def drawn_costs(n_microbatches: int, n_stages: int) -> StageCosts:
     stream = np.random.default_rng(0)
     forward_ms = stream.uniform(1, 3, (n_microbatches, n_stages))
     none = np.zeros_like(forward_ms)
-    return StageCosts.of(
+    return StageCosts.from_times(
         forward_ms=forward_ms,
         backward_ms=2 * forward_ms,
         weight_ms=forward_ms,

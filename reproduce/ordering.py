@@ -116,7 +116,7 @@ def _noisy(costs: StageCosts, seed: int) -> StageCosts:
     """The costs, but with passes that take other times than predicted."""
     drawn = np.random.default_rng(seed).normal(0, DEVIATION, (2, *costs.forward_ms.shape))
     forward, backward = np.maximum(1 + drawn, SHORTEST)
-    return StageCosts.of(
+    return StageCosts.from_times(
         forward_ms=forward * costs.forward_ms,
         backward_ms=backward * costs.backward_ms,
         weight_ms=np.zeros_like(costs.weight_ms),

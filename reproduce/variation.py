@@ -80,7 +80,7 @@ def makespans(factors: FloatArray, n_stages: int, seed: int = 0) -> Mapping[str,
 def _costs(factors: FloatArray, n_stages: int) -> StageCosts:
     forward_ms = np.repeat(factors[:, np.newaxis], n_stages, axis=1)
     nothing = np.zeros_like(forward_ms)
-    return StageCosts.of(
+    return StageCosts.from_times(
         forward_ms=forward_ms,
         backward_ms=2 * forward_ms,
         weight_ms=nothing,

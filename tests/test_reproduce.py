@@ -329,7 +329,7 @@ def test_errors_of_predictions_are_those_of_executed_runs(tmp_path: Path) -> Non
 def costs_of(forward_ms: Sequence[float], n_stages: int) -> StageCosts:
     times = np.repeat(np.array(forward_ms)[:, np.newaxis], n_stages, axis=1)
     nothing = np.zeros_like(times)
-    return StageCosts.of(
+    return StageCosts.from_times(
         forward_ms=times,
         backward_ms=2 * times,
         weight_ms=nothing,

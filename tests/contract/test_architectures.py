@@ -128,7 +128,7 @@ def places_of(shape: ModelShape) -> Places:
     """Of rows of inputs; those of a Llama have angles, which its layers share."""
     if shape.family != "llama":
         return Places()
-    return Places(None, Angles.of(Llama(shape), torch.arange(INPUTS), torch.float32))
+    return Places(None, Angles.from_positions(Llama(shape), torch.arange(INPUTS), torch.float32))
 
 
 def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:

@@ -47,7 +47,7 @@ def one_mode(cluster: Cluster) -> Chooser:
 
 
 def authors(cluster: Cluster) -> Chooser:
-    return AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=0), COST, cluster)
+    return AuthorsPlanner.from_config(AuthorsConfig(rule="authors", interval_ms=0), COST, cluster)
 
 
 def assigned(cluster: Cluster) -> Chooser:

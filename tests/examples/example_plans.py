@@ -33,9 +33,11 @@ def plans_of(instructions: Iterable[Sequence[Instruction]], n_microbatches: int)
             stage=stage,
             hidden_size=4,
             microbatches=tuple(MicroBatch(((i,),), 8) for i in range(n_microbatches)),
-            instructions=row if isinstance(row, InstructionRows) else InstructionRows.of(row),
+            instructions=row
+            if isinstance(row, InstructionRows)
+            else InstructionRows.from_instructions(row),
             memory=MemoryPlan(AMPLE, 100, stored, ones, ones),
-            prediction=Prediction(1.0, PassSpans.of([])),
+            prediction=Prediction(1.0, PassSpans.from_times([])),
         )
         for stage, row in enumerate(instructions)
     ]
@@ -84,7 +86,7 @@ def drawn_schedules(
         ready = [p for p in open_ if all(q in done for q in inputs_of(*p, n_stages))]
         done.append(draw(st.sampled_from(ready)))
         open_.remove(done[-1])
-    return Schedule.of([p for at, p in done if at == s] for s in range(n_stages))
+    return Schedule.from_passes([p for at, p in done if at == s] for s in range(n_stages))
 
 
 _DURATIONS_MS = np.array([1.0, 2.0, 7.5])

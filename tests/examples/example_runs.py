@@ -31,9 +31,9 @@ def example_plans(iteration: int = 0) -> list[RankPlan]:
             stage=rank,
             hidden_size=8,
             microbatches=(MicroBatch(((4,), (2,), (7,)), 16),),
-            instructions=InstructionRows.of(instructions),
+            instructions=InstructionRows.from_instructions(instructions),
             memory=MemoryPlan(10**6, 0, (10,), (1,), (1,)),
-            prediction=Prediction(PREDICTED_MS, PassSpans.of(PASSES_MS[rank])),
+            prediction=Prediction(PREDICTED_MS, PassSpans.from_times(PASSES_MS[rank])),
         )
         for rank, instructions in parse_grid(GRID).items()
     ]

@@ -76,9 +76,9 @@ def hand_made_plans(
             stage=stage,
             hidden_size=hidden_size,
             microbatches=tuple(microbatches[replica]),
-            instructions=InstructionRows.of(instructions),
+            instructions=InstructionRows.from_instructions(instructions),
             memory=MemoryPlan(0, 0, (), (), ()),
-            prediction=Prediction(0.0, PassSpans.of([])),
+            prediction=Prediction(0.0, PassSpans.from_times([])),
         )
         for replica in range(cluster.n_replicas)
         for stage, instructions in enumerate(

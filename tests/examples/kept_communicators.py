@@ -32,7 +32,7 @@ def over_gloo() -> None:
 
 
 def of_the_doctor() -> None:
-    Case.of(Job(WORLD), None, [], None).close()
+    Case.from_arguments(Job(WORLD), None, [], None).close()
 
 
 KINDS = (over_mpi, over_gloo, of_the_doctor)

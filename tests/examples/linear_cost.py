@@ -88,7 +88,7 @@ class LinearCost:
         pass_ms = (np.array(self.launch_ms) + tokens * np.array(self.token_ms)) / 2
         is_full = recompute is Recompute.FULL
         stored_bytes = np.broadcast_to(tokens * self.token_bytes, pass_ms.shape).copy()
-        return StageCosts.of(
+        return StageCosts.from_times(
             forward_ms=pass_ms,
             backward_ms=2 * pass_ms if is_full else pass_ms,
             weight_ms=pass_ms / 2,

@@ -31,7 +31,7 @@ def weights_last(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) 
     """1F1B whose weights get all their gradients at the end, the latest micro-batch's first."""
     whole = one_f_one_b(costs, limit, link).passes
     later = tuple(Pass(PassKind.WEIGHT, i) for i in reversed(range(costs.n_microbatches)))
-    return Schedule.of(passes + later for passes in whole)
+    return Schedule.from_passes(passes + later for passes in whole)
 
 
 def overtaking(costs: StageCosts, _limit: FloatArray, link: Link = INSTANT, /) -> Schedule:

@@ -25,7 +25,7 @@ def equal_stages(
     stored = np.ones(len(forward_ms)) if stored_bytes is None else np.array(stored_bytes, float)
     none = np.zeros_like(forward)
     stored_everywhere = np.tile(stored[:, None], (1, n_stages))
-    return StageCosts.of(
+    return StageCosts.from_times(
         forward_ms=forward,
         backward_ms=2 * forward,
         weight_ms=forward,

@@ -34,5 +34,5 @@ def write_samples(
 ) -> Path:
     """Writes (input tokens, target tokens, task) triples, and spans of each, as a dataset."""
     with DatasetWriter.create(path, header(vocab_size, has_start=has_start)) as writer:
-        writer.append(TokenBlock.of(samples, vocab_size, spans))
+        writer.append(TokenBlock.from_samples(samples, vocab_size, spans))
     return path

@@ -222,7 +222,7 @@ def test_the_last_backward_pass_is_that_of_weights_where_passes_are_split() -> N
     split = [BackwardInput(s.microbatch) if isinstance(s, Backward) else s for s in before]
     # The last micro-batch is not the last whose weights get their gradients.
     later = [BackwardWeight(i) for i in (0, 1, 4, 3, 2)]
-    rows = InstructionRows.of([*split, *later, reduce, step])
+    rows = InstructionRows.from_instructions([*split, *later, reduce, step])
     trace = run_plan(replace(plan, instructions=rows), stage, alone())
     assert stage.calls[:3] == ["load 0", "forward 0 to split", "backward 0"]
     assert stage.calls[-9:] == [
@@ -235,7 +235,7 @@ def test_the_last_backward_pass_is_that_of_weights_where_passes_are_split() -> N
 def test_a_plan_that_forgets_its_sends_ends_at_once() -> None:
     sender, receiver = plans_of(2)
     cut = tuple(i for i in sender.instructions if not isinstance(i, StartSend | WaitSend))
-    plans = [replace(sender, instructions=InstructionRows.of(cut)), receiver]
+    plans = [replace(sender, instructions=InstructionRows.from_instructions(cut)), receiver]
     stages, world = stages_of(2), LocalWorld(2)
     network = LocalNetwork(world, np.zeros)
     with pytest.raises(RunError, match=r"ranks [01] and [01] disagree on transfer 0"):

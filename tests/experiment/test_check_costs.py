@@ -27,7 +27,7 @@ MODEL = ModelConfig.model_validate(SHAPE.model_dump())
 def experiment(folder: Path, **changes: str) -> ExperimentConfig:
     """Two ranks whose costs were measured as they run, but for `changes`."""
     config = CPU.model_copy(update={"model": MODEL})
-    measured = measured_with(config, ProfileGrid.of(config), 2) | changes
+    measured = measured_with(config, ProfileGrid.from_config(config), 2) | changes
     path = folder / "costs.h5"
     write_table(replace(linear_table(), provenance=measured), path)
     return with_cost_table(config, path)

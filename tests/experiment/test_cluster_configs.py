@@ -80,7 +80,7 @@ def problems(config: Path, dataset: Path, *overrides: str) -> list[str]:
     """What the doctor objects to, in a job of the right size."""
     settings = [f"data.dataset={dataset}", "planner.search.effort=0", *overrides]
     n_ranks = load_config(config, settings).cluster.n_ranks
-    case = Case.of(JobOf(MPI.COMM_SELF, n_ranks=n_ranks), config, settings, None)
+    case = Case.from_arguments(JobOf(MPI.COMM_SELF, n_ranks=n_ranks), config, settings, None)
     findings = list(look_at_config(case))
     assert "first plan" in [finding.subject for finding in findings]
     return [f"{f.subject}: {f.text}" for f in findings if f.level is not Level.FACT]

@@ -96,7 +96,7 @@ def _random_schedule(
     nothing, per_stage = np.full(end_ms.shape, np.nan), np.zeros(n_stages)
     makespan_ms = float(end_ms.max(initial=0.0))
     timeline = Timeline(nothing, end_ms, nothing, nothing, per_stage, per_stage, makespan_ms)
-    return Schedule.of(passes), timeline
+    return Schedule.from_passes(passes), timeline
 
 
 def changed(draw: random.Random, plans: list[RankPlan]) -> tuple[str, list[RankPlan]]:
@@ -113,7 +113,9 @@ def changed(draw: random.Random, plans: list[RankPlan]) -> tuple[str, list[RankP
             instructions = list(plan.instructions)
             if instructions:
                 CHANGES[name](draw, instructions)
-            plans[stage] = replace(plan, instructions=InstructionRows.of(instructions))
+            plans[stage] = replace(
+                plan, instructions=InstructionRows.from_instructions(instructions)
+            )
     return name, plans
 
 

@@ -203,7 +203,7 @@ def measured(
     """Memory of a forward and a backward pass of a stage that holds the model."""
     stage = stage_of(shape, cluster)
     if shape.family == "llama":  # whose speeds of turning stay
-        Angles.of(Llama(shape), torch.arange(1, device=META), torch.bfloat16)
+        Angles.from_positions(Llama(shape), torch.arange(1, device=META), torch.bfloat16)
     FlatParameters(stage)
     batch = batch_of(sizes or SIZES[shape.family])
     with LiveMemory() as live:

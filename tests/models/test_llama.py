@@ -120,7 +120,7 @@ def test_positions_begin_anew_in_every_document() -> None:
     documents = Documents.between((0, 3, 4, 9), 11)
     found = whole.places_of(hidden, (1, 11), documents)
     positions = torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 4, 0, 1])
-    expected = Angles.of(Llama(PLAIN_LLAMA_SHAPE), positions, torch.float64)
+    expected = Angles.from_positions(Llama(PLAIN_LLAMA_SHAPE), positions, torch.float64)
     assert found.angles is not None
     assert all(torch.equal(*both) for both in zip(found.angles, expected, strict=True))
     assert found.documents is documents
@@ -129,6 +129,8 @@ def test_positions_begin_anew_in_every_document() -> None:
 def test_angles_of_16_bits_are_computed_in_32() -> None:
     positions = torch.tensor([4097])  # bfloat16 knows 4096 and 4112
     model = Llama(PLAIN_LLAMA_SHAPE.model_copy(update={"max_tokens": 5000}))
-    narrow, wide = (Angles.of(model, positions, t) for t in (torch.bfloat16, torch.float32))
+    narrow, wide = (
+        Angles.from_positions(model, positions, t) for t in (torch.bfloat16, torch.float32)
+    )
     for found, expected in zip(narrow, wide, strict=True):
         torch.testing.assert_close(found, expected.bfloat16(), rtol=0, atol=0)

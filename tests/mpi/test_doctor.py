@@ -37,6 +37,6 @@ def test_all_ranks_are_examined_and_the_first_speaks(
 
 def test_all_ranks_know_of_a_problem_of_one(capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(__file__) / "run"
-    assert not examine(Case.of(Job(WORLD), None, [], folder))
+    assert not examine(Case.from_arguments(Job(WORLD), None, [], folder))
     said = capsys.readouterr().out
     assert ("writing  PROBLEM: " in said) == (RANK == 0)

@@ -41,7 +41,7 @@ def test_ranks_measure_together_and_the_first_has_the_table(
     config = tiny_experiment(n_stages, job.size // (n_stages * n_shards), n_shards)
     cluster = config.cluster.model_copy(update={"sequence_parallel": spread})
     config = config.model_copy(update={"cluster": cluster})
-    grid = ProfileGrid.of(config, max_tokens=32)
+    grid = ProfileGrid.from_config(config, max_tokens=32)
     *_, table = profile(job, config, grid, repetition_s=0.0, on_progress=lambda _: None)
     assert (table is not None) == job.is_first
     if table is not None:
@@ -99,7 +99,7 @@ def test_what_one_shard_has_no_memory_for_all_leave_out(backward: bool) -> None:
     if job.size % 2:
         pytest.skip("needs two shards")
     config = tiny_experiment(job.size // 2, n_shards=2)
-    grid = ProfileGrid.of(config, max_tokens=64)
+    grid = ProfileGrid.from_config(config, max_tokens=64)
     poor = job.rank == job.size - 1
     with running_out_of_memory(backward, rows=2 if poor else 1000):
         *_, table = profile(job, config, grid, repetition_s=0.0, on_progress=lambda _: None)

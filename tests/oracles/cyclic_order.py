@@ -28,7 +28,7 @@ def cyclic_order(costs: StageCosts, limit_bytes: FloatArray) -> Schedule:
                 unlocked.append((forward[j + 1] if j + 1 < n else backward[j], i))
         for ready, i in unlocked:
             ready.append(i)
-    return Schedule.of(orders)
+    return Schedule.from_passes(orders)
 
 
 def _fits(costs: StageCosts, stage: int, kept: list[int], limit: float) -> bool:

@@ -42,7 +42,7 @@ class ListSchedule:
             moments = [*self.busy_until_ms, *self.arrival_ms.values()]
             now_ms = min((m for m in moments if m > now_ms), default=now_ms)
         self.makespan_ms = max(self.busy_until_ms)
-        self.schedule = Schedule.of(self.done)
+        self.schedule = Schedule.from_passes(self.done)
 
     def start_something(self, stage: int, now_ms: float) -> None:
         if self.busy_until_ms[stage] > now_ms:

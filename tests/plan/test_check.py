@@ -140,7 +140,9 @@ def test_a_changed_plan_is_refused_if_and_only_if_it_does_not_execute(data: st.D
         if not len(plans[stage].instructions):
             continue  # the only one was dropped before
         instructions = data.draw(changes(plans[stage].instructions))
-        plans[stage] = replace(plans[stage], instructions=InstructionRows.of(instructions))
+        plans[stage] = replace(
+            plans[stage], instructions=InstructionRows.from_instructions(instructions)
+        )
     executes = plans_execute(plans)
     event("executes" if executes else "is broken")
     found = error_of_check(plans)

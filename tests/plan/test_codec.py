@@ -37,7 +37,7 @@ PLAN = RankPlan(
         MicroBatch(((9, 4),), 64, layout=Layout.PACKED, offsets=(0, 10, 61)),
         MicroBatch(((3, 2),), 16, Recompute.NONE, 8, Layout.PACKED, (0, 0, 9), (0, 7, 8)),
     ),
-    instructions=InstructionRows.of(
+    instructions=InstructionRows.from_instructions(
         parse_grid(
             "rank 3 | a0<2@0 L0 a0<! F0 a0>4 a1<2@1 L1 a1<! F1 a1>4 g0<4@2 g0<! a0>! B0 g0>2"
             " g1<4@0 g1<! a1>! I1 g1>2 g0>! g1>! W1 reduce step"
@@ -45,7 +45,7 @@ PLAN = RankPlan(
     ),
     memory=MemoryPlan(2**36, 2**35, (2**33, 7, 6, 5), (1, 0, 0, 0), (2, 3, 4, 5)),
     prediction=Prediction(
-        12.5, PassSpans.of([(0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0)])
+        12.5, PassSpans.from_times([(0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0)])
     ),
     boundaries=(Boundary.ROWS, Boundary.PAIR),
     n_stream_shards=4,
@@ -85,7 +85,7 @@ def test_a_plan_without_micro_batches_comes_back_equal() -> None:
         microbatches=(),
         instructions=PLAN.instructions[-2:],
         memory=MemoryPlan(1, 1, (), (), ()),
-        prediction=Prediction(0.0, PassSpans.of([])),
+        prediction=Prediction(0.0, PassSpans.from_times([])),
     )
     assert decode(encode(empty)) == empty
 
@@ -106,7 +106,7 @@ def test_a_plan_whose_numbers_do_not_fit_has_no_bytes(plan: RankPlan) -> None:
 def test_an_instruction_whose_numbers_do_not_fit_has_no_row() -> None:
     for number in (-1, 2**32):
         with pytest.raises(PlanFormatError, match="cannot encode an instruction"):
-            InstructionRows.of([Load(number)])
+            InstructionRows.from_instructions([Load(number)])
 
 
 @given(drawn_plans())

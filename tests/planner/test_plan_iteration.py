@@ -37,7 +37,7 @@ LENGTHS = [12, 512, 37, 90, 33, 250, 8, 61]
 def test_the_plans_are_those_of_a_configuration() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
     config = PlannerConfig(cost=cost, batch=DynamicConfig())
-    planner = Planner.of(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
+    planner = Planner.from_config(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
     expected = planner.make_plans(0, samples_of(LENGTHS))
     assert plan_iteration(LENGTHS, GPT, CLUSTER) == expected
 
@@ -60,7 +60,7 @@ def test_packed_rows_may_be_longer_than_a_sample_may_be() -> None:
 def test_without_effort_the_best_batch_rule_is_taken() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
     config = PlannerConfig(cost=cost, batch=DynamicConfig(), search=SearchConfig(effort=0))
-    planner = Planner.of(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
+    planner = Planner.from_config(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
     many = range(5, 500, 9)
     found = plan_iteration(many, GPT, CLUSTER, effort=0)
     assert found == planner.make_plans(0, samples_of(many))
@@ -119,7 +119,7 @@ def test_a_cost_table_brings_its_link_and_the_modes_of_as_many_shards(tmp_path: 
     write_table(table, path)
     cluster = Cluster(n_stages=2, device_memory_bytes="1GB", link=Link(latency_ms=9))
     config = ProfiledConfig(path=path, recompute=("none", "full"))
-    planner = Planner.of(
+    planner = Planner.from_config(
         PlannerConfig(cost=config, batch=DynamicConfig()),
         read_costs(config, SHAPE),
         SHAPE,

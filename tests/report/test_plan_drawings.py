@@ -38,8 +38,8 @@ def test_halves_of_backward_passes_have_letters_of_their_own() -> None:
     passes_ms = ((0.0, 10.0), (10.0, 20.0), (40.0, 65.0))
     split = replace(
         plan,
-        instructions=InstructionRows.of(steps),
-        prediction=Prediction(65.0, PassSpans.of(passes_ms)),
+        instructions=InstructionRows.from_instructions(steps),
+        prediction=Prediction(65.0, PassSpans.from_times(passes_ms)),
     )
     _, legend, strip, _ = plan_strip([split])
     assert "A-J" in legend
@@ -71,7 +71,8 @@ def test_a_drawing_has_every_pass_at_its_time() -> None:
 def test_a_short_plan_has_an_axis_too() -> None:
     short = [
         replace(
-            plan, prediction=Prediction(0.65, PassSpans.of((a / 100, b / 100) for a, b in times))
+            plan,
+            prediction=Prediction(0.65, PassSpans.from_times((a / 100, b / 100) for a, b in times)),
         )
         for plan, times in zip(
             example_plans(), (((0, 10), (41, 60)), ((11, 21), (21, 40))), strict=True

@@ -64,9 +64,9 @@ def test_activations_are_kept_from_a_forward_pass_to_the_last_of_its_backward_pa
     plan = replace(
         plan,
         microbatches=plan.microbatches * 2,
-        instructions=InstructionRows.of(steps),
+        instructions=InstructionRows.from_instructions(steps),
         memory=MemoryPlan(100, 0, (10, 7), (0, 0), (0, 0)),
-        prediction=Prediction(9.0, PassSpans.of([(0.0, 1.0)] * 6)),
+        prediction=Prediction(9.0, PassSpans.from_times([(0.0, 1.0)] * 6)),
     )
     trace = replace(example_traces()[1], start_ms=(0.0,) * 7, end_ms=(0.0,) * 7)
     timeline = timeline_of([plan], [trace])

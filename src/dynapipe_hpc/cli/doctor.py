@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:
-        case = Case.of(job, arguments.config, arguments.overrides, arguments.output)
+        case = Case.from_arguments(job, arguments.config, arguments.overrides, arguments.output)
         is_well = examine(case)
         case.close()
         return 0 if is_well else 2

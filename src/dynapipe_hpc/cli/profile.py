@@ -75,7 +75,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     with open_job() as job:
         with job.agreeing():
             config = load_config(arguments.config, arguments.overrides)
-            grid = ProfileGrid.of(config, arguments.microbatch_tokens)
+            grid = ProfileGrid.from_config(config, arguments.microbatch_tokens)
             check_profile(ExperimentFiles(config), job.size)
             if job.is_first:
                 check_output(output, [arguments.config], TABLE, force=True)

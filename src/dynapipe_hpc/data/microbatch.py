@@ -17,7 +17,7 @@ class Recompute(IntEnum):
     FULL = 2
 
     @classmethod
-    def of(cls, text: str) -> "Recompute":
+    def from_text(cls, text: str) -> "Recompute":
         """The mode with a name in lower case, as `text` writes it."""
         return cls[text.upper()]
 
@@ -43,7 +43,7 @@ class Layout(IntEnum):
     PACKED = 2
 
     @classmethod
-    def of(cls, text: str) -> "Layout":
+    def from_text(cls, text: str) -> "Layout":
         """The layout with a name in lower case, as `text` writes it."""
         return cls[text.upper()]
 

@@ -33,7 +33,7 @@ class Spans:
         return cls(np.broadcast_to(np.int64(0), (n_samples + 1,)), nothing, nothing)
 
     @classmethod
-    def of(cls, samples: Sequence[Sequence[Span]]) -> Self:
+    def from_samples(cls, samples: Sequence[Sequence[Span]]) -> Self:
         """Spans, sample by sample."""
         bounds = np.array([span for spans in samples for span in spans], np.int32).reshape(-1, 2)
         offsets = np.cumsum([0, *map(len, samples)], dtype=np.int64)

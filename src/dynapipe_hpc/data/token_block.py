@@ -58,7 +58,7 @@ class TokenBlock:
     turn_end_ids: AbstractSet[int] = frozenset()
 
     @classmethod
-    def of(
+    def from_samples(
         cls,
         samples: Sequence[tuple[Sequence[int], Sequence[int], str]],
         vocab_size: int,
@@ -78,7 +78,7 @@ class TokenBlock:
             TokenSequences.join([inputs for inputs, _, _ in samples], dtype),
             TokenSequences.join([targets for _, targets, _ in samples], dtype),
             tuple(task for _, _, task in samples),
-            Spans.of(spans) if spans else Spans.none(len(samples)),
+            Spans.from_samples(spans) if spans else Spans.none(len(samples)),
             turn_end_ids,
         )
 

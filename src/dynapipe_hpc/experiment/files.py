@@ -100,7 +100,7 @@ class ExperimentFiles:
         ends = np.searchsorted(kept, np.cumsum([file.n_samples for file in self.dataset.files]))
         n_tokens = np.concatenate(([0], np.cumsum(lengths[kept])))[ends]
         sizes = [np.diff(each, prepend=0).tolist() for each in (ends, n_tokens)]
-        return Mixture.of(self.config.data, *sizes)
+        return Mixture.from_config(self.config.data, *sizes)
 
     @cached_property
     def sampler(self) -> TokenBudgetSampler:
@@ -181,7 +181,7 @@ class ExperimentFiles:
     def planner(self, placement: Placement) -> Planner:
         """Planner of the iterations, for layers that are placed in this way."""
         config = self.config
-        return Planner.of(
+        return Planner.from_config(
             config.planner,
             self.costs,
             config.model,

@@ -35,7 +35,7 @@ class LlamaStage(DecoderStage):
         """The documents, and angles of positions in documents or rows."""
         in_rows = torch.arange(size[1], device=hidden.device)
         positions = in_rows if documents is None else documents.positions
-        return Places(documents, Angles.of(Llama(self._shape), positions, hidden.dtype))
+        return Places(documents, Angles.from_positions(Llama(self._shape), positions, hidden.dtype))
 
 
 STAGE = LlamaStage

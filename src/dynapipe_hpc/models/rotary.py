@@ -25,7 +25,7 @@ class Angles(NamedTuple):
     sines: Tensor
 
     @classmethod
-    def of(cls, model: Llama, positions: Tensor, dtype: torch.dtype) -> "Angles":
+    def from_positions(cls, model: Llama, positions: Tensor, dtype: torch.dtype) -> "Angles":
         """Angles of tokens at positions, shape (tokens,), computed in float32 at least."""
         wide = torch.promote_types(dtype, torch.float32)
         speeds = _speeds(

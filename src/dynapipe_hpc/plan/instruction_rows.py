@@ -75,7 +75,7 @@ class InstructionRows(Sequence[Instruction]):
         self.table.flags.writeable = False
 
     @classmethod
-    def of(cls, instructions: Iterable[Instruction]) -> Self:
+    def from_instructions(cls, instructions: Iterable[Instruction]) -> Self:
         """Encodes instructions as rows.
 
         Raises:
@@ -141,7 +141,7 @@ class InstructionRows(Sequence[Instruction]):
 
     def __repr__(self) -> str:
         """Python expression that makes these rows."""
-        return f"InstructionRows.of({list(self)})"
+        return f"InstructionRows.from_instructions({list(self)})"
 
 
 def _pack(instruction: Instruction) -> bytes:

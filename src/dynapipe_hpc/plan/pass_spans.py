@@ -26,7 +26,7 @@ class PassSpans:
         self.table.flags.writeable = False
 
     @classmethod
-    def of(cls, times_ms: Iterable[tuple[float, float]]) -> Self:
+    def from_times(cls, times_ms: Iterable[tuple[float, float]]) -> Self:
         """The table of (start, end) of every pass."""
         return cls(np.array(list(times_ms), np.float64).reshape(-1, 2))
 

@@ -105,7 +105,7 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
         case DynamicConfig() as batch:
             return dynamic_chooser(batch, config.search, rules, cost, cluster)
         case AuthorsConfig() as batch:
-            return AuthorsPlanner.of(batch, cost, cluster)
+            return AuthorsPlanner.from_config(batch, cost, cluster)
         case batch:
             return baseline_chooser(batch, rules, cost, cluster, max_tokens)
 

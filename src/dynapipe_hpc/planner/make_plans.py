@@ -47,7 +47,7 @@ class Planner:
     split_backward: bool = False
 
     @classmethod
-    def of(
+    def from_config(
         cls,
         config: PlannerConfig,
         costs: CostSource,

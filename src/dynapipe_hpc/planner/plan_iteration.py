@@ -87,7 +87,7 @@ def plan_iteration(
             batch=batch,
             search=search,
         )
-        planner = Planner.of(config, costs, model, placement, cluster, model.max_tokens)
+        planner = Planner.from_config(config, costs, model, placement, cluster, model.max_tokens)
     return planner.make_plans(0, samples)
 
 

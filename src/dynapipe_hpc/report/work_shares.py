@@ -91,7 +91,7 @@ class PassWork:
         inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
         lengths = positions(inputs, targets, self.architecture.has_target_rows)
         return {
-            side: _Tokens.of(side, microbatches, lengths)
+            side: _Tokens.from_microbatches(side, microbatches, lengths)
             for side in {part.side for part in parts.values()}
         }
 
@@ -110,7 +110,9 @@ class _Tokens(NamedTuple):
     computed: Tokens
 
     @classmethod
-    def of(cls, side: Side, microbatches: Sequence[MicroBatch], lengths: RowLengths) -> Self:
+    def from_microbatches(
+        cls, side: Side, microbatches: Sequence[MicroBatch], lengths: RowLengths
+    ) -> Self:
         """Tokens on one side.
 
         Args:
@@ -124,7 +126,7 @@ class _Tokens(NamedTuple):
         microbatch_of = np.repeat(np.arange(len(microbatches)), n_rows)
 
         def of_microbatches(row_lengths: Iterable[Sizes], owners: IntArray) -> Tokens:
-            each = Tokens.of(side, Shapes.padded(np.ones(len(owners)), *row_lengths))
+            each = Tokens.from_shapes(side, Shapes.padded(np.ones(len(owners)), *row_lengths))
             return Tokens(*(_sums(of, owners, len(microbatches)) for of in each))
 
         filled = (_sums(of, row_of, len(n_samples)) for of in lengths)
@@ -132,7 +134,7 @@ class _Tokens(NamedTuple):
         in_rows = of_microbatches(filled, microbatch_of)
         row_tokens = np.array([m.row_tokens for m in microbatches])
         target_tokens = np.array([m.target_tokens for m in microbatches])
-        computed = Tokens.of(side, Shapes.padded(n_rows, row_tokens, target_tokens))
+        computed = Tokens.from_shapes(side, Shapes.padded(n_rows, row_tokens, target_tokens))
         # Attention stays within each sample.
         packed = np.array([m.layout is Layout.PACKED for m in microbatches])
         rows_pairs, all_pairs = (

@@ -14,7 +14,7 @@ from dynapipe_hpc.data.token_block import TokenBlock
 def hash_of(*blocks: Sequence[Tokenized]) -> str:
     content = ContentHash()
     for block in blocks:
-        content.add(TokenBlock.of(block, 10))
+        content.add(TokenBlock.from_samples(block, 10))
     return content.hexdigest()
 
 

@@ -30,7 +30,7 @@ def test_what_was_written_is_read(
     path = tmp_path_factory.mktemp("dataset") / "x.h5"
     with DatasetWriter.create(path, header()) as writer:
         for block in blocks:
-            writer.append(TokenBlock.of(block, 10))
+            writer.append(TokenBlock.from_samples(block, 10))
     with DatasetFile(path) as dataset:
         found = []
         for i in range(dataset.n_samples):
@@ -46,7 +46,7 @@ def test_nothing_is_left_of_an_interrupted_dataset(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
     with pytest.raises(error), DatasetWriter.create(tmp_path / "x.h5", header()) as writer:
-        writer.append(TokenBlock.of(SAMPLES, 10))
+        writer.append(TokenBlock.from_samples(SAMPLES, 10))
         raise error
     assert list(tmp_path.iterdir()) == []
 
@@ -62,7 +62,7 @@ def test_an_interruption_keeps_the_dataset_that_was_there(tmp_path: Path) -> Non
 
 def test_a_dataset_has_no_name_before_it_is_complete(tmp_path: Path) -> None:
     with DatasetWriter.create(tmp_path / "x.h5", header()) as writer:
-        writer.append(TokenBlock.of(SAMPLES, 10))
+        writer.append(TokenBlock.from_samples(SAMPLES, 10))
         assert not (tmp_path / "x.h5").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["x.h5"]
 

@@ -77,7 +77,7 @@ def test_tokens_of_another_tokenizer_are_refused(
 ) -> None:
     one, two = write_samples(tmp_path / "one.h5"), tmp_path / "two.h5"
     with DatasetWriter.create(two, replace(header(), **change)) as writer:
-        writer.append(TokenBlock.of(SAMPLES, 10))
+        writer.append(TokenBlock.from_samples(SAMPLES, 10))
     with pytest.raises(InputError, match=told):
         JoinedDatasets({"one": DatasetFile(one), "two": DatasetFile(two)})
 

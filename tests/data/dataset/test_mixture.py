@@ -30,7 +30,7 @@ def mixture_of(
         for i in range(len(sizes))
     ]
     tables = {"mixture": mixed, "max_tokens": 8, "tokens_per_batch": 8, **settings}
-    return Mixture.of(DataConfig.model_validate(tables), sizes, [3 * n for n in sizes])
+    return Mixture.from_config(DataConfig.model_validate(tables), sizes, [3 * n for n in sizes])
 
 
 def as_mixed(mixture: Mixture) -> list[Mixed]:

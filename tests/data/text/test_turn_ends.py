@@ -95,7 +95,7 @@ def test_turns_may_end_without_a_token(tmp_path: Path) -> None:
 def with_ends(path: Path, *ids: int) -> Path:
     with DatasetWriter.create(path, header()) as writer:
         for token_id in ids:
-            writer.append(TokenBlock.of(SAMPLES, 10, turn_end_ids={token_id}))
+            writer.append(TokenBlock.from_samples(SAMPLES, 10, turn_end_ids={token_id}))
     return path
 
 

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def ask(folder: Path, *overrides: str, output: str = "runs") -> bool:
     config = folder / "config.toml"
     settings = ["training.device=cpu", *overrides]
-    return examine(Case.of(ALONE, config, settings, folder / output))
+    return examine(Case.from_arguments(ALONE, config, settings, folder / output))
 
 
 def problems(said: Output) -> list[str]:
@@ -47,7 +47,7 @@ def problems(said: Output) -> list[str]:
 def test_a_machine_alone_is_looked_at_without_a_configuration(
     tmp_path: Path, capsys: Output
 ) -> None:
-    assert examine(Case.of(ALONE, None, [], tmp_path))
+    assert examine(Case.from_arguments(ALONE, None, [], tmp_path))
     said = capsys.readouterr().out
     for heading in ("launch", "MPI", "one-sided access", "software", "devices", "hosts"):
         assert f"{heading}\n  " in said
@@ -173,7 +173,7 @@ def test_more_threads_than_cores_are_warned_of(folder: Path, capsys: Output) -> 
 
 def test_names_in_findings_steer_no_terminal(tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "\x1b[2J").mkdir()
-    examine(Case.of(ALONE, None, [], tmp_path / "\x1b[2J"))
+    examine(Case.from_arguments(ALONE, None, [], tmp_path / "\x1b[2J"))
     said = capsys.readouterr().out
     assert r"\x1b[2J" in said
     assert "\x1b" not in said
@@ -241,7 +241,7 @@ def test_a_type_in_which_gpus_are_slow_is_a_warning(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
 
     def warnings(*overrides: str) -> list[str]:
-        case = Case.of(ALONE, folder / "config.toml", [*overrides], folder / "runs")
+        case = Case.from_arguments(ALONE, folder / "config.toml", [*overrides], folder / "runs")
         found = look_at_torch.look_at_devices(case)
         return [finding.text for finding in found if finding.level is Level.WARNING]
 

@@ -17,7 +17,7 @@ def picture(grid: ProfileGrid) -> list[str]:
 
 
 def test_the_grid_is_of_powers_of_two_within_the_largest_micro_batch() -> None:
-    grid = ProfileGrid.of(tiny_experiment(), max_tokens=64)
+    grid = ProfileGrid.from_config(tiny_experiment(), max_tokens=64)
     assert (grid.rows, grid.row_tokens) == ((1, 2, 4), (16, 32))
     assert picture(grid) == [
         "x x",
@@ -34,13 +34,15 @@ def test_the_longest_row_is_the_longest_that_a_run_pads_to(
 ) -> None:
     config = tiny_experiment()
     data = config.data.model_copy(update={"max_tokens": max_tokens})
-    assert ProfileGrid.of(config.model_copy(update={"data": data})).row_tokens == row_tokens
+    assert (
+        ProfileGrid.from_config(config.model_copy(update={"data": data})).row_tokens == row_tokens
+    )
 
 
 def test_the_longest_row_is_a_multiple_that_plans_ask_for() -> None:
     config = tiny_experiment()
     planner = config.planner.model_copy(update={"batch": DynamicConfig(token_multiple=24)})
-    grid = ProfileGrid.of(config.model_copy(update={"planner": planner}))
+    grid = ProfileGrid.from_config(config.model_copy(update={"planner": planner}))
     assert grid.row_tokens == (16, 32, 48)  # data.max_tokens is 32
 
 
@@ -48,7 +50,7 @@ def test_packed_rows_that_are_filled_up_by_much_lie_between_measured_ones() -> N
     config = tiny_experiment()
     batch = DynamicConfig(layouts=("packed",), token_multiple=256)
     planner = config.planner.model_copy(update={"batch": batch})
-    grid = ProfileGrid.of(config.model_copy(update={"planner": planner}))
+    grid = ProfileGrid.from_config(config.model_copy(update={"planner": planner}))
     assert (grid.row_tokens, grid.max_tokens) == ((16, 32, 64, 128), 1024)
     assert grid.rows[-1] * grid.row_tokens[0] == 1024
 
@@ -57,16 +59,16 @@ def test_packed_rows_that_are_filled_up_by_much_lie_between_measured_ones() -> N
 def test_the_largest_micro_batch_leaves_two_per_stage_and_replica(
     n_stages: int, n_replicas: int, limit: int
 ) -> None:
-    assert ProfileGrid.of(tiny_experiment(n_stages, n_replicas)).max_tokens == limit
+    assert ProfileGrid.from_config(tiny_experiment(n_stages, n_replicas)).max_tokens == limit
 
 
 def test_micro_batches_come_smallest_first() -> None:
-    sizes = [m.padded_tokens for m in ProfileGrid.of(tiny_experiment()).microbatches()]
+    sizes = [m.padded_tokens for m in ProfileGrid.from_config(tiny_experiment()).microbatches()]
     assert sizes == sorted(sizes)
 
 
 def test_packed_rows_hold_the_same_samples_end_to_end() -> None:
-    grid = ProfileGrid.of(tiny_experiment(), max_tokens=64)
+    grid = ProfileGrid.from_config(tiny_experiment(), max_tokens=64)
     for rows, row in zip(grid.microbatches(), grid.packed(), strict=True):
         assert row.layout is Layout.PACKED
         assert row.rows == (rows.sample_ids,)
@@ -76,4 +78,4 @@ def test_packed_rows_hold_the_same_samples_end_to_end() -> None:
 
 def test_a_limit_below_the_longest_row_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"--microbatch-tokens is 24, but one row of .* takes 32"):
-        ProfileGrid.of(tiny_experiment(), max_tokens=24)
+        ProfileGrid.from_config(tiny_experiment(), max_tokens=24)

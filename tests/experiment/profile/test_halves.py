@@ -48,7 +48,7 @@ def config_of(*modes: str, split: bool, packs: bool = False) -> ExperimentConfig
     return ExperimentConfig.model_validate(tables)
 
 
-GRID = ProfileGrid.of(config_of("none", split=True), max_tokens=64)
+GRID = ProfileGrid.from_config(config_of("none", split=True), max_tokens=64)
 TOKENS = np.outer(GRID.rows, GRID.row_tokens).astype(np.float64)
 TOKENS[TOKENS > 64] = np.nan
 

@@ -39,7 +39,7 @@ CONFIG = tiny_experiment(n_stages=2)
 TOO_LARGE = MicroBatch(((0,),), 1 << 40)
 
 
-GRID = ProfileGrid.of(CONFIG, max_tokens=64)
+GRID = ProfileGrid.from_config(CONFIG, max_tokens=64)
 CLUSTER = CONFIG.cluster.model_dump()
 
 

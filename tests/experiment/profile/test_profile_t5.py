@@ -23,7 +23,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 CONFIG = tiny_t5_experiment(n_stages=2)
-GRID = ProfileGrid.of(CONFIG)
+GRID = ProfileGrid.from_config(CONFIG)
 COST = ProfiledConfig(path=Path("t.h5"))
 
 
@@ -76,7 +76,7 @@ def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable)
 
 def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"--microbatch-tokens is 63, but one row of .* takes 64"):
-        ProfileGrid.of(CONFIG, max_tokens=63)
+        ProfileGrid.from_config(CONFIG, max_tokens=63)
 
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:

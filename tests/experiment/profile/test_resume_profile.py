@@ -36,7 +36,7 @@ def interrupt_at(limit: float) -> Callable[[float], None]:
 
 def measure(config: ExperimentConfig, path: Path, on_progress: Callable[[float], None]) -> None:
     """As the verb does, on one rank, with the fewest rounds."""
-    grid = ProfileGrid.of(config)
+    grid = ProfileGrid.from_config(config)
     begun = begun_table(path, config, grid, n_ranks=1)
     for table in profile(Job(MPI.COMM_SELF), config, grid, 0.0, on_progress, begun, path):
         assert table is not None

@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 
-GRID = ProfileGrid.of(tiny_experiment(), max_tokens=64)
+GRID = ProfileGrid.from_config(tiny_experiment(), max_tokens=64)
 TOKENS = np.array([m.padded_tokens for m in GRID.microbatches()], dtype=np.float64)
 
 

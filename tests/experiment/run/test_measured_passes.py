@@ -22,7 +22,7 @@ from dynapipe_hpc.planner.cost.pass_times import shape_of
 # A pass of 48 tokens through stage 1 takes (5 + 48 / 2) / 2 = 14.5 ms, half of a backward pass for
 # gradients of weights; with recomputation, a backward pass takes twice as long.
 COST = LinearCost(launch_ms=(10.0, 5.0), token_ms=(1.0, 0.5), recomputes=True)
-SPLIT = InstructionRows.of(
+SPLIT = InstructionRows.from_instructions(
     [
         Load(0),
         Forward(0),

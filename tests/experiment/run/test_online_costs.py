@@ -34,7 +34,9 @@ def experiment() -> Experiment:
     )
     placement = Placement.equal_shares(4, 2)
     costs = AnalyticConfig()
-    planner = Planner.of(config.planner, costs, config.model, placement, config.cluster, 32)
+    planner = Planner.from_config(
+        config.planner, costs, config.model, placement, config.cluster, 32
+    )
     nothing = cast(Any, None)
     return Experiment(config, nothing, None, nothing, costs, placement, planner)
 

@@ -95,7 +95,7 @@ def has_work(
 ) -> bool:
     """Whether micro-batches take as long as those of a published replica, in its mode."""
     shapes = Shapes.padded(*np.array(sizes(batch, microbatches)).T.copy())
-    work_ms = bottleneck_ms(batch.cost.stage_costs(shapes, Recompute.of(replica["rc"])))
+    work_ms = bottleneck_ms(batch.cost.stage_costs(shapes, Recompute.from_text(replica["rc"])))
     sum_ms, max_ms = work_ms.sum(), work_ms.max()
     eq1_ms = (batch.cluster.n_stages - 1) * max_ms + sum_ms
     published = [replica[name] for name in ("sum_t_ms", "max_t_ms", "eq1_ms")]
@@ -105,7 +105,9 @@ def has_work(
 def test_iterations_take_as_long_as_published(published: list[Published]) -> None:
     ratios = []
     for batch in published:
-        baseline = AuthorsPlanner.of(AuthorsConfig(rule="authors"), batch.cost, batch.cluster)
+        baseline = AuthorsPlanner.from_config(
+            AuthorsConfig(rule="authors"), batch.cost, batch.cluster
+        )
         choice = baseline.choose(batch.samples)
         ratios.append(choice.best.makespan_ms / batch.plan["predicted_iteration_ms"])
     assert geometric_mean(ratios) == pytest.approx(1, abs=0.015)
@@ -123,7 +125,7 @@ def test_plans_run_every_sample_once_within_memory(
 ) -> None:
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=memory_bytes)
     cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages, recomputes=True)
-    exact = AuthorsPlanner.of(AuthorsConfig(rule="authors", interval_ms=0), cost, cluster)
+    exact = AuthorsPlanner.from_config(AuthorsConfig(rule="authors", interval_ms=0), cost, cluster)
     planner = Planner(exact, cost, cluster, 8, rows_only(cluster))
     samples = samples_of(lengths)
     try:
@@ -148,6 +150,8 @@ def test_a_configuration_asks_for_it() -> None:
         n_layers=2, hidden_size=8, n_heads=2, ffn_size=16, vocab_size=32, max_tokens=64
     )
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
-    planner = Planner.of(config, AnalyticConfig(), shape, equal_shares(shape, cluster), cluster, 64)
+    planner = Planner.from_config(
+        config, AnalyticConfig(), shape, equal_shares(shape, cluster), cluster, 64
+    )
     choice = planner.choose(samples_of([64, 8, 30]))
     assert [candidate.way for candidate in choice.candidates] == ["authors, limits 0.005 ms apart"]

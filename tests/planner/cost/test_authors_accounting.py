@@ -32,7 +32,7 @@ RULE_OF = {"wait-free-cyclic": RULES["cyclic"], "1F1B": RULES["1f1b"]}
 
 def rerun(batch: Published, replica: Mapping[str, Any]) -> Timeline:
     sizes = np.array(replica["shapes"]).T.copy()
-    costs = batch.cost.stage_costs(Shapes.padded(*sizes), Recompute.of(replica["rc"]))
+    costs = batch.cost.stage_costs(Shapes.padded(*sizes), Recompute.from_text(replica["rc"]))
     rule = RULE_OF[replica["schedule"]]
     timeline = scheduled(batch, rule, costs, np.full(costs.n_stages, np.inf))
     if timeline.peak_bytes.max() <= batch.cluster.device_memory_bytes:

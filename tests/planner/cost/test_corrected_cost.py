@@ -29,7 +29,7 @@ def factors_with(**at: FloatArray) -> FloatArray:
     """Ones, but for some ways, by name of the layout."""
     factors = np.ones(SIZES)
     for layout, of_layout in at.items():
-        factors[Layout.of(layout)] = of_layout
+        factors[Layout.from_text(layout)] = of_layout
     return factors
 
 

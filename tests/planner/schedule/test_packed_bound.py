@@ -133,7 +133,7 @@ def test_memory_is_kept_until_deferred_weight_gradients_are_there() -> None:
     # F takes 1 ms, B and W half of that each; W is the last to need what is kept.
     cost = LinearCost((0.0,), (0.05,), token_bytes=2.0)
     cluster = Cluster(n_stages=1, device_memory_bytes=121)
-    cells = RowCells.of(np.array([40]), cost, cluster, may_split=True)
+    cells = RowCells.from_tokens(np.array([40]), cost, cluster, may_split=True)
     work_ms, area_ms = 2.0, 80 * 2.0 + 20 * 1.0 + 40 * (0.5 + 0.5)
     alone = np.flatnonzero((cells.n_rows == 1) & (cells.costs.work_ms[:, 0] >= 0.999 * work_ms))
     assert cells.area_ms[alone[0]] == pytest.approx(area_ms / 121, rel=2e-3)

@@ -12,7 +12,7 @@ SPLIT = "F0 F1 B0 W0 B1 W1\nF0 B0 F1 B1 W0 W1"
 
 def test_a_picture_is_read_stage_by_stage() -> None:
     first = Pass(PassKind.FORWARD, 0), Pass(PassKind.BACKWARD, 0)
-    assert parse_schedule("\n  F0 B0\n  F0 B0\n") == Schedule.of((first, first))
+    assert parse_schedule("\n  F0 B0\n  F0 B0\n") == Schedule.from_passes((first, first))
 
 
 @pytest.mark.parametrize("picture", [PICTURE, SPLIT])
@@ -29,4 +29,4 @@ def test_a_pass_is_three_times_its_microbatch_plus_its_kind() -> None:
 @pytest.mark.parametrize("picture", [PICTURE, SPLIT])
 def test_numbers_lead_back_to_the_schedule(picture: str) -> None:
     schedule = parse_schedule(picture)
-    assert Schedule.of(schedule.passes) == schedule
+    assert Schedule.from_passes(schedule.passes) == schedule

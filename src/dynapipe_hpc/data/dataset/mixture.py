@@ -45,7 +45,9 @@ class Mixture:
     epochs: tuple[int | None, ...]
 
     @classmethod
-    def of(cls, config: DataConfig, n_samples: Sequence[int], n_tokens: Sequence[int]) -> Self:
+    def from_config(
+        cls, config: DataConfig, n_samples: Sequence[int], n_tokens: Sequence[int]
+    ) -> Self:
         """The mixture of a configuration, whose datasets have these usable samples and tokens.
 
         Source:

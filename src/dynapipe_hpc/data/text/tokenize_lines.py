@@ -116,7 +116,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             for rendered in text.content.samples:
                 end_ids |= turn_end_ids(rendered, recipe.tokenizer)
     bad.sort(key=lambda line: line.number)
-    block = TokenBlock.of(samples, recipe.tokenizer.vocab_size, spans, end_ids)
+    block = TokenBlock.from_samples(samples, recipe.tokenizer.vocab_size, spans, end_ids)
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
 
 

@@ -31,7 +31,9 @@ class Case:
     error: str = ""
 
     @classmethod
-    def of(cls, job: Job, path: Path | None, overrides: list[str], output: Path | None) -> "Case":
+    def from_arguments(
+        cls, job: Job, path: Path | None, overrides: list[str], output: Path | None
+    ) -> "Case":
         """Reads the configuration, if there is one; all ranks together."""
         case = cls(job, job.on_this_host(), output)
         if path is None:

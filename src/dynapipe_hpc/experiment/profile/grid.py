@@ -33,7 +33,7 @@ class ProfileGrid:
     has_target_rows: bool = False
 
     @classmethod
-    def of(cls, config: ExperimentConfig, max_tokens: int | None = None) -> "ProfileGrid":
+    def from_config(cls, config: ExperimentConfig, max_tokens: int | None = None) -> "ProfileGrid":
         """The shapes that a run may use.
 
         Args:

@@ -271,7 +271,9 @@ def tokens_on_disk(sizes: Sequence[tuple[int, int]], vocab_size: int) -> Iterato
     with TemporaryDirectory() as folder:
         path = Path(folder) / "samples.h5"
         with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0, 0)) as writer:
-            writer.append(TokenBlock.of([(i, t, "profile") for i, t in texts], vocab_size))
+            writer.append(
+                TokenBlock.from_samples([(i, t, "profile") for i, t in texts], vocab_size)
+            )
         with DatasetFile(path) as dataset:
             samples = [Sample(i, *both) for i, both in enumerate(sizes)]
             weights = token_weights(samples, "token")

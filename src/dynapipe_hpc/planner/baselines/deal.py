@@ -29,5 +29,5 @@ def deal(
         while len(found) % n_replicas and len(found[donor]) > 1:
             found.append([found[donor].pop()])
     if len(found) < n_replicas:
-        raise TooFewMicroBatchesError.of(len(found), n_replicas)
+        raise TooFewMicroBatchesError.from_counts(len(found), n_replicas)
     return [found[replica::n_replicas] for replica in range(n_replicas)]

@@ -26,6 +26,6 @@ def gpipe(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
     check_each_fits(costs, activation_limit_bytes)
     kinds = (PassKind.FORWARD, PassKind.BACKWARD)
     passes = tuple(Pass(kind, i) for kind in kinds for i in range(costs.n_microbatches))
-    schedule = Schedule.of((passes,) * costs.n_stages)
+    schedule = Schedule.from_passes((passes,) * costs.n_stages)
     check_peaks("GPipe", schedule, costs, activation_limit_bytes)
     return schedule

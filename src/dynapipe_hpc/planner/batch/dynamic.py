@@ -54,7 +54,7 @@ def dynamic_rules(config: DynamicConfig, n_stages: int) -> list[DynamicBatches]:
 
 def layouts_of(config: DynamicConfig) -> tuple[Layout, ...]:
     """Layouts of micro-batches to choose from, each once."""
-    return tuple(sorted({Layout.of(name) for name in config.layouts}))
+    return tuple(sorted({Layout.from_text(name) for name in config.layouts}))
 
 
 def _doubling_shares(n_stages: int) -> list[float]:

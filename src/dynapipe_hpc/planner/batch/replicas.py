@@ -17,7 +17,7 @@ class TooFewMicroBatchesError(InputError):
     """Fewer micro-batches than replicas that need one."""
 
     @classmethod
-    def of(cls, n_microbatches: int, n_replicas: int) -> Self:
+    def from_counts(cls, n_microbatches: int, n_replicas: int) -> Self:
         """The error for an iteration that has too few."""
         return cls(
             f"an iteration has {n_microbatches} micro-batches for {n_replicas} replicas, each "
@@ -54,7 +54,7 @@ def balance_replicas(
 def balance(work_ms: FloatArray, n_replicas: int) -> list[list[int]]:
     """Indices of micro-batches of known work, per replica; see `balance_replicas`."""
     if len(work_ms) < n_replicas:
-        raise TooFewMicroBatchesError.of(len(work_ms), n_replicas)
+        raise TooFewMicroBatchesError.from_counts(len(work_ms), n_replicas)
     if n_replicas == 1:
         return [list(range(len(work_ms)))]
     return _kernels.balance_work(np.ascontiguousarray(work_ms), n_replicas)

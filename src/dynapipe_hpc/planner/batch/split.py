@@ -89,11 +89,11 @@ def splits(
     for share in memory_shares:
         cheapest = table.cheapest(share)
         if before is None or not before.is_best_among(cheapest):
-            before = _Split.of(table, n_replicas, cheapest)
+            before = _Split.from_windows(table, n_replicas, cheapest)
         windows, n_samples = before.windows, len(table.row_of_sample)
         if len(windows) < n_replicas <= n_samples:
             shorter = table.of_at_most(n_samples // n_replicas)
-            windows = _Split.of(shorter, n_replicas, shorter.cheapest(share)).windows
+            windows = _Split.from_windows(shorter, n_replicas, shorter.cheapest(share)).windows
         yield windows
 
 
@@ -124,7 +124,9 @@ class _Split:
     places: IntArray
 
     @classmethod
-    def of(cls, table: WindowTable, n_replicas: int, cheapest: _kernels.CheapestModes) -> Self:
+    def from_windows(
+        cls, table: WindowTable, n_replicas: int, cheapest: _kernels.CheapestModes
+    ) -> Self:
         length = table.row_of_sample
         sizes = _kernels.split_samples(
             length, cheapest.begin, cheapest.work_ms, cheapest.fill_ms, n_replicas

@@ -133,14 +133,16 @@ class AnalyticCost:
         if recompute not in self._estimates:
             raise ValueError(f"recomputation '{recompute.text}' is not estimated")
         estimates = self._estimates[recompute]
-        layers = np.array([self._layer(e, Tokens.of(e.side, shapes)) for e in estimates.values()])
+        layers = np.array(
+            [self._layer(e, Tokens.from_shapes(e.side, shapes)) for e in estimates.values()]
+        )
         counts = np.array([self._counts[kind] for kind in estimates])
         added = _Layer(*np.einsum("kqm,ks->qms", layers, counts))
         held = (counts > 0)[:, np.newaxis, np.newaxis]
         largest = _Layer(*np.max(layers[..., np.newaxis] * held, axis=0))
         sides = (shapes.row_tokens, shapes.target_tokens)
         tokens = np.stack([shapes.n_rows * side for side in sides], axis=1)
-        return StageCosts.of(
+        return StageCosts.from_times(
             forward_ms=added.forward_ms,
             backward_ms=added.backward_ms,
             weight_ms=added.weight_ms,

@@ -102,7 +102,7 @@ class CorrectedCost(DerivedCost):
         gradient_ms = np.subtract(
             backward_ms, weight_ms, where=np.isfinite(weight_ms), out=backward_ms.copy()
         )
-        return StageCosts.of(
+        return StageCosts.from_times(
             forward_ms=plain.forward_ms * factors[:, Timed.FORWARD],
             backward_ms=gradient_ms * factors[:, Timed.GRADIENT]
             + weight_ms * factors[:, Timed.WEIGHT],

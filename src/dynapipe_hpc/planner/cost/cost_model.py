@@ -116,7 +116,7 @@ class StageCosts:
     _checked: list[_kernels.CostTable] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
-    def of(
+    def from_times(
         cls,
         *,
         forward_ms: FloatArray,

@@ -46,7 +46,7 @@ class ForwardOnly(DerivedCost):
         """Costs of micro-batches, see `CostModel`."""
         trained = self.cost.stage_costs(shapes, self.cost.recompute_modes[-1])
         nothing = np.zeros_like(trained.forward_ms)
-        return StageCosts.of(
+        return StageCosts.from_times(
             forward_ms=trained.forward_ms,
             backward_ms=nothing,
             weight_ms=nothing,

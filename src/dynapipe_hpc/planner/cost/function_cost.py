@@ -161,7 +161,7 @@ class FunctionCost:
         nothing = np.where(runs, 0.0, np.inf)[:, np.newaxis]
         sent = sizes.prod(axis=1) * self.hidden_size * FLOAT32_BYTES
         sends = np.arange(len(shares)) < len(shares) - 1
-        return StageCosts.of(
+        return StageCosts.from_times(
             forward_ms=(1 - BACKWARD_SHARE) * stage_ms,
             backward_ms=BACKWARD_SHARE * stage_ms,
             weight_ms=BACKWARD_SHARE / 2 * stage_ms,

@@ -91,10 +91,10 @@ class ProfiledCost:
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
-        stages = StageKinds.of(counts, sizes * table.element_bytes)
+        stages = StageKinds.from_counts(counts, sizes * table.element_bytes)
         self._kind_of_stage = stages.kind_of_stage
         plain = {
-            layout: PlainBackward.of(selection.measured_plain(layout, counts), config.path)
+            layout: PlainBackward.from_layers(selection.measured_plain(layout, counts), config.path)
             for layout in layouts
         }
         self._measured = {

@@ -143,7 +143,7 @@ def stage_grids(
     }
     n_changed = sum(found.n_changed for found in repaired.values())
     n_feasible = sum(int(np.isfinite(found.grid).sum()) for found in repaired.values())
-    costs = StageCosts.of(**columns, boundary_bytes=np.zeros(()))
+    costs = StageCosts.from_times(**columns, boundary_bytes=np.zeros(()))
     return StageGrids(costs.table, n_changed / max(n_feasible, 1))
 
 

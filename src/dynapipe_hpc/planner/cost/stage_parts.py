@@ -59,7 +59,7 @@ class StageKinds(NamedTuple):
     boundaries: FloatArray
 
     @classmethod
-    def of(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
+    def from_counts(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
         """Finds the stages that hold the same and hand over as much.
 
         Args:

@@ -27,7 +27,7 @@ class Tokens(NamedTuple):
     square: FloatArray
 
     @classmethod
-    def of(cls, side: Side, shapes: Shapes) -> "Tokens":
+    def from_shapes(cls, side: Side, shapes: Shapes) -> "Tokens":
         """Tokens of a part on some side, shape (n_microbatches,)."""
         rows, inputs, targets, _ = (np.asarray(sizes, dtype=np.float64) for sizes in shapes)
         nothing = np.zeros_like(rows)

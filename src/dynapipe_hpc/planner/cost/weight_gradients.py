@@ -29,7 +29,7 @@ class PlainBackward(NamedTuple):
     backward_ms: Mapping[str, FloatArray]
 
     @classmethod
-    def of(cls, layers: Mapping[str, LayerProfile], path: Path) -> Self:
+    def from_layers(cls, layers: Mapping[str, LayerProfile], path: Path) -> Self:
         """The passes of measured layers by kind, possibly none.
 
         Args:
@@ -129,7 +129,7 @@ def _share(kind: str, shape: ModelShape, axes: Axes, recompute: Recompute) -> fl
     if part is None or part.deferred_work(recompute) == NOTHING:
         return 0.0
     one_row = Shapes.padded(np.array(1), axes[1][:, np.newaxis], axes[2])
-    tokens = Tokens.of(part.side, one_row)
+    tokens = Tokens.from_shapes(part.side, one_row)
     backward = tokens.times(part.work.backward)
     repeated = tokens.times(part.recomputed_work(Recompute.NONE))
     deferred = tokens.times(part.deferred_work(recompute))

@@ -82,7 +82,7 @@ def longest_trip_ms(
         case Layout.PACKED:
             return packed_trip_ms(samples, cost, cluster, may_split=may_split)
         case _:
-            each = [Ways.of(p.costs, cluster.link, may_split=may_split) for p in pipelines]
+            each = [Ways.from_costs(p.costs, cluster.link, may_split=may_split) for p in pipelines]
             return max(float(ways.there_and_back_ms.max()) for ways in each)
 
 
@@ -109,7 +109,7 @@ def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float
         link: Link between neighbouring stages.
         may_split: Whether backward passes may be split; if not, there is no W.
     """
-    ways = Ways.of(costs, link, may_split=may_split)
+    ways = Ways.from_costs(costs, link, may_split=may_split)
     head_ms, tail_ms = ways.head_ms.min(axis=0), ways.tail_ms.min(axis=0)
     through_ms, work_ms = ways.through_ms.sum(axis=0), ways.work_ms.sum(axis=0)
     busiest_ms = _busiest_ms(head_ms, tail_ms, through_ms, work_ms)

@@ -55,7 +55,7 @@ def find_outlier(
     longest, costs = _longest(samples, [cost.of_layout(layout) for layout in layouts])
     splits = any((p.schedule.codes % len(PassKind) == PassKind.WEIGHT).any() for p in pipelines)
     kinds = tuple(PassKind) if splits else (PassKind.FORWARD, PassKind.BACKWARD)
-    alone = Schedule.of([[Pass(kind, 0) for kind in kinds]] * costs.n_stages)
+    alone = Schedule.from_passes([[Pass(kind, 0) for kind in kinds]] * costs.n_stages)
     timelines = [pipeline.timeline for pipeline in pipelines]
     outlier = Outlier(
         sample_id=longest.sample_id,

@@ -34,7 +34,7 @@ def packed_bound_ms(
         may_split: Whether backward passes may be split.
     """
     tokens = tokens_of(samples, "tokens")
-    cells = RowCells.of(tokens, cost, cluster, may_split=may_split)
+    cells = RowCells.from_tokens(tokens, cost, cluster, may_split=may_split)
     stages = list(_stage_bounds(cells, cluster, may_split=may_split))
     tightest = max(stages, key=lambda stage: stage.bound_ms(1.0, 1.0))
     trip_ms = packed_trip_ms(samples, cost, cluster, may_split=may_split)
@@ -54,7 +54,7 @@ def packed_trip_ms(
     least_ms = np.inf
     for costs in of_all_ways(shapes_of(n_rows, length[:-1]), cost):
         fitting = costs.take(np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster))))
-        ways = Ways.of(fitting, cluster.link, may_split=may_split)
+        ways = Ways.from_costs(fitting, cluster.link, may_split=may_split)
         least_ms = min(least_ms, float(ways.there_and_back_ms.min(initial=np.inf)))
     return least_ms
 

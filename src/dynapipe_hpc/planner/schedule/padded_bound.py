@@ -63,11 +63,11 @@ def padded_bound_ms(
     """
     kinds = (False, True) if may_split else (False,)
     by_length = [
-        LengthWindows.of(side, cost, cluster, may_split=may_split)
+        LengthWindows.from_samples(side, cost, cluster, may_split=may_split)
         for side in _sides(samples, cost.is_encoder_decoder)
     ]
     stages = [
-        StageBound.of(windows, stage, cluster.n_replicas, w_is_last=w_is_last)
+        StageBound.from_windows(windows, stage, cluster.n_replicas, w_is_last=w_is_last)
         for windows in by_length
         for w_is_last in kinds
         for stage in range(cluster.n_stages)
@@ -102,6 +102,6 @@ def padded_trip_ms(
     of_mode = []
     for mode in cost.recompute_modes:
         costs = cost.stage_costs(shapes, mode)
-        way_ms = Ways.of(costs, cluster.link, may_split=may_split).there_and_back_ms
+        way_ms = Ways.from_costs(costs, cluster.link, may_split=may_split).there_and_back_ms
         of_mode.append(np.where(fits(costs, room_bytes), way_ms, np.inf))
     return float(np.min(of_mode, axis=0).max())

@@ -46,7 +46,7 @@ class CellCosts(NamedTuple):
     area_ms: FloatArray
 
     @classmethod
-    def of(
+    def from_shapes(
         cls, few: StageCosts, many: StageCosts, ratio: FloatArray, cluster: Cluster, split: bool
     ) -> Self:
         """Costs of cells between fewer and more rows of the same length.
@@ -61,7 +61,7 @@ class CellCosts(NamedTuple):
             cluster: The cluster.
             split: Whether backward passes may be split.
         """
-        at_few, at_many = (Ways.of(c, cluster.link, may_split=split) for c in (few, many))
+        at_few, at_many = (Ways.from_costs(c, cluster.link, may_split=split) for c in (few, many))
         least = Ways(
             *(
                 np.minimum(getattr(at_few, name), ratio[:, None] * getattr(at_many, name))
@@ -97,7 +97,9 @@ class RowCells:
     costs: CellCosts
 
     @classmethod
-    def of(cls, tokens: IntArray, cost: CostModel, cluster: Cluster, *, may_split: bool) -> Self:
+    def from_tokens(
+        cls, tokens: IntArray, cost: CostModel, cluster: Cluster, *, may_split: bool
+    ) -> Self:
         """The cells in which something fits.
 
         Args:
@@ -122,7 +124,7 @@ class RowCells:
             ratio = rows_of_cells[few[runs]] / rows_of_cells[runs]
             at_few, at_many = costs.take(few[runs]), costs.take(runs)
             places.append(runs)
-            parts.append(CellCosts.of(at_few, at_many, ratio, cluster, may_split))
+            parts.append(CellCosts.from_shapes(at_few, at_many, ratio, cluster, may_split))
         place = np.concatenate(places)
         order = np.argsort(place, kind="stable")
         columns = (np.concatenate(column)[order] for column in zip(*parts, strict=True))

@@ -66,7 +66,7 @@ class Schedule:
     codes: CodeArray
 
     @classmethod
-    def of(cls, passes: Iterable[Iterable[Pass]]) -> Self:
+    def from_passes(cls, passes: Iterable[Iterable[Pass]]) -> Self:
         """The schedule with these passes on every stage."""
         n_kinds = len(PassKind)
         codes = [[n_kinds * p.microbatch + p.kind for p in row] for row in passes]

@@ -55,11 +55,11 @@ class LengthWindows:
     area_ms: FloatArray
 
     @classmethod
-    def of(
+    def from_samples(
         cls, ordered: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
     ) -> Self:
         windows = price_windows(ordered, cost, cluster)
-        ways = Ways.of(windows.costs, cluster.link, may_split=may_split)
+        ways = Ways.from_costs(windows.costs, cluster.link, may_split=may_split)
         can_run = np.isfinite(windows.ratings.memory_share)
         costs = windows.costs
         area = np.zeros(len(can_run))
@@ -97,7 +97,9 @@ class StageBound:
     n_replicas: int
 
     @classmethod
-    def of(cls, windows: LengthWindows, stage: int, n_replicas: int, *, w_is_last: bool) -> Self:
+    def from_windows(
+        cls, windows: LengthWindows, stage: int, n_replicas: int, *, w_is_last: bool
+    ) -> Self:
         ways = windows.ways
         head_ms = ways.head_ms[:, stage]
         if w_is_last:

@@ -13,7 +13,7 @@ def format_schedule(schedule: Schedule) -> str:
 def parse_schedule(text: str) -> Schedule:
     """The schedule written as text; blank lines and indentation are ignored."""
     rows = (line.split() for line in text.splitlines() if line.strip())
-    return Schedule.of(map(_parse_pass, row) for row in rows)
+    return Schedule.from_passes(map(_parse_pass, row) for row in rows)
 
 
 def _parse_pass(text: str) -> Pass:

@@ -30,7 +30,7 @@ class Ways:
     transfer_ms: FloatArray
 
     @classmethod
-    def of(cls, costs: StageCosts, link: Link, *, may_split: bool) -> Self:
+    def from_costs(cls, costs: StageCosts, link: Link, *, may_split: bool) -> Self:
         """The times of micro-batches; infinite if they cannot run."""
         transfer_ms = link.latency_ms + costs.boundary_bytes / link.bytes_per_ms
         weight_ms = costs.weight_ms if may_split else np.zeros_like(costs.weight_ms)

@@ -94,7 +94,9 @@ def find_plan(
     plainest, *_ = spaces
     constructed = {order: space.construct(N_KEPT) for order, space in spaces.items()}
     lanes = [
-        _Lane.of(space, constructed[order], rules if order == plainest else (), config.seed)
+        _Lane.from_constructed(
+            space, constructed[order], rules if order == plainest else (), config.seed
+        )
         for order, space in spaces.items()
     ]
     start_ms = min(next(lane.improved(0)).makespan_ms for lane in lanes)
@@ -123,7 +125,7 @@ class _Lane:
     search: PlanSearch
 
     @classmethod
-    def of(
+    def from_constructed(
         cls,
         space: SearchSpace,
         constructed: list[ConstructedPlan],

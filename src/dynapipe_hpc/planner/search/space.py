@@ -42,7 +42,7 @@ class ConstructedPlan(NamedTuple):
     n_rebalanced: int
 
     @classmethod
-    def of(cls, plan: _kernels.ConstructedPlan) -> Self:
+    def from_kernel(cls, plan: _kernels.ConstructedPlan) -> Self:
         """The plan that a kernel has made."""
         return cls(**{name: getattr(plan, name) for name in cls._fields})
 
@@ -97,7 +97,7 @@ class SearchSpace:
         asked for once.
         """
         made = _kernels.construct_plans(self._simulator, self.slowness, n_kept)
-        return [ConstructedPlan.of(plan) for plan in made]
+        return [ConstructedPlan.from_kernel(plan) for plan in made]
 
     def search(self, starts: Sequence[Replicas], seed: int) -> _kernels.PlanSearch:
         """A local search, which finds better plans with more effort; see improve_plan.hpp.

@@ -55,7 +55,7 @@ def search_spaces(
         TooFewMicroBatchesError: There are fewer samples than replicas.
     """
     if len(samples) < cluster.n_replicas:
-        raise TooFewMicroBatchesError.of(len(samples), cluster.n_replicas)
+        raise TooFewMicroBatchesError.from_counts(len(samples), cluster.n_replicas)
     room_bytes = activation_room_bytes(cost, cluster)
     to_space = partial(
         SearchSpace,

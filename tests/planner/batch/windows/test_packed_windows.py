@@ -126,7 +126,9 @@ def test_windows_of_bundles_hold_all_their_samples(lengths: list[int]) -> None:
 
 @given(lengths=LENGTHS, known=st.sampled_from([KnownRows(), KnownRows((1, 2), 2, 8)]))
 def test_sums_are_those_of_a_loop(lengths: list[int], known: KnownRows) -> None:
-    windows = PackedWindows.of(of_one_side(lengths), np.arange(len(lengths) + 1), known, room(1))
+    windows = PackedWindows.from_lengths(
+        of_one_side(lengths), np.arange(len(lengths) + 1), known, room(1)
+    )
     first = np.arange(len(lengths))
     found = windows.shapes_of_rows(first, windows.most(first))
     expected = []
@@ -146,9 +148,13 @@ def test_sums_are_those_of_a_loop(lengths: list[int], known: KnownRows) -> None:
 def test_windows_of_large_batches_keep_every_stage_busy() -> None:
     lengths = [60, 40, *[10] * 30]  # 400 tokens on 1 x 2 ranks
     with patch.object(packed_windows, "FEWEST_LIMITED", 20):
-        windows = PackedWindows.of(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
-        filled = PackedWindows.of(of_one_side(lengths), np.arange(33), KnownRows(), room(1), 256)
-    small = PackedWindows.of(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
+        windows = PackedWindows.from_lengths(
+            of_one_side(lengths), np.arange(33), KnownRows(), room(1)
+        )
+        filled = PackedWindows.from_lengths(
+            of_one_side(lengths), np.arange(33), KnownRows(), room(1), 256
+        )
+    small = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
     assert windows.most(np.array([0, 1, 2, 25, 31])).tolist() == [4, 9, 12, 7, 1]
     assert filled.most(np.array([0, 1, 2, 25, 31])).tolist() == [17, 22, 25, 7, 1]
     assert small.most(np.array([0, 31])).tolist() == [32, 1]

@@ -37,7 +37,7 @@ class AuthorsPlanner:
     cluster: Cluster
 
     @classmethod
-    def of(cls, config: AuthorsConfig, cost: CostModel, cluster: Cluster) -> Self:
+    def from_config(cls, config: AuthorsConfig, cost: CostModel, cluster: Cluster) -> Self:
         """The planner with the settings of a [planner.batch] table."""
         batches, search = AuthorsBatches(config.interval_ms), AuthorsSearch(config.seed)
         return cls(batches, search, cost, cluster)

@@ -27,7 +27,7 @@ class Doubling:
     rated: Sequence[Rated]
 
     @classmethod
-    def of(cls, lookup: WindowLookup) -> Self:
+    def from_lookup(cls, lookup: WindowLookup) -> Self:
         """Looks them up in every mode."""
         most = lookup.windows.most(lookup.first)
         sizes = 2 ** np.arange(int(most.max() - 1).bit_length() + 1)

@@ -47,7 +47,7 @@ class PackedWindows:
     token_multiple: int
 
     @classmethod
-    def of(
+    def from_lengths(
         cls,
         lengths: RowLengths,
         begin: IntArray,

@@ -30,7 +30,7 @@ class PaddedWindows:
     longest: tuple[IntArray, ...]
 
     @classmethod
-    def of(cls, lengths: RowLengths, begin: IntArray) -> Self:
+    def from_lengths(cls, lengths: RowLengths, begin: IntArray) -> Self:
         """Windows of bundles of samples with the given row lengths."""
         of_bundles = RowLengths(*(np.maximum.reduceat(side, begin[:-1]) for side in lengths))
         return cls(of_bundles, begin, tuple(map(_longest, of_bundles)))

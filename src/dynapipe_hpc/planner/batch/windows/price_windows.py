@@ -134,9 +134,9 @@ def _windows(
     token_multiple: int,
 ) -> LayoutWindows:
     if layout is Layout.PADDED:
-        return PaddedWindows.of(_row_lengths(samples, cost, token_multiple), begin)
+        return PaddedWindows.from_lengths(_row_lengths(samples, cost, token_multiple), begin)
     lengths = document_lengths(samples, cost.is_encoder_decoder)
-    return PackedWindows.of(lengths, begin, cost.known_rows, cluster, token_multiple)
+    return PackedWindows.from_lengths(lengths, begin, cost.known_rows, cluster, token_multiple)
 
 
 def _of_layout(
@@ -146,12 +146,12 @@ def _of_layout(
     begins = windows.begin_rows()
     room_bytes = activation_room_bytes(cost, cluster)
     lookup = WindowLookup(windows, np.flatnonzero(begins), cost, room_bytes)
-    extents = list(Doubling.of(lookup).extents())
+    extents = list(Doubling.from_lookup(lookup).extents())
     reach = np.max([extent.most for extent in extents], axis=0)
     begins = windows.begin_rows_within(begins, reach)
     if begins.sum() > len(lookup.first):
         lookup = replace(lookup, first=np.flatnonzero(begins))
-        extents = list(Doubling.of(lookup).extents())
+        extents = list(Doubling.from_lookup(lookup).extents())
     cells, rated = lookup.rated_windows(extents)
     return WindowTable(
         samples,
