@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch.autograd import backward
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 from measured import print_table
 
 MOST_PADDED = 4
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    shape = ModelShape(
+    shape = GptShape(
         n_layers=4,
         hidden_size=256,
         n_heads=4,

@@ -66,7 +66,7 @@ def planner_of(
     cost = a100_cost(folder, cluster, modes or ("none",))
     rules = schedule_rules(ScheduleConfig(split_backward="packed" in layouts))
     chooser = dynamic_chooser(DynamicConfig(layouts=layouts), CONFIG, rules, cost, cluster)
-    boundaries = equal_shares(GPT, cluster).boundaries(GPT.architecture)
+    boundaries = equal_shares(GPT, cluster).boundaries(GPT)
     return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
 
 

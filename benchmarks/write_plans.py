@@ -9,12 +9,12 @@ about 25,000 samples. Median time of one thread in ms.
 import argparse
 from pathlib import Path
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.from_config import costs_of
@@ -22,7 +22,7 @@ from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from measured import median_ms, print_table, write_json
 
-SHAPE = ModelShape(
+SHAPE = GptShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
 COLUMNS = {
@@ -39,7 +39,7 @@ def measure(n_stages: int, n_replicas: int) -> dict[str, float]:
     """Times the steps for one iteration."""
     cluster = Cluster(n_stages=n_stages, n_replicas=n_replicas, device_memory_bytes=10**15)
     placement = Placement.equal_shares(SHAPE.n_layers, n_stages)
-    boundaries = placement.boundaries(SHAPE.architecture)
+    boundaries = placement.boundaries(SHAPE)
     cost, _ = costs_of(AnalyticConfig(), SHAPE, placement, cluster)
     microbatches = [
         MicroBatch(tuple((24 * k + row,) for row in range(24)), row_tokens=168) for k in range(130)

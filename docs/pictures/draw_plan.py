@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc import AnalyticConfig, Cluster, ModelShape, Placement, plan_iteration
+from dynapipe_hpc import AnalyticConfig, Cluster, GptShape, Placement, plan_iteration
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.plan_svg import plan_svg
 
@@ -16,7 +16,7 @@ from dynapipe_hpc.report.plan_svg import plan_svg
 def example() -> list[RankPlan]:
     """A GPT of 24 layers on four stages, 48 samples of 10 to 2,048 tokens."""
     lengths = np.random.default_rng(3).lognormal(np.log(160), 1.1, 48).clip(10, 2048).astype(int)
-    shape = ModelShape(
+    shape = GptShape(
         n_layers=24,
         hidden_size=2048,
         n_heads=16,

@@ -38,7 +38,7 @@ def layer_profiles(
         way: Layout and activation checkpointing mode of the micro-batches.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
-    parts = config.model.architecture.parts(n_shards)
+    parts = config.model.parts(n_shards)
     with_halves = kinds_with_halves(config, way.recompute)
     profiles = {}
     for kind, costs in _separate(stacks, grid, config).items():

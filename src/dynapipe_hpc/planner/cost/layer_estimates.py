@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, Side, Work
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def layer_estimates(
     """
     token_bytes = element_bytes * shape.hidden_size
     estimates = {}
-    for kind, part in shape.architecture.parts(n_shards, n_stream_shards).items():
+    for kind, part in shape.parts(n_shards, n_stream_shards).items():
         transient = part.transient_bytes(element_bytes)
         n_read = 0 if kind == EMBEDDING else part.parameters  # few rows are looked up
         estimates[kind] = LayerEstimate(

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Part
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import parts_of_stages
 
@@ -86,7 +86,7 @@ def held_weights(
         placement: The layers of every stage.
         n_shards: Shards over which weights are cut.
     """
-    parts = shape.architecture.parts(n_shards)
+    parts = shape.parts(n_shards)
     frozen_bytes = {
         kind: parameter_bytes[kind] * part.frozen / part.parameters for kind, part in parts.items()
     }
@@ -105,7 +105,7 @@ def _held_once(
     """Weights on every stage: those of which it has the first or only copy, and other copies."""
     own, copied, _ = untied_weights(parameter_bytes, shape, placement)
     counts = parts_of_stages(shape, placement)
-    for kinds in shape.architecture.tied.values():
+    for kinds in shape.tied.values():
         uses: FloatArray = np.sum([counts[kind] for kind in kinds], axis=0)
         part, owner = parts[kinds[0]], np.flatnonzero(uses)[0]
         n_bytes = parameter_bytes[kinds[0]] * part.blocks[0].parameters / part.parameters
