@@ -33,5 +33,8 @@ def test_code_in_a_guide_is_in_the_file_of_its_heading(guide: Path) -> None:
 
 def test_the_guide_to_families_names_all_that_an_architecture_says() -> None:
     guide = (ROOT / "docs" / "adding_a_family.md").read_text(encoding="utf-8")
-    says = {*ModelShape.__abstractmethods__, "has_target_rows", "divisible_by_shards", "tied_head"}
+    says = {
+        *ModelShape.__abstractmethods__,
+        *("parts", "weights", "has_target_rows", "divisible_by_shards", "tied_head"),
+    }
     assert {name for name in says if f"`{name}`" not in guide} == set()

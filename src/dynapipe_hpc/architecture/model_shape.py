@@ -9,15 +9,15 @@ from pydantic import Field, model_validator
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.architecture.part import Part
+from dynapipe_hpc.architecture.part import Part, Weights
 from dynapipe_hpc.data.config_table import ConfigTable
 
 
 class ModelShape(ConfigTable, ABC):
     """A model of a family before it is cut: the keys of all families, and facts that need no torch.
 
-    Contract: the numbers of parameters, operations and kept bytes are those of the torch modules
-    of the family in `models`.
+    Contract: the numbers of weights and, where the family has closed forms, those of operations and
+    kept bytes are those of its torch modules in `models`.
 
     Attributes:
         family: Kind of model.
@@ -106,14 +106,25 @@ class ModelShape(ConfigTable, ABC):
         these are equal blocks of outputs.
         """
 
-    @abstractmethod
-    def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
-        """Parts of the model by kind, each as one tensor-parallel shard holds it.
+    def parts(
+        self,
+        n_shards: int = 1,  # noqa: ARG002 - of the families that have them
+        n_stream_shards: int = 1,  # noqa: ARG002 - likewise
+    ) -> Mapping[str, Part]:
+        """Closed forms of the parts of the model by kind, as one tensor-parallel shard holds them.
+
+        A family may have none: then its costs are measured, not estimated, and it has `weights` of
+        its own.
 
         Args:
             n_shards: Shards over which weights are cut.
             n_stream_shards: Shards over which the residual stream is spread: all or one.
         """
+        return {}
+
+    def weights(self, n_shards: int = 1) -> Mapping[str, Weights]:
+        """Weights of the parts of the model by kind, as one tensor-parallel shard holds them."""
+        return {kind: part.weights for kind, part in self.parts(n_shards).items()}
 
     @abstractmethod
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:

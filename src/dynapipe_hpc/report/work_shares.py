@@ -65,9 +65,13 @@ class PassWork:
         Args:
             plans: Plans of an iteration.
             samples: Global batch of the iteration.
+
+        Returns:
+            Per plan; nothing if the family has no closed forms.
         """
         by_id = {sample.sample_id: sample for sample in samples}
-        parts = self.shape.parts()
+        if not (parts := self.shape.parts()):
+            return []
         held = self.placement.parts(self.shape)
         tokens: dict[int, Mapping[Side, _Tokens]] = {}
         found: dict[tuple[int, ...], Sequence[PassShares]] = {}

@@ -47,9 +47,9 @@ class AnalyticCost:
         self._is_encoder_decoder = shape.has_target_rows
         sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
         self._boundaries = sizes * config.element_bytes
-        parts = shape.parts(cluster.n_shards)
         parameter_bytes = {
-            kind: part.parameters * config.element_bytes for kind, part in parts.items()
+            kind: weights.n_numbers * config.element_bytes
+            for kind, weights in shape.weights(cluster.n_shards).items()
         }
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
         self._counts = parts_of_stages(shape, placement)
