@@ -178,7 +178,8 @@ VALUES: dict[str, str] = {
     "planner.cost.flops_per_ms=1e-320": "greater than",
     "planner.cost.launch_ms=nan": "finite|greater than 0",
     "planner.cost.launch_ms=1e308": "less than or equal",
-    "planner.cost.state_factor=1e308": "less than or equal",
+    "planner.cost.state_factor=4": "no such key any more: it follows from training.optimizer",
+    "planner.search.refinement=1": "no such key any more: it follows from planner.search.effort",
     "planner.cost.element_bytes=2": "no such key any more: it follows from training.dtype",
     "planner.cost.path=table.h5": "path = 'table.h5': kind is 'analytic', and only 'profiled' has",
     "planner.cost={kind='profiled'}": "planner.cost.path is missing",
@@ -238,7 +239,7 @@ VALUES: dict[str, str] = {
     "report.trace_iterations=1.5": "integer",
     "report.log_every=0": "greater than or equal to 1",
     "report.wandb=''": "at least 1 character",
-    "report.wandb_mode=never": "'offline'",
+    "report.wandb_mode=online": "no such key any more: set WANDB_MODE in the environment",
 }
 
 

@@ -17,6 +17,11 @@ Tables = dict[str, Any]
 _NO_VARIANTS: Mapping[str, type[BaseModel]] = MappingProxyType({})
 _REMOVED = {
     "planner.cost.element_bytes": "it follows from training.dtype; set that, and leave this out",
+    "planner.cost.state_factor": "it follows from training.optimizer and training.dtype, or is in "
+    "the cost table; leave it out",
+    "planner.search.refinement": "it follows from planner.search.effort; set that, and leave this "
+    "out",
+    "report.wandb_mode": "set WANDB_MODE in the environment, and leave this out",
 }
 """What to do without keys of older versions."""
 

@@ -174,7 +174,7 @@ class ExperimentFiles:
         if isinstance(cost, ProfiledConfig):
             return cost
         element_bytes = ITEM_BYTES[training.dtype]
-        factor = cost.state_factor or state_factor(element_bytes, N_AVERAGES[training.optimizer])
+        factor = state_factor(element_bytes, N_AVERAGES[training.optimizer])
         rates = cost.model_dump() | {"state_factor": factor, "element_bytes": element_bytes}
         return AnalyticConfig.model_validate(rates)
 

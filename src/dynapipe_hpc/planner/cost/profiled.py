@@ -79,12 +79,11 @@ class ProfiledCost:
         layers = next(iter(layers_of_way.values()))  # all have the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
-        state_factor = config.state_factor or table.state_factor
-        self._state_factor = state_factor_of_rank(state_factor, table.element_bytes, cluster)
+        self._state_factor = state_factor_of_rank(table.state_factor, table.element_bytes, cluster)
         self._copy_factor = factor_of_copies(table.element_bytes)
         self._update, repair, finer = table.update, make_monotone, with_finer_lengths
         if config.accounting == "authors":
-            self._state_factor = authors_state_factor(state_factor, cluster.n_replicas)
+            self._state_factor = authors_state_factor(table.state_factor, cluster.n_replicas)
             self._held = untied_weights(parameter_bytes, shape, placement)
             self._update, repair, finer = UpdateProfile(), as_measured, as_they_are
         self._is_encoder_decoder = shape.has_target_rows
